@@ -1,0 +1,208 @@
+"""The commands and their flags. What a command does is in the module that it imports."""
+# ruff: noqa: PLC0415 - each command imports what it needs, so that --help and --version answer at once
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from coldparquet.cli.failures import reported_failures
+from coldparquet.cli.storage_flags import parse_storage_options
+
+app = typer.Typer(
+    help="Selective questions over cold Parquet partitions, with the fewest requests, bytes and dollars.",
+    epilog="URLs are local paths, s3://bucket/path or anything else that fsspec knows.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+_STORAGE = "Storage"
+_TableUrl = Annotated[str, typer.Argument(metavar="URL", help="A table, a partition directory or a Parquet file.")]
+_Columns = Annotated[
+    list[str] | None, typer.Option("--columns", "-c", metavar="A,B", help="Columns of the result; all if not given.")
+]
+_Where = Annotated[
+    str | None,
+    typer.Option("--where", "-w", metavar="CONDITION", help="Such as: ts >= '2024-03-01' and symbol in ('BTC', 'ETH')"),
+]
+_Limit = Annotated[int | None, typer.Option("--limit", "-n", min=0, metavar="ROWS", help="At most so many rows.")]
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+_StorageOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--storage-option",
+        metavar="KEY=VALUE",
+        help="As for s3fs or another fsspec filesystem; may be repeated. Credentials are better left to the environment.",
+        rich_help_panel=_STORAGE,
+    ),
+]
+_EndpointUrl = Annotated[
+    str | None,
+    typer.Option("--endpoint-url", metavar="URL", help="A store that speaks S3.", rich_help_panel=_STORAGE),
+]
+_Anonymous = Annotated[bool, typer.Option("--anon", help="Without credentials: public data.", rich_help_panel=_STORAGE)]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"coldparquet {version('coldparquet')}")
+        raise typer.Exit
+
+
+@app.callback()
+def coldparquet(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version."),
+    ] = False,
+) -> None:
+    """Selective questions over cold Parquet partitions, with the fewest requests, bytes and dollars."""
+
+
+@app.command()
+def inspect(
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE...", help="Sidecars (_pm), or the directories in which they lie.")
+    ],
+    *,
+    parquet_size: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="BYTES", help="The snapshot of a Parquet file of this size, not the newest one."),
+    ] = None,
+    pm_size: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="BYTES", help="The snapshot that was the newest when the sidecar had this size."),
+    ] = None,
+    as_json: _Json = False,
+    storage_option: _StorageOption = None,
+    endpoint_url: _EndpointUrl = None,
+    anon: _Anonymous = False,
+) -> None:
+    """Show what a sidecar says, and check every byte of it."""
+    storage_options = parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon)
+    with reported_failures(as_json=as_json):
+        from coldparquet.cli.inspect_command import SnapshotChoice, inspect_files
+
+        choice = SnapshotChoice(parquet_size_bytes=parquet_size, sidecar_size_bytes=pm_size)
+        exit_code = inspect_files(files, storage_options=storage_options, choice=choice, as_json=as_json)
+    raise typer.Exit(exit_code)
+
+
+@app.command()
+def explain(
+    url: _TableUrl,
+    *,
+    columns: _Columns = None,
+    where: _Where = None,
+    limit: _Limit = None,
+    as_json: _Json = False,
+    storage_option: _StorageOption = None,
+    endpoint_url: _EndpointUrl = None,
+    anon: _Anonymous = False,
+) -> None:
+    """Show which bytes a scan would read, why, and what that costs."""
+    storage_options = parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon)
+    with reported_failures(as_json=as_json):
+        from coldparquet.cli import scan_command
+
+        question = scan_command.Question(
+            url=url,
+            storage_options=storage_options,
+            columns=scan_command.parse_columns(columns),
+            where=where,
+            limit=limit,
+        )
+        scan_command.explain(question, as_json=as_json)
+
+
+@app.command()
+def scan(
+    url: _TableUrl,
+    *,
+    columns: _Columns = None,
+    where: _Where = None,
+    limit: _Limit = None,
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="A .parquet, .csv or .arrow file; - is standard output, as CSV."
+        ),
+    ] = "-",
+    as_json: _Json = False,
+    storage_option: _StorageOption = None,
+    endpoint_url: _EndpointUrl = None,
+    anon: _Anonymous = False,
+) -> None:
+    """Read the rows that satisfy a condition."""
+    storage_options = parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon)
+    with reported_failures(as_json=as_json):
+        from coldparquet.cli import scan_command
+
+        question = scan_command.Question(
+            url=url,
+            storage_options=storage_options,
+            columns=scan_command.parse_columns(columns),
+            where=where,
+            limit=limit,
+        )
+        scan_command.scan(question, output=output, as_json=as_json)
+
+
+@app.command()
+def count(
+    url: _TableUrl,
+    *,
+    where: _Where = None,
+    limit: _Limit = None,
+    as_json: _Json = False,
+    storage_option: _StorageOption = None,
+    endpoint_url: _EndpointUrl = None,
+    anon: _Anonymous = False,
+) -> None:
+    """Count the rows that satisfy a condition, from metadata where that is exact."""
+    storage_options = parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon)
+    with reported_failures(as_json=as_json):
+        from coldparquet.cli import scan_command
+
+        question = scan_command.Question(
+            url=url, storage_options=storage_options, columns=None, where=where, limit=limit
+        )
+        scan_command.count(question, as_json=as_json)
+
+
+@app.command()
+def index(
+    url: _TableUrl,
+    *,
+    force: Annotated[bool, typer.Option("--force", help="Also write sidecars anew that exist.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; say what would be written.")] = False,
+    as_json: _Json = False,
+    storage_option: _StorageOption = None,
+    endpoint_url: _EndpointUrl = None,
+    anon: _Anonymous = False,
+) -> None:
+    """Write the sidecars that are missing beside Parquet files."""
+    storage_options = parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon)
+    with reported_failures(as_json=as_json):
+        from coldparquet.cli.index_command import index_and_report
+
+        exit_code = index_and_report(
+            url, storage_options=storage_options, force=force, dry_run=dry_run, as_json=as_json
+        )
+    raise typer.Exit(exit_code)
+
+
+@app.command()
+def demo(
+    days: Annotated[int, typer.Option(min=1, max=366, metavar="DAYS", help="Days of trades to make.")] = 365,
+    as_json: _Json = False,
+) -> None:
+    """See it work: a year of trades on a simulated cold store, read in two ways."""
+    with reported_failures(as_json=as_json):
+        from coldparquet.cli.demo import run_demo
+
+        run_demo(days=days, as_json=as_json)

@@ -1,0 +1,107 @@
+"""``coldparquet demo``: one selective question to a year of trades on a simulated cold store, asked in several ways."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from dataclasses import dataclass
+from datetime import UTC, datetime, time, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from coldparquet.cli.demo_data import FIRST_DAY, ROWS_PER_DAY, partition_path, write_trades
+from coldparquet.cli.demo_readers import DemoQuestion, ask_coldparquet, ask_pyarrow
+from coldparquet.cli.demo_report import print_demo
+from coldparquet.cli.output import print_json, progress_bar
+from coldparquet.index import index_table
+from coldparquet.testing.simulator import ColdStoreServer
+from coldparquet.testing.simulator_options import ColdStoreOptions
+
+if TYPE_CHECKING:
+    from coldparquet.cli.demo_readers import Answer, ColdparquetAnswer
+
+_TABLE = "market/trades"
+"""Bucket and key of the table's directory."""
+
+_COLD_STORE = ColdStoreOptions(first_byte_s=0.030, bandwidth_bytes_per_s=90e6)
+"""What published medians of S3 Standard say: 30 ms to the first byte, up to 90 MB/s on one connection."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoResult:
+    """Everything that the demo shows."""
+
+    days: int
+    table_bytes: int
+    question: DemoQuestion
+    told: ColdparquetAnswer
+    answers: dict[str, Answer]
+    """By the name of the reader; coldparquet's comes first."""
+
+    @property
+    def table_rows(self) -> int:
+        """Rows of the whole table."""
+        return self.days * ROWS_PER_DAY
+
+    @property
+    def results_equal(self) -> bool:
+        """Whether all readers returned the same rows in the same order."""
+        first, *others = (answer.rows for answer in self.answers.values())
+        return all(first.equals(other) for other in others)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as plain data."""
+        return {
+            "days": self.days,
+            "table_rows": self.table_rows,
+            "table_bytes": self.table_bytes,
+            "columns": list(self.question.columns),
+            "where": self.question.where,
+            "results_equal": self.results_equal,
+            "answers": {name: answer.as_dict() for name, answer in self.answers.items()},
+            "plan": self.told.plan.as_dict(),
+        }
+
+
+def run_demo(*, days: int, as_json: bool) -> None:
+    """Make the table, ask the question, show what happened, and leave nothing behind."""
+    with tempfile.TemporaryDirectory(prefix="coldparquet-demo-") as folder:
+        result = _run(Path(folder), days)
+    if as_json:
+        print_json(result.as_dict())
+    else:
+        print_demo(result)
+
+
+def _run(root: Path, days: int) -> DemoResult:
+    table_path = root / _TABLE
+    with progress_bar("days") as progress:
+        making = progress.add_task("making trades", total=days)
+        table_bytes = write_trades(table_path, days=days, on_day=lambda: progress.advance(making))
+        indexing = progress.add_task("writing sidecars", total=days)
+        asyncio.run(index_table(table_path, on_progress=lambda _done, _total: progress.advance(indexing)))
+    question = _question(days)
+    url = f"s3://{_TABLE}"
+    with ColdStoreServer(root, _COLD_STORE) as server:
+        # Once for nothing, so that nobody's libraries are loaded while the clock runs.
+        first_file = partition_path(Path(_TABLE), FIRST_DAY).as_posix()
+        ask_coldparquet(server, f"s3://{first_file}", question)
+        ask_pyarrow(server, [first_file], question)
+
+        answer, told = ask_coldparquet(server, url, question)
+        files = [partition.data_path for partition in told.plan.partitions]
+        answers = {
+            "coldparquet": answer,
+            "pyarrow": ask_pyarrow(server, _TABLE, question),
+            "pyarrow, given the files": ask_pyarrow(server, files, question),
+        }
+    return DemoResult(days=days, table_bytes=table_bytes, question=question, told=told, answers=answers)
+
+
+def _question(days: int) -> DemoQuestion:
+    """Ask for a week from the middle of the table, from noon to noon; of a shorter table for what there is."""
+    first = max(0, min(days // 2, days - 8))
+    start = datetime.combine(FIRST_DAY + timedelta(days=first), time(12), UTC)
+    return DemoQuestion(
+        columns=("ts", "price", "amount"), symbol="ETH-USD", start=start, stop=start + timedelta(days=7)
+    )

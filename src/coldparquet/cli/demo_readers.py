@@ -1,0 +1,159 @@
+"""The readers of the demo: the same question to coldparquet and to pyarrow's own S3 client, watched at the server."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from pyarrow.fs import S3FileSystem
+
+from coldparquet.cli.demo_data import SCHEMA
+from coldparquet.plan.cost import estimate_dollars
+from coldparquet.table import open_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from coldparquet.plan.read_plan import ReadPlan
+    from coldparquet.storage.trace import RequestRecord
+    from coldparquet.testing.simulator import ColdStoreServer
+    from coldparquet.testing.simulator_options import ServedRequest
+
+Told = TypeVar("Told")
+
+STORAGE_CLASSES = {"STANDARD": "S3 Standard", "GLACIER_IR": "Glacier Instant Retrieval"}
+"""Storage classes for which the demo names a price, and what people call them."""
+
+_DOLLARS_PER_MILLION_LISTS = 5.0
+"""S3 bills a listing as a PUT, whatever the storage class of what it lists."""
+
+_LOG_SETTLES_S = 0.1
+"""A client can have the last byte a moment before the server has noted the request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoQuestion:
+    """One week of one symbol, three columns: what a dashboard or a backtest asks."""
+
+    columns: tuple[str, ...]
+    symbol: str
+    start: datetime
+    stop: datetime
+    """Exclusive."""
+
+    @property
+    def where(self) -> str:
+        """The condition as coldparquet takes it."""
+        return f"ts >= '{self.start:%Y-%m-%dT%H:%M}' and ts < '{self.stop:%Y-%m-%dT%H:%M}' and symbol = '{self.symbol}'"
+
+    @property
+    def expression(self) -> pc.Expression:
+        """The condition as pyarrow takes it."""
+        ts, time_type = pc.field("ts"), SCHEMA.field("ts").type
+        start, stop = pa.scalar(self.start, time_type), pa.scalar(self.stop, time_type)
+        condition: pc.Expression = (ts >= start) & (ts < stop) & (pc.field("symbol") == self.symbol)
+        return condition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """How one reader answered the question, as the server saw it."""
+
+    rows: pa.Table
+    wall_s: float
+    requests: tuple[ServedRequest, ...]
+
+    @property
+    def fetched_bytes(self) -> int:
+        """Bytes of all answers, metadata and listings included."""
+        return sum(request.bytes_sent for request in self.requests)
+
+    @property
+    def round_trips(self) -> int:
+        """Length of the longest chain of requests of which each began when the one before it was over.
+
+        This is what latency is paid for: requests beside such a chain cost no time of their own.
+        """
+        chain, free_at_s = 0, float("-inf")
+        for request in sorted(self.requests, key=lambda request: request.finished_s):
+            if request.started_s >= free_at_s:
+                chain, free_at_s = chain + 1, request.finished_s
+        return chain
+
+    def dollars(self, storage_class: str) -> float:
+        """Estimate what S3 would ask for these requests."""
+        lists = sum(request.operation == "ListObjectsV2" for request in self.requests)
+        gets = len(self.requests) - lists
+        return (
+            estimate_dollars(gets, self.fetched_bytes, storage_class=storage_class)
+            + lists * _DOLLARS_PER_MILLION_LISTS / 1e6
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the numbers as plain data."""
+        return {
+            "rows": self.rows.num_rows,
+            "requests": len(self.requests),
+            "bytes": self.fetched_bytes,
+            "round_trips": self.round_trips,
+            "wall_s": self.wall_s,
+            "dollars": {name: self.dollars(name) for name in STORAGE_CLASSES},
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColdparquetAnswer:
+    """What only coldparquet tells: what it was going to do, and what it did."""
+
+    plan: ReadPlan
+    request_log: tuple[RequestRecord, ...]
+
+
+def ask_coldparquet(server: ColdStoreServer, url: str, question: DemoQuestion) -> tuple[Answer, ColdparquetAnswer]:
+    """Open the table and read, with nothing known before."""
+
+    async def read() -> tuple[pa.Table, ColdparquetAnswer]:
+        async with open_table(url, storage_options=server.storage_options) as table:
+            scan = table.scan(question.columns, question.where)
+            plan = await scan.plan()
+            rows = await scan.to_arrow()
+            return rows, ColdparquetAnswer(plan=plan, request_log=table.request_log)
+
+    return _watched(server, lambda: asyncio.run(read()))
+
+
+def ask_pyarrow(server: ColdStoreServer, source: str | list[str], question: DemoQuestion) -> Answer:
+    """Read a directory, or the files that are named, through pyarrow's dataset and its own S3 client."""
+
+    def read() -> tuple[pa.Table, None]:
+        options = server.storage_options
+        filesystem = S3FileSystem(
+            access_key=options["key"],
+            secret_key=options["secret"],
+            region=options["client_kwargs"]["region_name"],
+            scheme="http",
+            endpoint_override=urlsplit(server.endpoint_url).netloc,
+        )
+        dataset = ds.dataset(source, filesystem=filesystem, format="parquet")
+        return dataset.to_table(columns=list(question.columns), filter=question.expression), None
+
+    return _watched(server, read)[0]
+
+
+def _watched(server: ColdStoreServer, read: Callable[[], tuple[pa.Table, Told]]) -> tuple[Answer, Told]:
+    """Run a reader; keep what the server saw of it."""
+    server.reset()
+    started_s = time.perf_counter()
+    rows, told = read()
+    wall_s = time.perf_counter() - started_s
+    time.sleep(_LOG_SETTLES_S)
+    # The readers agree on values, not on which columns are declared nullable.
+    plain = pa.Table.from_arrays(rows.columns, names=rows.schema.names)
+    return Answer(rows=plain, wall_s=wall_s, requests=server.requests), told

@@ -1,0 +1,249 @@
+"""``coldparquet inspect``: everything that a sidecar says, checked."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+from rich.text import Text
+
+from coldparquet.cli.failures import FAILED, report
+from coldparquet.cli.output import facts_table, output_console, plural, print_json
+from coldparquet.errors import ColdParquetError, NotFoundError
+from coldparquet.format.sidecar_dump import describe_sidecar
+from coldparquet.format.sidecar_fetch import SidecarFetch
+from coldparquet.format.type_codes import TypeTag, timestamp_unit, type_name
+from coldparquet.options import ReadOptions
+from coldparquet.partition import DATA_FILE, SIDECAR_FILE
+from coldparquet.plan.explain import human_bytes
+from coldparquet.plan.instant import format_instant
+from coldparquet.ranges import ByteRange
+from coldparquet.storage.base import RangeRequest
+from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.open_store import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rich.console import Console, RenderableType
+
+    from coldparquet.storage.base import ObjectStore
+
+_LISTED_ROW_GROUPS = 100
+"""Row groups that the text lists before it says how many more there are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotChoice:
+    """Which snapshot of a sidecar to show; the newest one where neither size is given."""
+
+    parquet_size_bytes: int | None
+    """Size of the Parquet file that the snapshot describes."""
+    sidecar_size_bytes: int | None
+    """Committed size of the sidecar at which the snapshot was the newest one."""
+
+
+def inspect_files(
+    urls: Sequence[str], *, storage_options: Mapping[str, Any], choice: SnapshotChoice, as_json: bool
+) -> int:
+    """Show sidecars, one after the other. A wrong one does not keep the others from being shown.
+
+    Returns:
+        The exit code: 1 if any of them was wrong.
+    """
+    console = output_console()
+    exit_code = 0
+    for url in urls:
+        try:
+            path, description = asyncio.run(_describe(url, storage_options=storage_options, choice=choice))
+        except ColdParquetError as error:
+            report(error, as_json=as_json)
+            exit_code = FAILED
+            continue
+        if as_json:
+            print_json(description)
+        else:
+            _print_description(console, path, description)
+    return exit_code
+
+
+async def _describe(
+    url: str, *, storage_options: Mapping[str, Any], choice: SnapshotChoice
+) -> tuple[str, dict[str, Any]]:
+    store, path = open_store(url, storage_options=storage_options)
+    try:
+        path, sidecar = await _find_sidecar(CheckedStore(store), path, choice)
+    finally:
+        await store.aclose()
+    description = describe_sidecar(
+        sidecar,
+        parquet_size_bytes=choice.parquet_size_bytes,
+        sidecar_size_bytes=choice.sidecar_size_bytes,
+        path=path,
+    )
+    return path, description
+
+
+async def _find_sidecar(store: ObjectStore, path: str, choice: SnapshotChoice) -> tuple[str, bytes | memoryview]:
+    """Fetch the sidecar at ``path``, of the partition directory ``path``, or of the Parquet file ``path``."""
+    directory, _, name = path.rpartition("/")
+    if name == DATA_FILE:
+        path = f"{directory}/{SIDECAR_FILE}"
+    try:
+        return path, await _fetch_sidecar(store, path, choice)
+    except NotFoundError as error:
+        if path.endswith(f"/{SIDECAR_FILE}"):
+            raise
+        of_directory = f"{path}/{SIDECAR_FILE}"
+        try:
+            return of_directory, await _fetch_sidecar(store, of_directory, choice)
+        except NotFoundError:
+            if error.kind != "IsADirectory":  # object stores know no directories: the path itself is what is missing
+                raise error from None
+            raise NotFoundError(
+                f"there is no {SIDECAR_FILE} in this directory; coldparquet index writes it where it is missing",
+                path=path,
+            ) from None
+
+
+async def _fetch_sidecar(store: ObjectStore, path: str, choice: SnapshotChoice) -> bytes | memoryview:
+    """Fetch the bytes that hold the snapshot: up to the committed size, or up to the size asked for."""
+
+    async def fetch(byte_range: ByteRange) -> bytes:
+        request = RangeRequest(path=path, byte_range=byte_range, reason="sidecar", may_be_short=True)
+        return (await store.get(request)).data
+
+    if choice.sidecar_size_bytes is not None:
+        return await fetch(ByteRange(0, choice.sidecar_size_bytes))
+    state = SidecarFetch(path, prefix_bytes=ReadOptions().sidecar_prefix_bytes)
+    while wanted := state.wanted():
+        for byte_range in wanted:
+            state.receive(byte_range, await fetch(byte_range))
+    return state.committed_bytes()
+
+
+def _print_description(console: Console, path: str, description: Mapping[str, Any]) -> None:
+    console.print(Text(path, style="bold"), soft_wrap=True)
+    console.print()
+    for section in (
+        _facts(description),
+        _column_table(description),
+        _row_group_table(description),
+        *_chain_table(description),
+    ):
+        console.print(section)
+        console.print()
+
+
+def _facts(description: Mapping[str, Any]) -> RenderableType:
+    header, footer, columns = description["header"], description["footer"], description["columns"]
+    rows = sum(row_group["num_rows"] for row_group in description["row_groups"])
+    facts = facts_table()
+    facts.add_row(
+        "snapshot",
+        f"{_exactly(footer['crc_file_offset'] + 8)} of a sidecar with {_exactly(header['parquet_meta_file_size'])}"
+        if footer["crc_file_offset"] + 8 != header["parquet_meta_file_size"]
+        else _exactly(header["parquet_meta_file_size"]),
+    )
+    facts.add_row("Parquet file", _exactly(footer["parquet_size"]))
+    facts.add_row("Parquet footer", f"{footer['parquet_footer_length']:,} bytes at {footer['parquet_footer_offset']:,}")
+    if footer["unused_bytes"]:
+        facts.add_row("unused", f"{_exactly(footer['unused_bytes'])} of replaced row groups in the Parquet file")
+    facts.add_row("rows", f"{rows:,} in {plural(len(description['row_groups']), 'row group')}")
+    designated = header["designated_timestamp"]
+    if designated is not None:
+        facts.add_row("timestamp", columns[designated]["name"])
+    if header["sorting_columns"]:
+        names = (
+            columns[index]["name"] + (" descending" if columns[index]["descending"] else "")
+            for index in header["sorting_columns"]
+        )
+        facts.add_row("sorted by", ", ".join(names))
+    if header["bloom_filter_columns"]:
+        names = (columns[index]["name"] for index in header["bloom_filter_columns"])
+        place = "in the Parquet file" if header["bloom_filters_external"] else "in the sidecar"
+        facts.add_row("bloom filters", f"{', '.join(names)} ({place})")
+    if header["squash_tracker"] is not None:
+        facts.add_row("squash tracker", str(header["squash_tracker"]))
+    if footer["seq_txn"] is not None:
+        facts.add_row("transaction", f"{footer['seq_txn']:,}")
+    if footer["scratchpad"]:
+        facts.add_row("scratchpad", plural(len(footer["scratchpad"]), "note"))
+    facts.add_row("checksum", f"{footer['checksum_stored']:#010x}, correct")
+    return facts
+
+
+def _column_table(description: Mapping[str, Any]) -> RenderableType:
+    table = _table("column", "type", "id", "flags", right={2})
+    for column in description["columns"]:
+        flags = [column["repetition"].lower()]
+        flags += ["descending"] if column["descending"] else []
+        flags += ["ascii"] if column["is_ascii"] else []
+        flags += ["keys are global"] if column["local_key_is_global"] else []
+        table.add_row(column["name"], type_name(column["type"]), str(column["id"]), ", ".join(flags))
+    return table
+
+
+def _row_group_table(description: Mapping[str, Any]) -> RenderableType:
+    row_groups = description["row_groups"]
+    if not row_groups:
+        return Text("no row groups", style="dim")
+    table = _table("row group", "rows", "Parquet bytes", "from", "to", right={0, 1, 2})
+    for row_group in row_groups[:_LISTED_ROW_GROUPS]:
+        compressed = sum(chunk["total_compressed"] for chunk in row_group["chunks"])
+        table.add_row(
+            str(row_group["index"]), f"{row_group['num_rows']:,}", f"{compressed:,}", *_times(description, row_group)
+        )
+    if len(row_groups) > _LISTED_ROW_GROUPS:
+        table.add_row("...", f"{len(row_groups) - _LISTED_ROW_GROUPS:,} more; --json shows all")
+    return table
+
+
+def _times(description: Mapping[str, Any], row_group: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the least and greatest designated timestamp of a row group, as far as it is known."""
+    designated = description["header"]["designated_timestamp"]
+    if designated is None or not 0 <= designated < len(description["columns"]):
+        return "", ""
+    type_code = description["columns"][designated]["type"]
+    chunk = row_group["chunks"][designated]
+    return _time(chunk["min"], type_code), _time(chunk["max"], type_code)
+
+
+def _time(bound: Mapping[str, Any], type_code: int) -> str:
+    value = bytes.fromhex(bound["hex"] or "")
+    if len(value) != 8:
+        return "unknown"
+    unit = timestamp_unit(type_code) if type_code & 0xFF == TypeTag.TIMESTAMP else "ms"
+    return format_instant(int.from_bytes(value, "little", signed=True), unit)
+
+
+def _chain_table(description: Mapping[str, Any]) -> list[RenderableType]:
+    """List the snapshots, newest first; nothing where there is only one."""
+    chain = description["chain"]
+    if len(chain) < 2:
+        return []
+    table = _table("snapshot", "sidecar bytes", "Parquet bytes", "row groups", "transaction", right={0, 1, 2, 3, 4})
+    for age, entry in enumerate(chain):
+        footer = entry["footer"]
+        table.add_row(
+            "shown" if age == 0 else f"-{age}",
+            f"{entry['pm_size']:,}",
+            f"{footer['parquet_size']:,}",
+            f"{footer['row_group_count']:,}",
+            "" if footer["seq_txn"] is None else f"{footer['seq_txn']:,}",
+        )
+    return [table]
+
+
+def _table(*headers: str, right: set[int]) -> Table:
+    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for index, header in enumerate(headers):
+        table.add_column(header, justify="right" if index in right else "left", overflow="fold")
+    return table
+
+
+def _exactly(count: int) -> str:
+    """Write a number of bytes exactly and, where that is long, also in short."""
+    return f"{count:,} bytes ({human_bytes(count)})" if count >= 10_000 else f"{count:,} bytes"

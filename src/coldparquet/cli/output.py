@@ -1,0 +1,69 @@
+"""What all commands share when they print: consoles, JSON lines, small tables, numbers for people."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, is_dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_PLAIN_WIDTH = 100
+"""Columns of text that goes into a file or a pipe."""
+
+
+def output_console() -> Console:
+    """Return the console of standard output. Text is printed as it is: names may hold brackets and colons."""
+    width = None if sys.stdout.isatty() else _PLAIN_WIDTH
+    return Console(file=sys.stdout, width=width, markup=False, highlight=False, emoji=False)
+
+
+def error_console() -> Console:
+    """Return the console of standard error."""
+    return Console(file=sys.stderr, markup=False, highlight=False, emoji=False)
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    """Print one value as one line of JSON."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, default=_plain) + "\n")
+
+
+def facts_table() -> Table:
+    """Return an empty table of labels and values, without lines."""
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    return table
+
+
+def progress_bar(unit: str) -> Progress:
+    """Return a progress bar on standard error, which shows nothing unless that is a terminal."""
+    console = error_console()
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn(unit),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+
+
+def plural(count: int, noun: str) -> str:
+    """Write a count with its noun: ``1 request``, ``2,000 requests``."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def _plain(value: object) -> Any:
+    """Turn what an error carries as a detail, such as a byte range, into something that JSON knows."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    return str(value)

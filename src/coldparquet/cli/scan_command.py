@@ -1,0 +1,210 @@
+"""``coldparquet scan``, ``explain`` and ``count``: one question about a table, answered in three ways."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import sys
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import typer
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from coldparquet.cli.output import output_console, plural, print_json, progress_bar
+from coldparquet.cli.printable import text_columns
+from coldparquet.cli.row_files import SINKS, CsvSink, JsonSink, ParquetSink, file_in_place
+from coldparquet.options import ReadOptions
+from coldparquet.table import open_table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import BinaryIO
+
+    from rich.progress import Progress
+
+    from coldparquet.cli.row_files import MakeSink
+    from coldparquet.plan.read_plan import ReadPlan
+    from coldparquet.scan import Scan
+    from coldparquet.table import Table
+
+_SHOWN_ROWS = 50
+"""Rows that a terminal gets."""
+
+_CELL_WIDTH = 40
+"""A longer text is cut off in the terminal's table."""
+
+_PROGRESS_INTERVAL_S = 0.1
+"""Summing up the request log more often would only cost time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What the flags of ``scan``, ``explain`` and ``count`` say."""
+
+    url: str
+    storage_options: Mapping[str, Any]
+    columns: tuple[str, ...] | None
+    """None for all."""
+    where: str | None
+    limit: int | None
+
+
+def parse_columns(lists: list[str] | None) -> tuple[str, ...] | None:
+    """Split ``--columns ts,price``; a name that holds a comma is put in double quotes."""
+    if not lists:
+        return None
+    return tuple(name for names in csv.reader(lists, skipinitialspace=True) for name in names)
+
+
+def explain(question: Question, *, as_json: bool) -> None:
+    """Print the plan. Requests: metadata only."""
+    plan = asyncio.run(_plan(question))
+    if as_json:
+        print_json(plan.as_dict())
+    else:
+        sys.stdout.write(plan.explain() + "\n")
+
+
+def count(question: Question, *, as_json: bool) -> None:
+    """Print the number of rows."""
+    rows = asyncio.run(_count(question))
+    if as_json:
+        print_json({"rows": rows})
+    else:
+        sys.stdout.write(f"{rows}\n")
+
+
+def scan(question: Question, *, output: str, as_json: bool) -> None:
+    """Write the rows to a file or to standard output, or show the first ones on a terminal.
+
+    Raises:
+        typer.BadParameter: The format does not follow from the name of the output.
+    """
+    if output != "-":
+        _scan_to_file(question, output, as_json=as_json)
+    elif sys.stdout.isatty() and not as_json:
+        asyncio.run(_show(question))
+    else:
+        asyncio.run(_scan_to(question, sys.stdout.buffer, JsonSink if as_json else CsvSink))
+
+
+def _scan_to_file(question: Question, output: str, *, as_json: bool) -> None:
+    path = Path(output).expanduser()
+    make_sink = SINKS.get(path.suffix)
+    if "://" in output or make_sink is None:
+        raise typer.BadParameter(f"expected a local file that ends in {', '.join(SINKS)}, or -", param_hint="--output")
+    with progress_bar("MB") as progress, file_in_place(path) as file:
+        rows = asyncio.run(_scan_to(question, file, make_sink, progress=progress))
+    if as_json:
+        print_json({"output": str(path), "rows": rows, "bytes": path.stat().st_size})
+    else:
+        output_console().print(f"{plural(rows, 'row')} in {path}", soft_wrap=True)
+
+
+async def _scan_to(question: Question, file: BinaryIO, make_sink: MakeSink, *, progress: Progress | None = None) -> int:
+    """Stream the rows into a file and return how many there were."""
+    # Only Parquet takes dictionaries that differ from batch to batch.
+    options = ReadOptions(symbols="dictionary" if make_sink is ParquetSink else "string")
+    rows = 0
+    async with open_table(question.url, storage_options=question.storage_options, options=options) as table:
+        chosen = _scan_of(table, question)
+        with closing(make_sink(file, chosen.schema)) as sink:
+            async with chosen.batches() as batches:
+                watch = _Watch(table, batches.plan, progress)
+                async for batch in batches:
+                    await asyncio.to_thread(sink.write, batch)
+                    rows += batch.num_rows
+                    watch.update()
+    return rows
+
+
+class _Watch:
+    """Moves a progress bar along with the bytes that were fetched."""
+
+    def __init__(self, table: Table, plan: ReadPlan, progress: Progress | None) -> None:
+        self._table = table
+        self._progress = progress
+        self._next_update_s = 0.0
+        self._already_fetched_bytes = self._fetched_bytes()
+        if progress is not None:
+            self._task = progress.add_task("reading", total=plan.bytes_fetched / 1e6)
+
+    def update(self) -> None:
+        """Move the bar, unless it was moved a moment ago."""
+        now_s = time.monotonic()
+        if self._progress is not None and now_s >= self._next_update_s:
+            fetched_bytes = self._fetched_bytes() - self._already_fetched_bytes
+            self._progress.update(self._task, completed=fetched_bytes / 1e6)
+            self._next_update_s = now_s + _PROGRESS_INTERVAL_S
+
+    def _fetched_bytes(self) -> int:
+        return sum(record.fetched_bytes for record in self._table.request_log)
+
+
+def _scan_of(table: Table, question: Question) -> Scan:
+    return table.scan(question.columns, question.where, limit=question.limit)
+
+
+async def _plan(question: Question) -> ReadPlan:
+    async with open_table(question.url, storage_options=question.storage_options) as table:
+        return await _scan_of(table, question).plan()
+
+
+async def _count(question: Question) -> int:
+    async with open_table(question.url, storage_options=question.storage_options) as table:
+        return await _scan_of(table, question).count()
+
+
+async def _show(question: Question) -> None:
+    """Show the first rows on the terminal; no more than these are read."""
+    options = ReadOptions(symbols="string")
+    async with open_table(question.url, storage_options=question.storage_options, options=options) as table:
+        plan = await _scan_of(table, question).plan()
+        shown = _SHOWN_ROWS if question.limit is None else min(_SHOWN_ROWS, question.limit)
+        rows = await table.scan(question.columns, question.where, limit=shown).to_arrow()
+    console = output_console()
+    rich_table, left_out = _rich_table(rows, width=console.width)
+    console.print(rich_table)
+    console.print(Text(_summary(rows.num_rows, shown, plan), style="dim"))
+    if left_out:
+        names = ", ".join(left_out)
+        console.print(Text(f"{plural(len(left_out), 'column')} without room here: {names}", style="dim"))
+
+
+def _summary(row_count: int, asked: int, plan: ReadPlan) -> str:
+    least, most = plan.rows_at_least, plan.rows_at_most
+    if row_count < asked or most <= row_count:
+        return plural(row_count, "row")
+    total = f"{most:,}" if least == most else f"up to {most:,}"
+    return f"the first {row_count:,} of {total} rows; --output FILE writes all of them"
+
+
+def _rich_table(rows: pa.Table, *, width: int) -> tuple[RichTable, list[str]]:
+    """Return a table of the columns that fit side by side, and the names of those that do not."""
+    table = RichTable(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    batch = rows.combine_chunks().to_batches()
+    columns = text_columns(batch[0]) if batch else [[] for _ in rows.schema]
+    shown: list[list[str]] = []
+    for field, texts in zip(rows.schema, columns, strict=True):
+        needed = min(_CELL_WIDTH, max(map(len, [field.name, *texts]))) + 2
+        if shown and needed > width:
+            break
+        width -= needed
+        is_number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
+        table.add_column(
+            field.name,
+            justify="right" if is_number else "left",
+            no_wrap=True,
+            overflow="ellipsis",
+            max_width=_CELL_WIDTH,
+        )
+        shown.append(texts)
+    for cells in zip(*shown, strict=True):
+        table.add_row(*map(Text, cells))
+    return table, rows.schema.names[len(shown) :]

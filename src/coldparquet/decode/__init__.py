@@ -1,0 +1,1 @@
+"""Fetched bytes to Arrow. Processor work only: nothing here awaits or touches a store."""

@@ -1,0 +1,176 @@
+"""Keep exactly the rows for which a bound predicate is true.
+
+A leaf is evaluated in the domain in which its literal was bound: whole numbers in the column's own unit, doubles,
+unscaled decimals, bytes. Nothing is converted with loss. NULL follows SQL, NaN follows IEEE 754.
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from coldparquet.errors import InternalError
+from coldparquet.plan.bind import (
+    BoundAnd,
+    BoundComparison,
+    BoundIn,
+    BoundIsNull,
+    BoundLiteral,
+    BoundNot,
+    BoundOr,
+    ConstantUnlessNull,
+)
+from coldparquet.plan.predicate import Operator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from coldparquet.plan.bind import BoundPredicate
+    from coldparquet.plan.literals import DomainValue
+
+# The stubs do not know that these return what they are given: chunked arrays for chunked arrays.
+_AND: Callable[..., Any] = pc.and_kleene
+_OR: Callable[..., Any] = pc.or_kleene
+_IF_ELSE: Callable[..., Any] = pc.if_else
+_IS_IN: Callable[..., Any] = pc.is_in
+_COMPARE: dict[Operator, Callable[..., Any]] = {
+    Operator.EQUAL: pc.equal,
+    Operator.NOT_EQUAL: pc.not_equal,
+    Operator.LESS: pc.less,
+    Operator.LESS_OR_EQUAL: pc.less_equal,
+    Operator.GREATER: pc.greater,
+    Operator.GREATER_OR_EQUAL: pc.greater_equal,
+}
+
+
+def filter_rows(bound: BoundPredicate, table: pa.Table) -> pa.Table:
+    """Return the rows for which the predicate is true, in their order; the same object if that is every row.
+
+    Args:
+        bound: The predicate.
+        table: Holds at least the predicate's fields, by name.
+    """
+    kept = evaluate(bound, table)
+    matching_rows = kept.true_count
+    if matching_rows == table.num_rows:
+        return table
+    if matching_rows == 0:
+        return table.slice(0, 0)
+    return table.filter(kept)
+
+
+def evaluate(bound: BoundPredicate, table: pa.Table | pa.RecordBatch) -> pa.BooleanArray:
+    """Evaluate a predicate for every row.
+
+    Args:
+        bound: The predicate.
+        table: Holds at least the predicate's fields, by name, with the Arrow types of ``arrow_schema``.
+
+    Returns:
+        True, false or null (unknown) per row, shape ``(rows,)``.
+
+    Raises:
+        InternalError: A field is not in the table.
+    """
+    combined: Any = _evaluate(bound, table).combine_chunks()
+    outcome: pa.BooleanArray = combined
+    return outcome
+
+
+def _evaluate(bound: BoundPredicate, table: pa.Table | pa.RecordBatch) -> pa.ChunkedArray[Any]:
+    match bound:
+        case BoundAnd(parts=parts):
+            every = _constant(table, outcome=True)
+            return reduce(_AND, (_evaluate(part, table) for part in parts), every)
+        case BoundOr(parts=parts):
+            none = _constant(table, outcome=False)
+            return reduce(_OR, (_evaluate(part, table) for part in parts), none)
+        case BoundNot(part=part):
+            return pc.invert(_evaluate(part, table))
+        case leaf:
+            return _evaluate_leaf(leaf, table)
+
+
+def _evaluate_leaf(leaf: BoundPredicate, table: pa.Table | pa.RecordBatch) -> pa.ChunkedArray[Any]:
+    match leaf:
+        case BoundLiteral(value=value):
+            return _constant(table, outcome=value)
+        case BoundIsNull(field=field):
+            return _column(field.name, table).is_null()
+        case ConstantUnlessNull(field=field, value=value):
+            return _null_where_null(_constant(table, outcome=value), _column(field.name, table))
+        case BoundComparison(field=field) | BoundIn(field=field):
+            return _evaluate_values(leaf, _column(field.name, table))
+        case _:
+            raise InternalError(f"a {type(leaf).__name__} cannot be evaluated")
+
+
+def _column(name: str, table: pa.Table | pa.RecordBatch) -> pa.ChunkedArray[Any]:
+    index = table.schema.get_field_index(name)
+    if index < 0:
+        raise InternalError(f"the predicate needs column {name!r}, which was not decoded")
+    column: Any = table.column(index)
+    return column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+
+
+def _constant(table: pa.Table | pa.RecordBatch, *, outcome: bool | None) -> pa.ChunkedArray[Any]:
+    return pa.chunked_array([pa.repeat(pa.scalar(outcome, pa.bool_()), table.num_rows)])
+
+
+def _null_where_null(outcome: pa.ChunkedArray[Any], column: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any]:
+    if column.null_count == 0:
+        return outcome
+    unless_null: pa.ChunkedArray[Any] = _IF_ELSE(column.is_null(), pa.scalar(None, pa.bool_()), outcome)
+    return unless_null
+
+
+def _evaluate_values(leaf: BoundComparison | BoundIn, column: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any]:
+    if pa.types.is_dictionary(column.type):
+        # Each distinct value is looked at once; a null index takes a null.
+        chunks: list[Any] = column.chunks
+        outcomes = [
+            _evaluate_values(leaf, pa.chunked_array([chunk.dictionary])).combine_chunks().take(chunk.indices)
+            for chunk in chunks
+        ]
+        return pa.chunked_array(outcomes, type=pa.bool_())
+    comparable = column.cast(_comparable_type(column.type))
+    if isinstance(leaf, BoundComparison):
+        literal = _domain_array([leaf.value], comparable.type)[0]
+        outcome: pa.ChunkedArray[Any] = _COMPARE[leaf.operator](comparable, literal)
+        return outcome
+    return _null_where_null(_IS_IN(comparable, _domain_array(leaf.values, comparable.type)), comparable)
+
+
+def _comparable_type(type_: Any) -> Any:
+    """Return the type in which a column compares with literals of its domain; every value has its exact counterpart.
+
+    But for FLOAT, where literals are doubles, the cast to it copies nothing.
+    """
+    if pa.types.is_timestamp(type_) or pa.types.is_time64(type_):
+        return pa.int64()
+    if pa.types.is_date32(type_) or pa.types.is_time32(type_):
+        return pa.int32()
+    if pa.types.is_float32(type_):
+        return pa.float64()
+    return pa.binary() if pa.types.is_string(type_) else type_
+
+
+def _domain_array(values: Sequence[DomainValue], type_: Any) -> pa.Array[Any]:
+    """Return literals as an Arrow array of the comparable type."""
+    if pa.types.is_decimal(type_):
+        return pa.array([_decimal(int(value), type_.scale) for value in values], type_)
+    if pa.types.is_floating(type_) and 0.0 in values:
+        # Sets are looked up by the bits of a double, by which the two zeros differ.
+        values = [*values, math.copysign(0.0, -1.0), 0.0]
+    array: pa.Array[Any] = pa.array(values, type_)
+    return array
+
+
+def _decimal(unscaled: int, scale: int) -> Decimal:
+    # Built from digits, because arithmetic would round to the precision of the decimal context.
+    return Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -scale))

@@ -1,0 +1,81 @@
+"""pyarrow's Parquet reader for virtual files, with its errors in our words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from coldparquet.decode.chunk_label import together
+from coldparquet.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from coldparquet.decode.chunk_label import ChunkLabel
+    from coldparquet.errors import FormatError
+
+
+def read_columns(
+    file: pa.Buffer, labels: Mapping[int, ChunkLabel], *, int96_unit: Literal["s", "ns"] = "ns"
+) -> list[pa.ChunkedArray[Any]]:
+    """Decode columns of a virtual file, on the calling thread.
+
+    Args:
+        file: The file, which has one row group and nothing but columns of one leaf.
+        labels: The columns to decode by their position in the file, with their names for error messages; at least one.
+        int96_unit: Unit of the timestamps that INT96 values become.
+
+    Returns:
+        One array per label, in their order. Lengths are those of the pages.
+
+    Raises:
+        FormatError: The pages do not decode; names the first column that fails by itself.
+        UnsupportedError: pyarrow does not implement an encoding.
+    """
+    try:
+        parquet = pq.ParquetFile(
+            pa.BufferReader(file),
+            coerce_int96_timestamp_unit=int96_unit,
+            page_checksum_verification=True,  # where pages have one
+        )
+    except (pa.ArrowException, OSError) as error:
+        raise _translated(error, together(list(labels.values()))) from error
+    names = [parquet.schema_arrow.names[position] for position in labels]
+    try:
+        table = parquet.read_row_group(0, columns=names, use_threads=False)
+        return [table.column(name) for name in names]
+    except (pa.ArrowException, OSError):
+        return [_read_column(parquet, name, label) for name, label in zip(names, labels.values(), strict=True)]
+
+
+def _read_column(parquet: pq.ParquetFile, name: str, label: ChunkLabel) -> pa.ChunkedArray[Any]:
+    try:
+        return parquet.read_row_group(0, columns=[name], use_threads=False).column(name)
+    except (pa.ArrowException, OSError) as error:
+        raise _translated(error, label) from error
+
+
+def _translated(error: Exception, label: ChunkLabel) -> FormatError | UnsupportedError:
+    reason = " ".join(str(error).split())  # messages about Thrift contain line breaks
+    if isinstance(error, pa.ArrowNotImplementedError):
+        return UnsupportedError(
+            f"{label}: pyarrow cannot decode it: {reason}",
+            path=label.path,
+            row_group=label.row_group,
+            columns=label.columns,
+        )
+    return label.damaged(f"the pages do not decode: {reason}; the file is damaged, or its sidecar is of another file")
+
+
+def check_values(array: pa.ChunkedArray[Any], label: ChunkLabel) -> None:
+    """Check what pyarrow decodes without complaint although whoever gets it next may crash.
+
+    Raises:
+        FormatError: Text is not UTF-8, or a decimal has more digits than its type.
+    """
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise label.damaged(f"{error}; the file is damaged", field="values") from error

@@ -1,0 +1,202 @@
+"""A Parquet file made up of just the chunks that were fetched, in one buffer that pyarrow decodes.
+
+Layout: ``PAR1``, the chunks packed in ascending file order, a footer synthesised from the sidecar, its length,
+``PAR1``. The sidecar alone says everything that decoding needs, so the real footer is never fetched. The buffer has its
+final size before the first byte arrives, and each byte is copied once: from the answer of the store to its final place.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from coldparquet.decode.chunk_label import ChunkLabel
+from coldparquet.errors import InternalError, UnsupportedError
+from coldparquet.format.column_types import resolve_type
+from coldparquet.format.parquet_footer import (
+    PARQUET_MAGIC,
+    VirtualChunk,
+    VirtualRowGroup,
+    encode_footer,
+    frame_footer,
+)
+from coldparquet.format.parquet_schema import LeafSpec
+from coldparquet.format.sidecar_layout import ENCODING_PLAIN, ENCODING_RLE_DICTIONARY
+
+if TYPE_CHECKING:
+    from coldparquet.format.column_types import ColumnType
+    from coldparquet.format.sidecar import Sidecar
+    from coldparquet.plan.read_plan import RowGroupRead
+
+CODECS = ("uncompressed", "snappy", "gzip", "lzo", "brotli", "lz4", "zstd", "lz4_raw")
+"""Parquet's compression codecs by number, with Arrow's names. Arrow never has LZO, other ones by its build."""
+
+
+class RowGroupBuffer:
+    """The virtual file of one row group, to be filled in any order.
+
+    Args:
+        payload_bytes: Total length of the chunks.
+        file_end: What follows them: footer, length and magic.
+    """
+
+    def __init__(self, payload_bytes: int, file_end: bytes) -> None:
+        self._payload_stop = len(PARQUET_MAGIC) + payload_bytes
+        self.size_bytes = self._payload_stop + len(file_end)
+        """Memory that the buffer holds."""
+        # Arrow's allocator does not clear the memory; nobody looks at it before every byte has been placed.
+        self._buffer = pa.allocate_buffer(self.size_bytes)
+        self._bytes = memoryview(self._buffer).cast("B")
+        self._bytes[: len(PARQUET_MAGIC)] = PARQUET_MAGIC
+        self._bytes[self._payload_stop :] = file_end
+        self._placed: list[tuple[int, int]] = []
+        """Disjoint (start, stop) of the bytes that have arrived, ascending; neighbours that touch are joined."""
+
+    @property
+    def missing_bytes(self) -> int:
+        """Bytes of the chunks that have not been placed yet."""
+        return self._payload_stop - len(PARQUET_MAGIC) - sum(stop - start for start, stop in self._placed)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every byte of every chunk has been placed."""
+        return self.missing_bytes == 0
+
+    def place(self, destination_offset: int, data: memoryview) -> None:
+        """Copy fetched bytes to their place.
+
+        Args:
+            destination_offset: Where they belong, counted from the start of the buffer, so at least 4.
+            data: The bytes.
+
+        Raises:
+            InternalError: They lie outside the chunks, or some of them have been placed before.
+        """
+        start, stop = destination_offset, destination_offset + data.nbytes
+        if not len(PARQUET_MAGIC) <= start <= stop <= self._payload_stop:
+            raise InternalError(
+                f"bytes [{start}, {stop}) lie outside the chunks [{len(PARQUET_MAGIC)}, {self._payload_stop}) of a buffer"
+            )
+        if start == stop:
+            return
+        after = bisect_right(self._placed, (start, stop))
+        joins_before = after > 0 and self._placed[after - 1][1] >= start
+        joins_after = after < len(self._placed) and self._placed[after][0] <= stop
+        if (joins_before and self._placed[after - 1][1] > start) or (joins_after and self._placed[after][0] < stop):
+            raise InternalError(f"some of the bytes [{start}, {stop}) of a row group were placed twice")
+        self._bytes[start:stop] = data.cast("B")
+        joined_start = self._placed[after - 1][0] if joins_before else start
+        joined_stop = self._placed[after][1] if joins_after else stop
+        self._placed[after - joins_before : after + joins_after] = [(joined_start, joined_stop)]
+
+    def parquet_file(self) -> pa.Buffer:
+        """Return the finished file; it shares the memory of this object.
+
+        Raises:
+            InternalError: Bytes are missing.
+        """
+        if not self.complete:
+            raise InternalError(f"a row group is decoded while {self.missing_bytes} of its bytes are missing")
+        return self._buffer
+
+
+def one_column_file(pages: bytes, leaf: LeafSpec, *, value_count: int, codec: int) -> pa.Buffer:
+    """Make a virtual file of one flat column from the bytes of its pages.
+
+    Args:
+        pages: Pages with their headers; a dictionary page may come first.
+        leaf: The column.
+        value_count: Number of rows.
+        codec: Parquet compression codec of the pages.
+    """
+    chunk = VirtualChunk(
+        start=len(PARQUET_MAGIC),
+        length_bytes=len(pages),
+        value_count=value_count,
+        codec=codec,
+        encodings=ENCODING_PLAIN | ENCODING_RLE_DICTIONARY,
+    )
+    footer = encode_footer([leaf], [VirtualRowGroup(row_count=value_count, chunks=[chunk])])
+    return pa.py_buffer(PARQUET_MAGIC + pages + frame_footer(footer))
+
+
+def new_row_group_buffer(read: RowGroupRead, sidecar: Sidecar, *, path: str | None) -> RowGroupBuffer:
+    """Make the virtual file of one row group, complete but for the bytes of its chunks.
+
+    Args:
+        read: The row group, and which of its chunks will be placed at ``read.buffer_offsets``.
+        sidecar: The partition's sidecar.
+        path: The Parquet file, for error messages.
+
+    Raises:
+        UnsupportedError: A chunk is compressed with a codec that pyarrow cannot read, or its column is nested in a way
+            that the sidecar does not describe.
+    """
+    leaves, chunks = [], []
+    for column, start, length in zip(
+        read.columns,
+        read.buffer_offsets.tolist(),
+        (read.chunk_stops - read.chunk_starts).tolist(),
+        strict=True,
+    ):
+        descriptor = sidecar.column(column)
+        stored = sidecar.chunks(column)
+        codec = int(stored.codec[read.row_group])
+        _check_codec(codec, ChunkLabel(path=path, row_group=read.row_group, columns=(descriptor.name,)))
+        leaves.append(
+            LeafSpec(
+                # pyarrow chooses columns by name, and takes dots for paths into structs.
+                name=f"{column}:{descriptor.name.replace('.', '_')}",
+                physical_type=descriptor.physical_type,
+                fixed_byte_length=descriptor.fixed_byte_length,
+                repetition=descriptor.repetition,
+                max_rep_level=descriptor.max_rep_level,
+                max_def_level=descriptor.max_def_level,
+                logical=stored_type(sidecar, column).parquet_logical,
+            )
+        )
+        chunks.append(
+            VirtualChunk(
+                start=start,
+                length_bytes=length,
+                value_count=int(stored.num_values[read.row_group]),
+                codec=codec,
+                encodings=int(stored.encodings[read.row_group]),
+            )
+        )
+    footer = encode_footer(leaves, [VirtualRowGroup(row_count=read.row_count, chunks=chunks)])
+    return RowGroupBuffer(read.bytes_wanted, frame_footer(footer))
+
+
+def stored_type(sidecar: Sidecar, column: int) -> ColumnType:
+    """Return the type with which a column is stored in this partition.
+
+    Raises:
+        UnsupportedError: This version does not read the type.
+    """
+    descriptor = sidecar.column(column)
+    return resolve_type(
+        descriptor.type_code,
+        descriptor.physical_type,
+        descriptor.fixed_byte_length,
+        descriptor.max_rep_level,
+        sidecar.foreign_annotations.get(column),
+    )
+
+
+def _check_codec(codec: int, label: ChunkLabel) -> None:
+    if codec >= len(CODECS):
+        raise label.damaged(f"there is no compression codec {codec}", field="codec")
+    name: Any = CODECS[codec]  # the stubs list Arrow's names
+    if codec != 0 and (name == "lzo" or not pa.Codec.is_available(name)):
+        raise UnsupportedError(
+            f"{label}: compressed with {name.upper()}, which this build of pyarrow cannot read; rewrite the file with"
+            " another codec, for example ZSTD",
+            kind="UnsupportedCodec",
+            path=label.path,
+            row_group=label.row_group,
+            columns=label.columns,
+            codec=name,
+        )

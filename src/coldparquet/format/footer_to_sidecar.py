@@ -1,0 +1,224 @@
+"""From a Parquet footer to the sidecar that QuestDB would write for the file.
+
+Three things differ from QuestDB's own conversion, all towards safety. Bounds whose order is not known are left out, so
+nobody prunes on them. What QuestDB's type codes cannot express about foreign columns goes into the scratchpad, see
+``foreign_annotations``. And a dictionary page offset is believed only where it lies before the data pages: some writers
+store 0 there.
+
+One thing is left undone: QuestDB decodes the first and last designated timestamp of chunks without bounds and stores
+them. That takes the pages, and this module sees only the footer, so such row groups are never pruned by time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from coldparquet.errors import FormatError, UnsupportedError
+from coldparquet.format.chunk_conversion import convert_chunk
+from coldparquet.format.foreign_annotations import (
+    FOREIGN_ANNOTATIONS_CODE,
+    ForeignAnnotation,
+    encode_foreign_annotations,
+)
+from coldparquet.format.foreign_types import infer_type
+from coldparquet.format.logical_types import LogicalKind
+from coldparquet.format.parquet_footer import SortOrder
+from coldparquet.format.parquet_schema import list_optionals_of_levels
+from coldparquet.format.questdb_json import parse_questdb_json
+from coldparquet.format.sidecar_footer import ScratchpadEntry
+from coldparquet.format.sidecar_layout import PhysicalType, Repetition, column_flags
+from coldparquet.format.sidecar_writer import ColumnSpec, RowGroupSpec, SidecarContent
+from coldparquet.format.type_codes import (
+    DESCENDING_BIT,
+    DESIGNATED_BIT,
+    TypeTag,
+    decimal_type_code,
+    tag_of,
+)
+
+if TYPE_CHECKING:
+    from coldparquet.format.parquet_footer import FooterRowGroup, ParquetFooter
+    from coldparquet.format.parquet_schema import SchemaLeaf
+    from coldparquet.format.parquet_thrift import ColumnMetaData
+    from coldparquet.format.questdb_json import QuestdbColumn, QuestdbMetadata
+    from coldparquet.format.sidecar_writer import ChunkSpec
+
+_UNSIGNED = frozenset(
+    {ForeignAnnotation.UINT_8, ForeignAnnotation.UINT_16, ForeignAnnotation.UINT_32, ForeignAnnotation.UINT_64}
+)
+
+
+def sidecar_content_from_footer(footer: ParquetFooter) -> SidecarContent:
+    """Say in a sidecar what a Parquet footer says.
+
+    Bloom filters stay in the Parquet file.
+
+    Args:
+        footer: The parsed footer. With QuestDB's JSON the types come from there, otherwise from Parquet's own
+            annotations.
+
+    Raises:
+        FormatError: QuestDB's JSON is wrong (kinds ``Conversion``, ``SchemaMismatch``), row groups declare different
+            sort orders (``SchemaMismatch``), or a codec is unknown (``Conversion``).
+        UnsupportedError: A column is nested otherwise than as an array of doubles.
+    """
+    for leaf in footer.leaves:
+        _check_nesting(leaf, footer)
+    if footer.questdb_json is None:
+        questdb = None
+        type_codes, annotations = _infer_types(footer)
+    else:
+        questdb = parse_questdb_json(footer.questdb_json, column_count=len(footer.leaves), path=footer.path)
+        pairs = zip(questdb.columns, footer.leaves, strict=True)
+        type_codes, annotations = [_stated_type(column, leaf) for column, leaf in pairs], {}
+    designated, sorting = _order(footer, questdb)
+    descending = {order.column for order in sorting if order.descending}
+    return SidecarContent(
+        columns=[
+            ColumnSpec(
+                name=leaf.name,
+                type_code=type_codes[index],
+                physical_type=leaf.physical_type,
+                id=_column_id(leaf, questdb.columns[index] if questdb else None),
+                flags=column_flags(
+                    repetition=leaf.repetition,
+                    descending=index in descending,
+                    is_ascii=questdb is not None and questdb.columns[index].is_ascii,
+                    local_key_is_global=questdb is not None and questdb.columns[index].local_key_is_global,
+                ),
+                fixed_byte_length=leaf.fixed_byte_length,
+                max_rep_level=leaf.max_rep_level,
+                max_def_level=leaf.max_def_level,
+            )
+            for index, leaf in enumerate(footer.leaves)
+        ],
+        row_groups=_row_groups(footer, annotations),
+        parquet_footer_offset=footer.offset,
+        parquet_footer_length=footer.length_bytes,
+        designated_timestamp=designated,
+        sorting_columns=[order.column for order in sorting],
+        squash_tracker=questdb.squash_tracker if questdb else None,
+        seq_txn=questdb.seq_txn if questdb else None,
+        scratchpad=[ScratchpadEntry(FOREIGN_ANNOTATIONS_CODE, encode_foreign_annotations(annotations))]
+        if annotations
+        else [],
+    )
+
+
+def _check_nesting(leaf: SchemaLeaf, footer: ParquetFooter) -> None:
+    """Refuse lists that could not be decoded from the sidecar, which keeps levels but not the tree."""
+    if leaf.max_rep_level == 0 or leaf.list_optionals is None:
+        return
+    known = list_optionals_of_levels(
+        is_outer_optional=leaf.repetition is Repetition.OPTIONAL,
+        max_rep_level=leaf.max_rep_level,
+        max_def_level=leaf.max_def_level,
+    )
+    if known != leaf.list_optionals:
+        raise _unsupported_nesting(leaf, footer, "only some of its nested lists are optional")
+
+
+def _infer_types(footer: ParquetFooter) -> tuple[list[int], dict[int, ForeignAnnotation]]:
+    """Return the type code of every column of a foreign file, and the annotations of those that need one."""
+    type_codes: list[int] = []
+    annotations: dict[int, ForeignAnnotation] = {}
+    for index, leaf in enumerate(footer.leaves):
+        inferred = infer_type(leaf)
+        if inferred is None:
+            raise _unsupported_nesting(leaf, footer, "it is nested, but not as lists of doubles")
+        type_code, annotation = inferred
+        type_codes.append(type_code)
+        if annotation is not None:
+            annotations[index] = annotation
+    return type_codes, annotations
+
+
+def _stated_type(column: QuestdbColumn, leaf: SchemaLeaf) -> int:
+    """Return the type code that QuestDB's JSON states.
+
+    Some writers put the scale of decimals at bit 24. Readers of a sidecar expect it at bit 18 and see no annotation that
+    could tell them otherwise, so a code that the annotation shows to be of the other form is brought into this one.
+    """
+    if leaf.logical is None or leaf.logical.kind is not LogicalKind.DECIMAL:
+        return column.type_code
+    usual = decimal_type_code(leaf.logical.precision, leaf.logical.scale)
+    other = usual & 0xFFFF | leaf.logical.scale << 24
+    return usual if column.type_code == other else column.type_code
+
+
+def _column_id(leaf: SchemaLeaf, column: QuestdbColumn | None) -> int:
+    if column is not None and column.id is not None:
+        return column.id
+    return -1 if leaf.field_id is None else leaf.field_id
+
+
+def _order(footer: ParquetFooter, questdb: QuestdbMetadata | None) -> tuple[int | None, tuple[SortOrder, ...]]:
+    """Return the designated timestamp and the sort order; QuestDB's JSON wins over what row groups declare."""
+    for index, column in enumerate(questdb.columns if questdb else ()):
+        if tag_of(column.type_code) is TypeTag.TIMESTAMP and column.type_code & DESIGNATED_BIT:
+            return index, (SortOrder(index, bool(column.type_code & DESCENDING_BIT)),)
+    declared = {row_group.sorting for row_group in footer.row_groups if row_group.sorting is not None}
+    if len(declared) > 1:
+        raise FormatError(
+            "row groups declare different sort orders; rewrite the file with one, or with none",
+            kind="SchemaMismatch",
+            path=footer.path,
+            field="sorting_columns",
+        )
+    sorting = next(iter(declared), ())
+    if not sorting or sorting[0].descending:
+        return None, sorting
+    first = footer.leaves[sorting[0].column]
+    is_timestamp = first.logical is not None and first.logical.kind is LogicalKind.TIMESTAMP
+    is_designated = is_timestamp and first.repetition is Repetition.REQUIRED
+    return (sorting[0].column if is_designated else None), sorting
+
+
+def _row_groups(footer: ParquetFooter, annotations: dict[int, ForeignAnnotation]) -> list[RowGroupSpec]:
+    is_questdb = footer.questdb_json is not None or (footer.created_by or "").startswith("QuestDB")
+    with_bounds = [
+        (is_questdb or has_order)
+        and leaf.physical_type is not PhysicalType.INT96
+        and annotations.get(index) not in _UNSIGNED
+        for index, (leaf, has_order) in enumerate(zip(footer.leaves, footer.has_type_order, strict=True))
+    ]
+    try:
+        return [_row_group(row_group, with_bounds) for row_group in footer.row_groups]
+    except FormatError as error:
+        raise FormatError(error.message, kind=error.kind, path=footer.path, **error.details) from error
+
+
+def _row_group(row_group: FooterRowGroup, with_bounds: list[bool]) -> RowGroupSpec:
+    return RowGroupSpec(
+        row_count=row_group.row_count,
+        chunks=[_chunk(chunk, use_bounds) for chunk, use_bounds in zip(row_group.chunks, with_bounds, strict=True)],
+    )
+
+
+def _chunk(chunk: ColumnMetaData, use_bounds: bool) -> ChunkSpec:
+    statistics = chunk.statistics
+    bounds = statistics if use_bounds else None
+    dictionary = chunk.dictionary_page_offset
+    return convert_chunk(
+        codec=chunk.codec,
+        encodings=chunk.encodings,
+        num_values=chunk.num_values,
+        total_compressed=chunk.total_compressed_size,
+        dictionary_page_offset=dictionary if dictionary and 0 < dictionary < chunk.data_page_offset else None,
+        data_page_offset=chunk.data_page_offset,
+        null_count=statistics.null_count if statistics else None,
+        distinct_count=statistics.distinct_count if statistics else None,
+        min_value=bounds.min_value if bounds else None,
+        max_value=bounds.max_value if bounds else None,
+        is_min_exact=bounds.is_min_value_exact if bounds else None,
+        is_max_exact=bounds.is_max_value_exact if bounds else None,
+    )
+
+
+def _unsupported_nesting(leaf: SchemaLeaf, footer: ParquetFooter, why: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"column {leaf.name!r} cannot be read: {why}; rewrite the file without it",
+        kind="UnsupportedNesting",
+        path=footer.path,
+        field=leaf.name,
+    )

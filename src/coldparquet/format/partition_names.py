@@ -1,0 +1,290 @@
+"""Names of partition directories: ``2024-03-01.12`` is the day 2024-03-01 in the version that transaction 12 made.
+
+A name has a base, which says when the partition begins, and a version. A partition that was split has several
+directories; the later pieces are named after their first possible timestamp, more precisely than the interval needs:
+
+    interval   whole partition    pieces
+    HOUR       2024-03-01T14      2024-03-01T143400, 2024-03-01T143456-000001
+    DAY        2024-03-01         2024-03-01T07, 2024-03-01T123400, 2024-03-01T123456-000001
+    WEEK       2024-W09           2024-W09-5, 2024-W09-5T07, 2024-W09-5T123456-000001
+    MONTH      2024-03            2024-03-05, 2024-03-05T07, ...
+    YEAR       2024               2024-03-05, 2024-03-05T07, ...
+    NONE       default
+
+Weeks are ISO weeks. Fractions have six digits in tables with microseconds and nine in tables with nanoseconds. Times
+here are nanoseconds since 1970-01-01 UTC as Python integers, which hold the timestamps of both.
+"""
+
+from __future__ import annotations
+
+import re
+from calendar import isleap, monthrange
+from dataclasses import dataclass
+from datetime import date
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from coldparquet.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+SECOND_NS = 1_000_000_000
+HOUR_NS = 3600 * SECOND_NS
+DAY_NS = 24 * HOUR_NS
+
+EARLIEST_NS = -(1 << 63) * 1000
+"""Not later than any timestamp of a table: the least 64-bit number of microseconds."""
+LATEST_NS = (1 << 63) * 1000
+"""Later than any timestamp of a table."""
+
+UNVERSIONED = -1
+"""Name transaction of a directory without version suffix."""
+DEFAULT_NAME = "default"
+"""Base name of the only partition of a table without partitioning."""
+
+_EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
+_NAME = re.compile(
+    r"(?P<base>default"
+    r"|\d{4}(?:-\d\d|-W\d\d)?"
+    r"|\d{4}-(?:\d\d-\d\d|W\d\d-[1-7])"
+    r"(?:T(?P<hour>\d\d)(?:(?P<minute>\d\d)(?P<second>\d\d)(?:-(?P<fraction>\d{6}|\d{9}))?)?)?)"
+    r"(?:\.(?P<name_txn>0|[1-9]\d{0,18}))?",
+    re.ASCII,
+)
+
+
+class PartitionInterval(IntEnum):
+    """How a table is partitioned, with QuestDB's numbers."""
+
+    DAY = 0
+    MONTH = 1
+    YEAR = 2
+    NONE = 3
+    HOUR = 4
+    WEEK = 5
+
+
+_FINEST_FIRST = (
+    PartitionInterval.HOUR,
+    PartitionInterval.DAY,
+    PartitionInterval.WEEK,
+    PartitionInterval.MONTH,
+    PartitionInterval.YEAR,
+    PartitionInterval.NONE,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionDirectory:
+    """What the name of a partition directory says."""
+
+    base_name: str
+    """The name without its version."""
+    name_txn: int
+    """Transaction that made this version of the partition, or -1 without a suffix."""
+    interval: PartitionInterval | None
+    """Interval of the table; None where the caller did not give it and the name alone does not tell."""
+    timestamp_ns: int
+    """First possible timestamp of the piece, as ``_txn`` records it (there in the unit of the table)."""
+    start_ns: int
+    """No row is older. Equals ``timestamp_ns`` but for the very first partition, which also holds all rows from
+    before 1970."""
+    stop_ns: int
+    """Every row is older: the end of the partition that the piece belongs to. Without an interval, the end of the
+    largest partition that can have a piece of this name."""
+
+
+def parse_partition_directory(name: str, *, interval: PartitionInterval | None = None) -> PartitionDirectory | None:
+    """Parse the name of a partition directory.
+
+    Args:
+        name: One path segment, such as ``2024-03-01T123456-000001.12``.
+        interval: How the table is partitioned. None accepts the names of all intervals: ``2024-03-05`` may be a day, or
+            the rest of March or of 2024; see ``infer_interval``.
+
+    Returns:
+        What the name says; None for names that QuestDB would not give a partition, such as ``2024-03-01.detached``,
+        ``2024-03-01.attachable``, ``_meta``, or ``2024-03-01T00`` in a table that is not partitioned by hour.
+    """
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return None
+    base_name = match["base"]
+    timestamp_ns = _timestamp_ns(match)
+    if timestamp_ns is None:
+        return None
+    is_nanosecond = len(match["fraction"] or "") == 9
+    candidates = [
+        candidate
+        for candidate in (_FINEST_FIRST if interval is None else (interval,))
+        if _base_name(timestamp_ns, candidate, is_nanosecond=is_nanosecond) == base_name
+    ]
+    if not candidates:
+        return None
+    return PartitionDirectory(
+        base_name=base_name,
+        name_txn=int(match["name_txn"] or UNVERSIONED),
+        interval=candidates[0] if len(candidates) == 1 else None,
+        timestamp_ns=timestamp_ns,
+        start_ns=EARLIEST_NS if timestamp_ns <= 0 else timestamp_ns,
+        stop_ns=max(partition_stop_ns(timestamp_ns, candidate) for candidate in candidates),
+    )
+
+
+def format_partition_directory(
+    timestamp_ns: int, interval: PartitionInterval, *, name_txn: int = UNVERSIONED, is_nanosecond: bool = False
+) -> str:
+    """Return the name of the directory whose piece of a partition begins at ``timestamp_ns``.
+
+    Args:
+        timestamp_ns: Begin of the partition, or of a later piece of it. Times before 1970 mean the first partition.
+        interval: How the table is partitioned.
+        name_txn: Version, or -1 for a name without one.
+        is_nanosecond: Whether the table's designated timestamp has nanoseconds.
+
+    Raises:
+        InvalidInputError: The time is after the year 9999, or has nanoseconds although the table does not.
+    """
+    if not is_nanosecond and timestamp_ns % 1000:
+        raise InvalidInputError(f"{timestamp_ns} ns is not a whole number of microseconds; pass is_nanosecond=True")
+    base_name = _base_name(timestamp_ns, interval, is_nanosecond=is_nanosecond)
+    return base_name if name_txn == UNVERSIONED else f"{base_name}.{name_txn}"
+
+
+def infer_interval(names: Iterable[str]) -> PartitionInterval | None:
+    """Guess how a table without ``_meta`` is partitioned: the finest interval that explains all its directories.
+
+    The guess is wrong only for tables of which nothing is left but pieces that look like whole partitions of a finer
+    interval.
+
+    Args:
+        names: Names of all directories; those that are no partitions are ignored.
+
+    Returns:
+        The interval; None where there are no partitions, they contradict each other, or a piece has no first piece.
+    """
+    parsed = [directory for name in names if (directory := parse_partition_directory(name)) is not None]
+    base_names = {directory.base_name for directory in parsed}
+    for interval in _FINEST_FIRST:
+        fits = (
+            parse_partition_directory(directory.base_name, interval=interval) is not None
+            and _base_name(partition_floor_ns(directory.timestamp_ns, interval), interval, is_nanosecond=False)
+            in base_names
+            for directory in parsed
+        )
+        if parsed and all(fits):
+            return interval
+    return None
+
+
+def partition_floor_ns(timestamp_ns: int, interval: PartitionInterval) -> int:
+    """Return the begin of the partition that holds a timestamp.
+
+    Times before 1970 fall into the first partition, which begins at 0; by week it begins on Monday 1969-12-29.
+
+    Raises:
+        InvalidInputError: The time is after the year 9999.
+    """
+    clamped_ns = max(timestamp_ns, 0)
+    if interval is PartitionInterval.NONE:
+        return EARLIEST_NS
+    if interval is PartitionInterval.HOUR:
+        return clamped_ns - clamped_ns % HOUR_NS
+    day = _date_of(clamped_ns)
+    if interval is PartitionInterval.WEEK:
+        return _day_start_ns(day.toordinal() - day.weekday())
+    if interval is PartitionInterval.MONTH:
+        day = day.replace(day=1)
+    if interval is PartitionInterval.YEAR:
+        day = day.replace(month=1, day=1)
+    return _day_start_ns(day.toordinal())
+
+
+def partition_stop_ns(timestamp_ns: int, interval: PartitionInterval) -> int:
+    """Return the end, exclusive, of the partition that holds a timestamp.
+
+    Raises:
+        InvalidInputError: The time is after the year 9999.
+    """
+    floor_ns = partition_floor_ns(timestamp_ns, interval)
+    match interval:
+        case PartitionInterval.NONE:
+            return LATEST_NS
+        case PartitionInterval.HOUR:
+            return floor_ns + HOUR_NS
+        case PartitionInterval.DAY:
+            return floor_ns + DAY_NS
+        case PartitionInterval.WEEK:
+            return floor_ns + 7 * DAY_NS
+    first = _date_of(floor_ns)
+    if interval is PartitionInterval.MONTH:
+        return floor_ns + monthrange(first.year, first.month)[1] * DAY_NS
+    return floor_ns + (366 if isleap(first.year) else 365) * DAY_NS
+
+
+def _timestamp_ns(match: re.Match[str]) -> int | None:
+    """Return the time that a name spells, None where there is no such day or time of day."""
+    if match["base"] == DEFAULT_NAME:
+        return EARLIEST_NS
+    hour, minute, second = (int(match[part] or 0) for part in ("hour", "minute", "second"))
+    if hour > 23 or minute > 59 or second > 59:
+        return None
+    year, *rest = match["base"].partition("T")[0].split("-")
+    try:
+        if rest and rest[0].startswith("W"):
+            weekday = int(rest[1]) if len(rest) == 2 else 1
+            day = date.fromisocalendar(int(year), int(rest[0][1:]), weekday)
+        else:
+            month, day_of_month = (*map(int, rest), 1, 1)[:2]
+            day = date(int(year), month, day_of_month)
+    except ValueError:
+        return None
+    fraction_ns = int((match["fraction"] or "").ljust(9, "0"))
+    seconds = (hour * 60 + minute) * 60 + second
+    return _day_start_ns(day.toordinal()) + seconds * SECOND_NS + fraction_ns
+
+
+def _base_name(timestamp_ns: int, interval: PartitionInterval, *, is_nanosecond: bool) -> str:
+    floor_ns = partition_floor_ns(timestamp_ns, interval)
+    timestamp_ns = max(timestamp_ns, floor_ns)
+    is_whole = timestamp_ns == floor_ns
+    if interval is PartitionInterval.NONE:
+        return DEFAULT_NAME
+    day = _date_of(timestamp_ns)
+    if interval is PartitionInterval.WEEK:
+        iso = day.isocalendar()
+        name = f"{iso.year:04}-W{iso.week:02}"
+        return name if is_whole else f"{name}-{iso.weekday}{_time_suffix(timestamp_ns, is_nanosecond=is_nanosecond)}"
+    if is_whole and interval is PartitionInterval.YEAR:
+        return f"{day.year:04}"
+    if is_whole and interval is PartitionInterval.MONTH:
+        return f"{day.year:04}-{day.month:02}"
+    if is_whole and interval is PartitionInterval.HOUR:
+        return f"{day.isoformat()}T{timestamp_ns % DAY_NS // HOUR_NS:02}"
+    return day.isoformat() + _time_suffix(timestamp_ns, is_nanosecond=is_nanosecond)
+
+
+def _time_suffix(timestamp_ns: int, *, is_nanosecond: bool) -> str:
+    """Spell the time of day as far as it is not zero: hour, then minute and second together, then the fraction."""
+    hour, below_hour_ns = divmod(timestamp_ns % DAY_NS, HOUR_NS)
+    if hour == 0 and below_hour_ns == 0:
+        return ""
+    if below_hour_ns == 0:
+        return f"T{hour:02}"
+    seconds, fraction_ns = divmod(below_hour_ns, SECOND_NS)
+    suffix = f"T{hour:02}{seconds // 60:02}{seconds % 60:02}"
+    if fraction_ns == 0:
+        return suffix
+    return f"{suffix}-{fraction_ns:09}" if is_nanosecond else f"{suffix}-{fraction_ns // 1000:06}"
+
+
+def _date_of(timestamp_ns: int) -> date:
+    try:
+        return date.fromordinal(timestamp_ns // DAY_NS + _EPOCH_ORDINAL)
+    except (ValueError, OverflowError):
+        raise InvalidInputError(f"{timestamp_ns} ns since 1970 is not in the years 1 to 9999") from None
+
+
+def _day_start_ns(ordinal: int) -> int:
+    return (ordinal - _EPOCH_ORDINAL) * DAY_NS

@@ -1,0 +1,273 @@
+"""The chunks of one column over all row groups, as numpy arrays.
+
+Planning asks the same few fields of a few columns for every row group. Blocks lie at multiples of 8 and a chunk is
+eight u64 words, so a field over all row groups is one gather of words; no Python object per chunk exists.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from coldparquet.errors import FormatError
+from coldparquet.format import sidecar_layout as layout
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
+
+_LARGEST_I64 = np.uint64((1 << 63) - 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BlockTable:
+    """Where the blocks of one snapshot lie; checked to be inside the file before anyone gathers from them."""
+
+    file: memoryview = field(repr=False)
+    """The sidecar up to the size of the snapshot."""
+    words: npt.NDArray[np.uint64] = field(repr=False)
+    """The same bytes as little-endian words, without the last incomplete one, which no chunk reaches."""
+    first_words: npt.NDArray[np.int64]
+    """Word at which each block begins, shape (row groups,)."""
+    column_count: int
+    path: str | None
+
+    def gather(self, word: int) -> npt.NDArray[np.uint64]:
+        """Return one word of every block, counted from the start of the block, shape (row groups,)."""
+        return _read_only(self.words[self.first_words + word])
+
+    def offset_of(self, row_group: int, word: int) -> int:
+        """Return the byte offset in the file of one word of one block."""
+        return (int(self.first_words[row_group]) + word) * layout.WORD_BYTES
+
+    def gather_count(self, word: int, name: str) -> npt.NDArray[np.int64]:
+        """Return one word of every block as signed numbers.
+
+        Raises:
+            FormatError: A number exceeds 2**63 - 1, which no file can justify (kind `InvalidValue`).
+        """
+        values = self.gather(word)
+        if len(values) and values.max() > _LARGEST_I64:
+            row_group = int(values.argmax())
+            raise FormatError(
+                f"{name} of row group {row_group} is {int(values[row_group])}, beyond any file",
+                kind="InvalidValue",
+                path=self.path,
+                offset=self.offset_of(row_group, word),
+                field=name,
+                row_group=row_group,
+            )
+        return values.view(np.int64)
+
+
+class ChunkColumn:
+    """The chunks of one column: each property is an array over the row groups, gathered on first use and read-only.
+
+    Args:
+        blocks: The blocks of the snapshot.
+        column_index: A column that exists.
+    """
+
+    def __init__(self, blocks: BlockTable, column_index: int) -> None:
+        self._blocks = blocks
+        self._first_word = 1 + layout.CHUNK_WORDS * column_index
+        self.column_index = column_index
+
+    @cached_property
+    def _packed(self) -> npt.NDArray[np.uint8]:
+        """The bytes of the packed words, shape (row groups, 8)."""
+        words = self._blocks.gather(self._first_word + layout.CHUNK_PACKED_WORD)
+        return words.astype("<u8", copy=False).view(np.uint8).reshape(-1, layout.WORD_BYTES)
+
+    @property
+    def codec(self) -> npt.NDArray[np.uint8]:
+        """Compression codec as stored; numbers above 7 are none of Parquet's."""
+        return self._packed[:, 0]
+
+    @property
+    def encodings(self) -> npt.NDArray[np.uint8]:
+        """Mask of `sidecar_layout.ENCODING_*`."""
+        return self._packed[:, 1]
+
+    @property
+    def stat_flags(self) -> npt.NDArray[np.uint8]:
+        """Mask of `sidecar_layout.STAT_*`."""
+        return self._packed[:, 2]
+
+    @property
+    def stat_sizes(self) -> npt.NDArray[np.uint8]:
+        """Inline byte lengths: min in the low nibble, max in the high one."""
+        return self._packed[:, 3]
+
+    @cached_property
+    def reserved(self) -> npt.NDArray[np.uint32]:
+        """The reserved field, which writers set to 0."""
+        words = self._blocks.gather(self._first_word + layout.CHUNK_PACKED_WORD)
+        return (words >> np.uint64(32)).astype(np.uint32)
+
+    @cached_property
+    def num_values(self) -> npt.NDArray[np.int64]:
+        """Number of values, nulls included; for arrays not the number of rows."""
+        return self._count(layout.CHUNK_NUM_VALUES_WORD, "num_values")
+
+    @cached_property
+    def byte_range_start(self) -> npt.NDArray[np.int64]:
+        """First byte of the chunk in the Parquet file."""
+        return self._count(layout.CHUNK_BYTE_RANGE_START_WORD, "byte_range_start")
+
+    @cached_property
+    def total_compressed_bytes(self) -> npt.NDArray[np.int64]:
+        """Length of the chunk in the Parquet file."""
+        return self._count(layout.CHUNK_TOTAL_COMPRESSED_WORD, "total_compressed")
+
+    @cached_property
+    def null_count(self) -> npt.NDArray[np.int64]:
+        """Number of nulls; 0 where it is unknown."""
+        return self._count(layout.CHUNK_NULL_COUNT_WORD, "null_count", self.has_null_count)
+
+    @cached_property
+    def has_null_count(self) -> npt.NDArray[np.bool_]:
+        """Whether the number of nulls is known."""
+        return _have(self.stat_flags, layout.STAT_NULL_COUNT_PRESENT)
+
+    @cached_property
+    def distinct_count(self) -> npt.NDArray[np.int64]:
+        """Number of distinct values; 0 where it is unknown."""
+        return self._count(layout.CHUNK_DISTINCT_COUNT_WORD, "distinct_count", self.has_distinct_count)
+
+    @cached_property
+    def has_distinct_count(self) -> npt.NDArray[np.bool_]:
+        """Whether the number of distinct values is known."""
+        return _have(self.stat_flags, layout.STAT_DISTINCT_COUNT_PRESENT)
+
+    @cached_property
+    def min(self) -> RawBounds:
+        """Lower bounds."""
+        sizes = self.stat_sizes & np.uint8(0x0F)
+        return RawBounds(self._blocks, self._first_word + layout.CHUNK_MIN_WORD, self.stat_flags, sizes)
+
+    @cached_property
+    def max(self) -> RawBounds:
+        """Upper bounds."""
+        flags = self.stat_flags >> np.uint8(layout.STAT_MAX_SHIFT)
+        sizes = self.stat_sizes >> np.uint8(layout.STAT_SIZE_BITS)
+        return RawBounds(self._blocks, self._first_word + layout.CHUNK_MAX_WORD, flags, sizes)
+
+    def raw_word(self, word: int) -> npt.NDArray[np.uint64]:
+        """Return one word of each chunk (`sidecar_layout.CHUNK_*_WORD`) as stored, unchecked."""
+        return self._blocks.gather(self._first_word + word)
+
+    def _count(self, word: int, name: str, known: npt.NDArray[np.bool_] | None = None) -> npt.NDArray[np.int64]:
+        if known is None:
+            return self._blocks.gather_count(self._first_word + word, name)
+        if not known.any():
+            return _read_only(np.zeros(len(known), np.int64))
+        return _read_only(np.where(known, self._blocks.gather_count(self._first_word + word, name), 0))
+
+
+class RawBounds:
+    """One side's bounds of one column over all row groups, as raw bytes.
+
+    What the bytes mean depends on the column's physical type. Numbers of up to 8 bytes are read from `raw` where
+    `inlined`; byte strings through `prefix_words`, or one by one through `bytes_at`. Bounds may be inexact and still
+    bound the data.
+
+    Args:
+        blocks: The blocks of the snapshot.
+        word: Which word of each block holds the bound.
+        flags: The three flags of this side in the low bits, shape (row groups,).
+        inline_size: Stored byte length of inline bounds, shape (row groups,).
+    """
+
+    def __init__(
+        self, blocks: BlockTable, word: int, flags: npt.NDArray[np.uint8], inline_size: npt.NDArray[np.uint8]
+    ) -> None:
+        self._blocks = blocks
+        self._word = word
+        self._flags = flags
+        self.inline_size = inline_size
+        """Byte length of inline bounds as stored; only byte strings need it, and it may be wrong."""
+
+    @cached_property
+    def present(self) -> npt.NDArray[np.bool_]:
+        """Whether a bound is stored. Its bytes may still be missing, see `bytes_at`."""
+        return _have(self._flags, layout.STAT_PRESENT)
+
+    @cached_property
+    def inlined(self) -> npt.NDArray[np.bool_]:
+        """Whether `raw` holds the bytes themselves; false where no bound is stored."""
+        return _have(self._flags, layout.STAT_PRESENT | layout.STAT_INLINED)
+
+    @cached_property
+    def exact(self) -> npt.NDArray[np.bool_]:
+        """Whether the bound is a value of the chunk; false where no bound is stored."""
+        return _have(self._flags, layout.STAT_PRESENT | layout.STAT_EXACT)
+
+    @cached_property
+    def raw(self) -> npt.NDArray[np.uint64]:
+        """The stored word: the bytes in little-endian order, or the reference to out-of-line bytes."""
+        return self._blocks.gather(self._word)
+
+    def bytes_at(self, row_group: int) -> bytes | None:
+        """Return the bytes of one bound; None when it is absent, of length 0, or its reference leads nowhere."""
+        if not self.present[row_group]:
+            return None
+        word = int(self.raw[row_group])
+        if self.inlined[row_group]:
+            size = int(self.inline_size[row_group])
+            return word.to_bytes(layout.WORD_BYTES, "little")[:size] if 0 < size <= layout.MAX_INLINE_BYTES else None
+        start, length = self._out_of_line_start(row_group, word), word & layout.MAX_OUT_OF_LINE_BYTES
+        if length == 0 or start + length > len(self._blocks.file):
+            return None
+        return bytes(self._blocks.file[start : start + length])
+
+    def prefix_words(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
+        """Return the bounds as byte strings that compare as numbers.
+
+        Returns:
+            The first 8 bytes of each bound, padded with zeros and read big-endian, shape (row groups,), so that unequal
+            words order the byte strings; and the byte lengths, shape (row groups,), -1 where `bytes_at` is None.
+        """
+        inline_size = self.inline_size.astype(np.int64)
+        usable_inline = self.inlined & (inline_size > 0) & (inline_size <= layout.MAX_INLINE_BYTES)
+        lengths = np.where(usable_inline, inline_size, -1)
+        prefixes = self.raw.byteswap()
+        rows = np.flatnonzero(self.present & ~self.inlined)
+        if len(rows):
+            self._fetch_out_of_line(rows, prefixes, lengths)
+        used_bits = np.clip(lengths, 0, layout.WORD_BYTES).astype(np.uint64) * np.uint64(8)
+        # Shifting a word by all its 64 bits is undefined, hence two shifts for the bytes to blank.
+        blank = (~np.uint64(0) >> (used_bits >> np.uint64(1))) >> (used_bits - (used_bits >> np.uint64(1)))
+        return prefixes & ~blank, lengths
+
+    def _out_of_line_start(self, row_group: int, word: int) -> int:
+        out_of_line = self._blocks.offset_of(row_group, 0) + layout.block_bytes(self._blocks.column_count)
+        return out_of_line + (word >> layout.OUT_OF_LINE_LENGTH_BITS)
+
+    def _fetch_out_of_line(
+        self, rows: npt.NDArray[np.intp], prefixes: npt.NDArray[np.uint64], lengths: npt.NDArray[np.int64]
+    ) -> None:
+        """Fill in the bounds of the row groups `rows`, which lie out of line at any alignment."""
+        file = np.frombuffer(self._blocks.file, np.uint8)
+        references = self.raw[rows]
+        row_lengths = (references & np.uint64(layout.MAX_OUT_OF_LINE_BYTES)).astype(np.int64)
+        # At most 2**48 plus an offset in the file: no overflow.
+        starts = (references >> np.uint64(layout.OUT_OF_LINE_LENGTH_BITS)).astype(np.int64)
+        starts += self._blocks.first_words[rows] * layout.WORD_BYTES + layout.block_bytes(self._blocks.column_count)
+        inside = (row_lengths > 0) & (starts + row_lengths <= len(file))
+        rows, starts = rows[inside], starts[inside]
+        lengths[rows] = row_lengths[inside]
+        # The last bound of a file may be nearer to its end than 8 bytes; what is read instead is blanked out later.
+        positions = np.minimum(starts[:, None] + np.arange(layout.WORD_BYTES), len(file) - 1)
+        prefixes[rows] = file[positions].view(">u8")[:, 0]
+
+
+def _have(flags: npt.NDArray[np.uint8], mask: int) -> npt.NDArray[np.bool_]:
+    return _read_only(np.equal(flags & np.uint8(mask), mask))
+
+
+def _read_only(array: npt.NDArray[_Scalar]) -> npt.NDArray[_Scalar]:
+    array.flags.writeable = False
+    return array

@@ -1,0 +1,361 @@
+"""One footer of a sidecar, and the chain of footers that updates leave behind.
+
+Every footer describes one snapshot. The one at the committed size is the newest; `previous_size_bytes` leads to the
+size at which the one before it was committed, and so on back to the first. Sizes strictly decrease, so no walk repeats.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from coldparquet.errors import FormatError
+from coldparquet.format import sidecar_layout as layout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from coldparquet.format.sidecar_header import SidecarHeader
+
+_LARGEST_U64 = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ScratchpadEntry:
+    """One tagged byte string of a footer's SCRATCHPAD."""
+
+    code: int
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoveringIndexEntry:
+    """One covering index of a partition, as its footer's COVERING_INDEX section names it."""
+
+    column_id: int
+    """Writer index of the indexed column."""
+    index_txn: int
+    index_metadata_bytes: int
+    """Size of the `_im` file; informational, its own header decides."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SidecarFooter:
+    """The fields of one footer; what could be large is read from the file when it is asked for."""
+
+    file: memoryview = field(repr=False)
+    size_bytes: int
+    """The committed size at which this footer is the last one."""
+    offset: int
+    length_bytes: int
+    """FOOTER_LENGTH: from the start of the footer up to and including the checksum."""
+    parquet_footer_offset: int
+    parquet_footer_length: int
+    row_group_count: int
+    unused_bytes: int
+    """Dead bytes in the Parquet file."""
+    previous_size_bytes: int
+    """Committed size of the snapshot before this one; 0 for the first."""
+    feature_flags: int
+    checksum: int
+    """The stored CRC-32."""
+    bloom_section_stop: int
+    """One past the bloom matrix, in the file."""
+    seq_txn: int | None
+    scratchpad_offset: int | None
+    covering_index_offset: int | None
+    sections_stop: int
+    """One past the last section that we know, in the file; unknown optional sections may follow."""
+
+    @property
+    def checksum_offset(self) -> int:
+        """Where the stored CRC-32 lies, which is also where the bytes that it covers end."""
+        return self.offset + self.length_bytes - layout.CHECKSUM.size
+
+    @property
+    def parquet_size_bytes(self) -> int:
+        """Size of the Parquet file of this snapshot."""
+        return self.parquet_footer_offset + self.parquet_footer_length + layout.PARQUET_TAIL_BYTES
+
+    @property
+    def block_entries(self) -> npt.NDArray[np.uint32]:
+        """Offset of each row group's block divided by 8, shape (row groups,): a view of the file."""
+        return np.frombuffer(
+            self.file, layout.BLOCK_OFFSET_DTYPE, self.row_group_count, self.offset + layout.FOOTER.size
+        )
+
+    @property
+    def block_offsets(self) -> npt.NDArray[np.int64]:
+        """Offset of each row group's block, shape (row groups,)."""
+        return self.block_entries.astype(np.int64) << layout.BLOCK_ALIGNMENT_BITS
+
+    @property
+    def scratchpad(self) -> tuple[ScratchpadEntry, ...]:
+        """The SCRATCHPAD in stored order; codes may repeat, and then the first entry counts."""
+        if self.scratchpad_offset is None:
+            return ()
+        (count,) = layout.COUNT.unpack_from(self.file, self.scratchpad_offset)
+        cursor = self.scratchpad_offset + layout.COUNT.size
+        entries = []
+        for _ in range(count):
+            code, length = layout.SCRATCHPAD_ENTRY.unpack_from(self.file, cursor)
+            start = cursor + layout.SCRATCHPAD_ENTRY.size
+            cursor = start + length
+            entries.append(ScratchpadEntry(code, bytes(self.file[start:cursor])))
+        return tuple(entries)
+
+    @property
+    def covering_index(self) -> tuple[CoveringIndexEntry, ...]:
+        """The covering indexes of this snapshot; empty for almost every partition."""
+        if self.covering_index_offset is None:
+            return ()
+        (count,) = layout.COUNT.unpack_from(self.file, self.covering_index_offset)
+        start = self.covering_index_offset + layout.COUNT.size
+        stop = start + layout.COVERING_INDEX_ENTRY.size * count
+        return tuple(
+            CoveringIndexEntry(column_id=column_id, index_txn=index_txn, index_metadata_bytes=size)
+            for column_id, index_txn, size in layout.COVERING_INDEX_ENTRY.iter_unpack(self.file[start:stop])
+        )
+
+
+def locate_footer(file: memoryview, size_bytes: int, *, path: str | None) -> int:
+    """Return the offset of the footer that ends at `size_bytes`, from the trailer there.
+
+    Raises:
+        FormatError: The size exceeds the file, or the trailer's length exceeds the size (kind `Truncated`).
+    """
+    if size_bytes > len(file):
+        raise _truncated(f"the snapshot of {size_bytes} bytes", size_bytes, len(file), 0, path)
+    trailer_offset = size_bytes - layout.TRAILER.size
+    if trailer_offset < 0:
+        raise _truncated("the trailer", layout.TRAILER.size, size_bytes, 0, path)
+    (length,) = layout.TRAILER.unpack_from(file, trailer_offset)
+    if length > trailer_offset:
+        raise _truncated(f"a footer of {length} bytes", length, trailer_offset, trailer_offset, path)
+    return trailer_offset - int(length)
+
+
+def parse_footer(file: memoryview, size_bytes: int, header: SidecarHeader, *, path: str | None) -> SidecarFooter:
+    """Parse the footer that ends at `size_bytes`: structure only, see `check_required_flags` and the checksum.
+
+    Args:
+        file: The sidecar, at least `size_bytes` of it.
+        size_bytes: A committed size, the newest or an older one.
+        header: Tells how wide the bloom matrix is.
+        path: The sidecar, for error messages.
+
+    Raises:
+        FormatError: `Truncated` or `InvalidValue`.
+    """
+    offset = locate_footer(file, size_bytes, path=path)
+    checksum_offset = size_bytes - layout.TRAILER.size - layout.CHECKSUM.size
+    cursor = offset + layout.FOOTER.size
+    if cursor > checksum_offset:
+        raise _truncated("the fixed part of the footer", cursor, checksum_offset, offset, path)
+    parquet_offset, parquet_length, row_group_count, unused, previous, flags = layout.FOOTER.unpack_from(file, offset)
+    cursor += layout.BLOCK_OFFSET_DTYPE.itemsize * row_group_count
+    if cursor > checksum_offset:
+        raise _truncated(f"{row_group_count} row group entries", cursor, checksum_offset, offset + 12, path)
+    entry_dtype = layout.BLOOM_REFERENCE_DTYPE if header.blooms_external else layout.BLOOM_OFFSET_DTYPE
+    cursor += entry_dtype.itemsize * row_group_count * len(header.bloom_entries)
+    if cursor > checksum_offset:
+        raise _truncated("the bloom matrix", cursor, checksum_offset, offset, path)
+    bloom_section_stop = cursor
+
+    seq_txn = scratchpad_offset = covering_index_offset = None
+    if flags & layout.FOOTER_SEQ_TXN:
+        if cursor + layout.SIGNED_64.size > checksum_offset:
+            raise _truncated("SEQ_TXN", cursor + layout.SIGNED_64.size, checksum_offset, cursor, path)
+        (seq_txn,) = layout.SIGNED_64.unpack_from(file, cursor)
+        cursor += layout.SIGNED_64.size
+    if flags & layout.FOOTER_SCRATCHPAD:
+        scratchpad_offset = cursor
+        cursor = _scratchpad_stop(file, cursor, checksum_offset, path)
+    # Without its required half, bit 2 is an optional bit of somebody else's and its section as opaque as any.
+    if flags & layout.FOOTER_COVERING_INDEX and flags & layout.FOOTER_COVERING_INDEX_REQUIRED:
+        covering_index_offset = cursor
+        cursor = _covering_index_stop(file, cursor, checksum_offset, path)
+    return SidecarFooter(
+        file=file,
+        size_bytes=size_bytes,
+        offset=offset,
+        length_bytes=size_bytes - layout.TRAILER.size - offset,
+        parquet_footer_offset=parquet_offset,
+        parquet_footer_length=parquet_length,
+        row_group_count=row_group_count,
+        unused_bytes=unused,
+        previous_size_bytes=previous,
+        feature_flags=flags,
+        checksum=layout.CHECKSUM.unpack_from(file, checksum_offset)[0],
+        bloom_section_stop=bloom_section_stop,
+        seq_txn=seq_txn,
+        scratchpad_offset=scratchpad_offset,
+        covering_index_offset=covering_index_offset,
+        sections_stop=cursor,
+    )
+
+
+def check_required_flags(footer: SidecarFooter, *, path: str | None) -> None:
+    """Refuse a footer that needs more than we know. Footers that a walk merely passes are not asked.
+
+    Raises:
+        FormatError: Kind `InvalidValue`, as the reference implementation reports it.
+    """
+    flags = footer.feature_flags
+    unknown = flags & ~layout.OPTIONAL_FLAGS & ~layout.KNOWN_FOOTER_FLAGS
+    if flags & layout.FOOTER_COVERING_INDEX_REQUIRED and not flags & layout.FOOTER_COVERING_INDEX:
+        unknown |= layout.FOOTER_COVERING_INDEX_REQUIRED
+    if unknown:
+        raise FormatError(
+            f"the footer requires features {unknown:#x} that this version does not know; upgrade coldparquet",
+            kind="InvalidValue",
+            path=path,
+            offset=footer.offset + 32,
+            field="footer_feature_flags",
+            flags=unknown,
+        )
+
+
+def check_footer_place(footer: SidecarFooter, header: SidecarHeader, *, path: str | None) -> None:
+    """Refuse what a damaged trailer makes of a file: no checksum covers it, and it alone tells where a footer begins.
+
+    A wrong one makes a footer of other numbers, whose checksum field is nevertheless the right one. Mostly its sections
+    do not end at the checksum. Where an unknown optional feature may explain that, or where it has no row group and the
+    error would make rows disappear, the footer must at least lie where writers put one.
+
+    Raises:
+        FormatError: Kind `InvalidValue`; without row groups also what a walk along the chain meets.
+    """
+    is_exact = footer.sections_stop == footer.checksum_offset
+    if is_exact and footer.row_group_count:
+        return
+    # Bit 2 without its required half counts as unknown: parse_footer left its section alone.
+    known = layout.KNOWN_FOOTER_FLAGS if footer.covering_index_offset else layout.KNOWN_FOOTER_FLAGS_WITHOUT_COVERING
+    unknown = footer.feature_flags & ~known | header.feature_flags & ~layout.KNOWN_HEADER_FLAGS
+    if not (is_exact or unknown) or not _is_placed_well(footer, header, path):
+        raise _invalid(
+            f"the footer at {footer.offset} with {footer.row_group_count} row groups cannot be the one that ends at "
+            f"{footer.size_bytes}: the trailer is damaged; fetch the sidecar again or restore it",
+            footer.size_bytes - layout.TRAILER.size,
+            "footer_length",
+            path,
+        )
+
+
+def _is_placed_well(footer: SidecarFooter, header: SidecarHeader, path: str | None) -> bool:
+    """Tell whether a footer lies behind all that it refers to, or without row groups right behind the header."""
+    if footer.row_group_count == 0:
+        # Updates never drop row groups, so a file without any was made without, and its first footer tells.
+        *_, first = walk_chain(footer.file, footer.size_bytes, header, path=path)
+        return first.offset == header.stop or bool(header.feature_flags & ~layout.KNOWN_HEADER_FLAGS)
+    blocks = footer.block_offsets
+    blocks_stop = int(blocks.max()) + layout.block_bytes(header.column_count)
+    return int(blocks.min()) >= header.stop and max(blocks_stop, footer.previous_size_bytes) <= footer.offset
+
+
+def walk_chain(
+    file: memoryview, size_bytes: int, header: SidecarHeader, *, path: str | None
+) -> Iterator[SidecarFooter]:
+    """Yield the footer at `size_bytes`, then every older one, each parsed but neither flag- nor checksum-checked.
+
+    Raises:
+        FormatError: A footer is malformed, a previous size does not decrease, or footers overlap.
+    """
+    footer_bytes = 0
+    for _ in range(layout.MAX_CHAIN_STEPS):
+        footer = parse_footer(file, size_bytes, header, path=path)
+        # Footers of one file lie one behind the other. Together they never exceed it, unless they were crafted to
+        # overlap and to make a walk take the square of the file's size.
+        footer_bytes += footer.length_bytes + layout.TRAILER.size
+        if footer_bytes > len(file):
+            raise _broken_chain("the footers of the chain overlap", footer, path)
+        yield footer
+        if footer.previous_size_bytes == 0:
+            return
+        if footer.previous_size_bytes >= size_bytes:
+            message = f"the previous size {footer.previous_size_bytes} is not below this snapshot's {size_bytes}"
+            raise _broken_chain(message, footer, path)
+        size_bytes = footer.previous_size_bytes
+    raise _broken_chain(f"the chain has more than {layout.MAX_CHAIN_STEPS} footers", footer, path)
+
+
+def find_footer(
+    file: memoryview, size_bytes: int, header: SidecarHeader, *, parquet_size_bytes: int, path: str | None
+) -> SidecarFooter:
+    """Return the newest footer, from `size_bytes` back, that describes a Parquet file of this size.
+
+    Raises:
+        FormatError: There is none (kind `InvalidValue`), or the walk met a malformed footer.
+    """
+    seen = 0
+    for footer in walk_chain(file, size_bytes, header, path=path):
+        seen += 1
+        if footer.parquet_size_bytes > _LARGEST_U64:
+            raise _broken_chain("the Parquet size exceeds 64 bits", footer, path)
+        if footer.parquet_size_bytes == parquet_size_bytes:
+            return footer
+    raise FormatError(
+        f"none of the {seen} snapshots in the sidecar describes a Parquet file of {parquet_size_bytes} bytes; "
+        "the sidecar may be older than the table's transaction file: list the partition again",
+        kind="InvalidValue",
+        path=path,
+        offset=footer.offset,
+        field="parquet_size_bytes",
+    )
+
+
+def _scratchpad_stop(file: memoryview, start: int, checksum_offset: int, path: str | None) -> int:
+    """Check the SCRATCHPAD at `start` without keeping anything of it; return where it ends."""
+    cursor = start + layout.COUNT.size
+    if cursor > checksum_offset:
+        raise _truncated("the number of SCRATCHPAD entries", cursor, checksum_offset, start, path)
+    (count,) = layout.COUNT.unpack_from(file, start)
+    if count == 0:
+        raise _invalid("the SCRATCHPAD is present and has no entry", start, "scratchpad", path)
+    for _ in range(count):
+        content = cursor + layout.SCRATCHPAD_ENTRY.size
+        if content > checksum_offset:
+            raise _truncated("a SCRATCHPAD entry", content, checksum_offset, cursor, path)
+        _, length = layout.SCRATCHPAD_ENTRY.unpack_from(file, cursor)
+        if content + length > checksum_offset:
+            raise _truncated("a SCRATCHPAD content", content + length, checksum_offset, content, path)
+        cursor = content + length
+        if cursor - start > layout.MAX_SCRATCHPAD_BYTES:
+            message = f"the SCRATCHPAD exceeds {layout.MAX_SCRATCHPAD_BYTES} bytes"
+            raise _invalid(message, start, "scratchpad", path)
+    return cursor
+
+
+def _covering_index_stop(file: memoryview, start: int, checksum_offset: int, path: str | None) -> int:
+    """Check the size of the COVERING_INDEX at `start`; return where it ends."""
+    stop = start + layout.COUNT.size
+    if stop > checksum_offset:
+        raise _truncated("the number of covering indexes", stop, checksum_offset, start, path)
+    count: int = layout.COUNT.unpack_from(file, start)[0]
+    if count == 0:
+        raise _invalid("the COVERING_INDEX is present and has no entry", start, "covering_index", path)
+    stop += layout.COVERING_INDEX_ENTRY.size * count
+    if stop > checksum_offset:
+        raise _truncated(f"{count} covering indexes", stop, checksum_offset, start, path)
+    return stop
+
+
+def _broken_chain(message: str, footer: SidecarFooter, path: str | None) -> FormatError:
+    return _invalid(message, footer.offset + 24, "prev_parquet_meta_file_size", path)
+
+
+def _truncated(what: str, needed: int, available: int, offset: int, path: str | None) -> FormatError:
+    return FormatError(
+        f"{what} would need {needed} bytes, but only {available} are there; fetch the sidecar again",
+        kind="Truncated",
+        path=path,
+        offset=offset,
+        field="footer",
+    )
+
+
+def _invalid(message: str, offset: int, field_name: str, path: str | None) -> FormatError:
+    return FormatError(message, kind="InvalidValue", path=path, offset=offset, field=field_name)

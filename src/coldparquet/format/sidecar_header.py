@@ -1,0 +1,284 @@
+"""The header of a sidecar: what holds for every snapshot of the file, above all its columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from coldparquet.errors import FormatError, UnsupportedError
+from coldparquet.format import sidecar_layout as layout
+
+_LAST_REPETITION = max(layout.Repetition)
+_LAST_PHYSICAL_TYPE = max(layout.PhysicalType)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnDescriptor:
+    """One leaf column of the Parquet file."""
+
+    index: int
+    """Position among the columns, which is also its position in every row group."""
+    name: str
+    id: int
+    """Writer index of the column in its QuestDB table, or -1."""
+    type_code: int
+    """QuestDB type code; -1 where none could be inferred for a foreign column."""
+    flags: int
+    fixed_byte_length: int
+    """Length of a FIXED_LEN_BYTE_ARRAY, otherwise 0."""
+    physical_type: layout.PhysicalType
+    max_rep_level: int
+    max_def_level: int
+    repetition: layout.Repetition
+    """Repetition of the top-level field; for nested columns the levels tell more."""
+    descending: bool
+    """A sorting column in descending order."""
+    is_ascii: bool
+    local_key_is_global: bool
+    name_offset: int
+    name_length: int
+    """Length of the name in UTF-8 bytes."""
+    reserved: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SidecarHeader:
+    """The header's fields as stored; arrays are views of the file, so a wide header costs no objects."""
+
+    committed_size_bytes: int
+    """PARQUET_META_FILE_SIZE: the size of the newest snapshot, whichever snapshot is being read."""
+    feature_flags: int
+    designated_timestamp_raw: int
+    """Column index as stored; every negative number means none."""
+    sorting_column_count_raw: int
+    column_count: int
+    descriptors: npt.NDArray[np.void]
+    """`COLUMN_DESCRIPTOR_DTYPE`, shape (columns,)."""
+    sorting_entries: npt.NDArray[np.uint32]
+    """The sorting array as stored; empty where `HEADER_SORTED_BY_TIMESTAMP` stands for it."""
+    bloom_entries: npt.NDArray[np.uint32]
+    """Columns that have a place in the bloom matrix, ascending; checked to be columns."""
+    squash_tracker: int | None
+    stop: int
+    """One past the last byte that the header is known to use; unknown optional sections may follow."""
+
+    @property
+    def designated_timestamp(self) -> int | None:
+        """Index of the designated timestamp, not checked to be a column."""
+        return self.designated_timestamp_raw if self.designated_timestamp_raw >= 0 else None
+
+    @property
+    def sorting_columns(self) -> tuple[int, ...]:
+        """Indexes of the sorting columns, the implied one included, not checked to be columns."""
+        if self.feature_flags & layout.HEADER_SORTED_BY_TIMESTAMP:
+            return (self.designated_timestamp_raw,)
+        return tuple(self.sorting_entries.tolist())
+
+    @property
+    def bloom_columns(self) -> tuple[int, ...]:
+        """Indexes of the columns with bloom filters, ascending."""
+        return tuple(self.bloom_entries.tolist())
+
+    @property
+    def blooms_external(self) -> bool:
+        """Whether bloom filters lie in the Parquet file."""
+        return bool(self.feature_flags & layout.HEADER_BLOOM_FILTERS_EXTERNAL)
+
+
+def parse_header(file: memoryview, *, path: str | None) -> SidecarHeader:
+    """Parse the header of a sidecar.
+
+    Args:
+        file: The file up to the size of the snapshot that is read; nothing of the header may lie beyond.
+        path: The sidecar, for error messages.
+
+    Raises:
+        FormatError: `Truncated` or `InvalidValue`.
+        UnsupportedError: An unknown required feature (kind `UnsupportedFeature`).
+    """
+    if len(file) < layout.HEADER.size:
+        raise _truncated("the fixed part of the header", layout.HEADER.size, len(file), offset=0, path=path)
+    committed_size, flags, designated, sorting_count, column_count, _ = layout.HEADER.unpack_from(file)
+    unknown = flags & ~layout.OPTIONAL_FLAGS & ~layout.KNOWN_HEADER_FLAGS
+    if unknown:
+        raise UnsupportedError(
+            f"the header requires features {unknown:#x} that this version does not know; upgrade coldparquet",
+            kind="UnsupportedFeature",
+            path=path,
+            offset=8,
+            field="feature_flags",
+            flags=unknown,
+        )
+    descriptors_stop = layout.HEADER.size + layout.COLUMN_DESCRIPTOR.size * column_count
+    sorting_stop = descriptors_stop + layout.COLUMN_INDEX_DTYPE.itemsize * sorting_count
+    if sorting_stop > len(file):
+        what = f"{column_count} column descriptors and {sorting_count} sorting columns"
+        raise _truncated(what, sorting_stop, len(file), offset=layout.HEADER.size, path=path)
+    _check_flags(flags, designated, path)
+    descriptors = np.frombuffer(file, layout.COLUMN_DESCRIPTOR_DTYPE, column_count, layout.HEADER.size)
+    cursor = _check_names(descriptors, sorting_stop, len(file), path)
+    bloom_entries = np.empty(0, layout.COLUMN_INDEX_DTYPE)
+    if flags & layout.HEADER_BLOOM_FILTERS:
+        bloom_entries, cursor = _parse_bloom_columns(file, cursor, column_count, path)
+    squash_tracker = None
+    if flags & layout.HEADER_SQUASH_TRACKER:
+        stop = cursor + layout.SIGNED_64.size
+        if stop > len(file):
+            raise _truncated("the squash tracker", stop, len(file), offset=cursor, path=path)
+        (squash_tracker,) = layout.SIGNED_64.unpack_from(file, cursor)
+        cursor = stop
+    return SidecarHeader(
+        committed_size_bytes=committed_size,
+        feature_flags=flags,
+        designated_timestamp_raw=designated,
+        sorting_column_count_raw=sorting_count,
+        column_count=column_count,
+        descriptors=descriptors,
+        sorting_entries=np.frombuffer(file, layout.COLUMN_INDEX_DTYPE, sorting_count, descriptors_stop),
+        bloom_entries=bloom_entries,
+        squash_tracker=squash_tracker,
+        stop=cursor,
+    )
+
+
+def parse_name(file: memoryview, index: int, *, path: str | None) -> str:
+    """Decode the name of one column, which `parse_header` left alone.
+
+    Raises:
+        FormatError: The name is not UTF-8 (kind `InvalidValue`).
+    """
+    fields = layout.COLUMN_DESCRIPTOR.unpack_from(file, _descriptor_offset(index))
+    return _decode_name(file, index, fields[0], fields[5], path)
+
+
+def parse_repetition(flags: int, index: int, *, path: str | None) -> layout.Repetition:
+    """Return the repetition of one column from its flags.
+
+    Raises:
+        FormatError: The two bits say 3, which is no repetition (kind `InvalidValue`).
+    """
+    bits = flags >> layout.COLUMN_REPETITION_SHIFT & layout.COLUMN_REPETITION_MASK
+    if bits > _LAST_REPETITION:
+        message = f"column {index} has repetition {bits}; expected 0, 1 or 2"
+        raise _invalid(message, _descriptor_offset(index) + 16, "repetition", path)
+    return layout.Repetition(bits)
+
+
+def parse_column(file: memoryview, index: int, *, path: str | None) -> ColumnDescriptor:
+    """Parse one column descriptor with its name, from a file whose header was parsed.
+
+    Raises:
+        FormatError: The name is not UTF-8, or repetition or physical type are none of Parquet's (`InvalidValue`).
+    """
+    (
+        name_offset,
+        column_id,
+        type_code,
+        flags,
+        fixed_byte_length,
+        name_length,
+        physical_type,
+        max_rep_level,
+        max_def_level,
+        reserved,
+    ) = layout.COLUMN_DESCRIPTOR.unpack_from(file, _descriptor_offset(index))
+    name = _decode_name(file, index, name_offset, name_length, path)
+    repetition = parse_repetition(flags, index, path=path)
+    if physical_type > _LAST_PHYSICAL_TYPE:
+        message = f"column {name!r} has physical type {physical_type}; Parquet knows 0 to {_LAST_PHYSICAL_TYPE}"
+        raise _invalid(message, _descriptor_offset(index) + 28, "physical_type", path)
+    return ColumnDescriptor(
+        index=index,
+        name=name,
+        id=column_id,
+        type_code=type_code,
+        flags=flags,
+        fixed_byte_length=fixed_byte_length,
+        physical_type=layout.PhysicalType(physical_type),
+        max_rep_level=max_rep_level,
+        max_def_level=max_def_level,
+        repetition=repetition,
+        descending=bool(flags & layout.COLUMN_DESCENDING),
+        is_ascii=bool(flags & layout.COLUMN_IS_ASCII),
+        local_key_is_global=bool(flags & layout.COLUMN_LOCAL_KEY_IS_GLOBAL),
+        name_offset=name_offset,
+        name_length=name_length,
+        reserved=reserved,
+    )
+
+
+def _descriptor_offset(index: int) -> int:
+    return layout.HEADER.size + layout.COLUMN_DESCRIPTOR.size * index
+
+
+def _decode_name(file: memoryview, index: int, start: int, length: int, path: str | None) -> str:
+    try:
+        return str(file[start : start + length], "utf-8")
+    except UnicodeDecodeError as error:
+        raise _invalid(f"the name of column {index} is not UTF-8: {error}", start, "name", path) from error
+
+
+def _check_flags(flags: int, designated: int, path: str | None) -> None:
+    if flags & layout.HEADER_BLOOM_FILTERS_EXTERNAL and not flags & layout.HEADER_BLOOM_FILTERS:
+        raise _invalid("external bloom filters (bit 1) need bloom filters (bit 0)", 8, "feature_flags", path)
+    if flags & layout.HEADER_SORTED_BY_TIMESTAMP and designated < 0:
+        message = "sorted by the designated timestamp (bit 2), but the file has no designated timestamp"
+        raise _invalid(message, 8, "feature_flags", path)
+
+
+def _check_names(descriptors: npt.NDArray[np.void], names_start: int, file_bytes: int, path: str | None) -> int:
+    """Check that every name lies behind the sorting columns and inside the file; return where the last one ends."""
+    if not len(descriptors):
+        return names_start
+    starts = descriptors["name_offset"]
+    stops = starts + descriptors["name_length"]
+    # A sum beyond 2**64 wraps around and lands below its start: such a name ends past any file.
+    past_end = (stops > file_bytes) | (stops < starts)
+    bad = past_end | (starts < names_start)
+    if bad.any():
+        index = int(bad.argmax())
+        start, length = int(starts[index]), int(descriptors["name_length"][index])
+        offset = _descriptor_offset(index)
+        if start < names_start:
+            message = f"the name of column {index} begins at {start}, before the names at {names_start}"
+            raise _invalid(message, offset, "name_offset", path)
+        raise _truncated(f"the name of column {index}", start + length, file_bytes, offset=offset, path=path)
+    return max(names_start, int(stops.max()))
+
+
+def _parse_bloom_columns(
+    file: memoryview, start: int, column_count: int, path: str | None
+) -> tuple[npt.NDArray[np.uint32], int]:
+    """Parse the bloom column list at `start`; return it and where it ends."""
+    first = start + layout.COUNT.size
+    if first > len(file):
+        raise _truncated("the number of bloom columns", first, len(file), offset=start, path=path)
+    (count,) = layout.COUNT.unpack_from(file, start)
+    if not 0 < count <= column_count:
+        message = f"{count} bloom columns for {column_count} columns; expected 1 to {column_count}"
+        raise _invalid(message, start, "bloom_filter_columns", path)
+    stop = first + layout.COLUMN_INDEX_DTYPE.itemsize * count
+    if stop > len(file):
+        raise _truncated(f"{count} bloom columns", stop, len(file), offset=first, path=path)
+    columns = np.frombuffer(file, layout.COLUMN_INDEX_DTYPE, count, first)
+    # Ascending, so that only the last one can be too large.
+    if (columns[1:] <= columns[:-1]).any() or columns[-1] >= column_count:
+        message = f"bloom columns must be ascending, unique and below {column_count}"
+        raise _invalid(message, first, "bloom_filter_columns", path)
+    return columns, stop
+
+
+def _truncated(what: str, needed: int, available: int, *, offset: int, path: str | None) -> FormatError:
+    return FormatError(
+        f"{what} would end at byte {needed}, but this snapshot of the sidecar has {available}; fetch it again",
+        kind="Truncated",
+        path=path,
+        offset=offset,
+        field="header",
+    )
+
+
+def _invalid(message: str, offset: int, field: str, path: str | None) -> FormatError:
+    return FormatError(message, kind="InvalidValue", path=path, offset=offset, field=field)

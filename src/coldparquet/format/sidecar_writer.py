@@ -1,0 +1,422 @@
+"""Model to bytes: write a sidecar (`_pm`), byte for byte as QuestDB's own writer does.
+
+`encode_sidecar` makes a whole new file. Its pieces are pure functions of their own, `encode_header`,
+`encode_row_group` and `encode_footer`, because an update of an existing file appends new blocks and a new footer and
+leaves everything else where it is.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from coldparquet.errors import InvalidInputError
+from coldparquet.format import sidecar_layout as layout
+from coldparquet.ranges import ByteRange
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from coldparquet.format.sidecar_footer import CoveringIndexEntry, ScratchpadEntry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnSpec:
+    """One leaf column, as its descriptor will say it."""
+
+    name: str
+    type_code: int
+    """QuestDB type code; -1 where none could be inferred."""
+    physical_type: layout.PhysicalType
+    id: int = -1
+    """Writer index of the column in its QuestDB table, or -1."""
+    flags: int = 0
+    """See `coldparquet.format.sidecar_layout.column_flags`."""
+    fixed_byte_length: int = 0
+    """Length of a FIXED_LEN_BYTE_ARRAY, otherwise 0."""
+    max_rep_level: int = 0
+    max_def_level: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BoundSpec:
+    """One bound of a chunk: the bytes of a Parquet `min_value` or `max_value`, unchanged."""
+
+    value: bytes
+    """An empty value is written as an absent bound: the format cannot tell them apart."""
+    exact: bool = True
+    """False where the value was truncated or widened and merely bounds the data."""
+    place: Literal["inline", "out_of_line"] | None = None
+    """Where the bytes go; None means inline up to 8 bytes and out of line above, as every writer does it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkSpec:
+    """One column chunk."""
+
+    codec: int
+    encodings: int
+    """Mask of `sidecar_layout.ENCODING_*`."""
+    num_values: int
+    byte_range_start: int
+    """First byte of the chunk in the Parquet file: that of its dictionary page if there is one."""
+    total_compressed_bytes: int
+    null_count: int | None = None
+    distinct_count: int | None = None
+    min: BoundSpec | None = None
+    max: BoundSpec | None = None
+    bloom_bitset: bytes | None = None
+    """Split-block bloom filter without its Thrift header, to be inlined in the sidecar."""
+    bloom_reference: ByteRange | None = None
+    """Where the bitset lies in the Parquet file; only with `SidecarContent.blooms_external`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowGroupSpec:
+    """One row group: its rows and one chunk per column."""
+
+    row_count: int
+    chunks: Sequence[ChunkSpec]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FooterSpec:
+    """What one footer says apart from its row groups."""
+
+    parquet_footer_offset: int
+    parquet_footer_length: int
+    unused_bytes: int = 0
+    previous_size_bytes: int = 0
+    """Committed size of the snapshot that this footer follows, or 0."""
+    seq_txn: int | None = None
+    scratchpad: Sequence[ScratchpadEntry] = ()
+    covering_index: Sequence[CoveringIndexEntry] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SidecarContent:
+    """Everything that a new sidecar says. Feature flags follow from it and are not given."""
+
+    columns: Sequence[ColumnSpec]
+    row_groups: Sequence[RowGroupSpec]
+    parquet_footer_offset: int
+    parquet_footer_length: int
+    designated_timestamp: int | None = None
+    sorting_columns: Sequence[int] = ()
+    unused_bytes: int = 0
+    squash_tracker: int | None = None
+    seq_txn: int | None = None
+    scratchpad: Sequence[ScratchpadEntry] = ()
+    covering_index: Sequence[CoveringIndexEntry] = ()
+    bloom_columns: Sequence[int] | None = None
+    """Columns that get a place in the bloom matrix; None means those with a filter in any row group."""
+    blooms_external: bool = False
+    """Filters stay in the Parquet file and the sidecar only refers to them."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedRowGroup:
+    """The block of one row group, ready to be placed at an 8-aligned offset."""
+
+    block: bytes
+    blooms: Mapping[int, ByteRange]
+    """Column to bloom filter: its place relative to the block when inlined, in the Parquet file when external."""
+
+
+def encode_sidecar(content: SidecarContent) -> bytes:
+    """Encode a new sidecar.
+
+    Args:
+        content: What it says. Columns sorted by the ascending designated timestamp alone are recorded by a flag.
+
+    Returns:
+        The whole file, its committed size and checksum in place.
+
+    Raises:
+        InvalidInputError: The format cannot hold the content: a number out of its range, a bound above 65,535 bytes,
+            a row group with more or fewer chunks than columns, a scratchpad above 1 MiB (kind `InvalidValue`), or a
+            block beyond 32 GiB (kind `Alignment`).
+    """
+    bloom_columns = _bloom_columns(content)
+    file = bytearray(encode_header(content, bloom_columns))
+    block_offsets: list[int] = []
+    bloom_rows: list[bytes] = []
+    for row_group in content.row_groups:
+        encoded = encode_row_group(
+            row_group, column_count=len(content.columns), blooms_external=content.blooms_external
+        )
+        _pad(file)
+        block_offsets.append(len(file))
+        bloom_rows.append(
+            encode_bloom_row(encoded, len(file), bloom_columns=bloom_columns, blooms_external=content.blooms_external)
+        )
+        file += encoded.block
+    file += encode_footer(
+        FooterSpec(
+            parquet_footer_offset=content.parquet_footer_offset,
+            parquet_footer_length=content.parquet_footer_length,
+            unused_bytes=content.unused_bytes,
+            seq_txn=content.seq_txn,
+            scratchpad=content.scratchpad,
+            covering_index=content.covering_index,
+        ),
+        block_offsets=block_offsets,
+        bloom_matrix=b"".join(bloom_rows),
+        checksum_so_far=zlib.crc32(memoryview(file)[layout.CHECKSUM_START :]),
+    )
+    layout.COMMITTED_SIZE.pack_into(file, 0, len(file))
+    return bytes(file)
+
+
+def encode_header(content: SidecarContent, bloom_columns: Sequence[int]) -> bytes:
+    """Encode everything before the first block, with a committed size of 0 still to be patched."""
+    _check_column_indexes(content, bloom_columns)
+    column_count = len(content.columns)
+    designated = content.designated_timestamp
+    sorting_columns = tuple(content.sorting_columns)
+    flags = 0
+    if bloom_columns:
+        flags |= layout.HEADER_BLOOM_FILTERS
+        if content.blooms_external:
+            flags |= layout.HEADER_BLOOM_FILTERS_EXTERNAL
+    is_by_timestamp = designated is not None and sorting_columns == (designated,)
+    if is_by_timestamp and not content.columns[sorting_columns[0]].flags & layout.COLUMN_DESCENDING:
+        flags |= layout.HEADER_SORTED_BY_TIMESTAMP
+        sorting_columns = ()
+    squash_tracker = None if content.squash_tracker == layout.UNSET else content.squash_tracker
+    if squash_tracker is not None:
+        flags |= layout.HEADER_SQUASH_TRACKER
+
+    names = [column.name.encode() for column in content.columns]
+    name_offset = layout.HEADER.size + layout.COLUMN_DESCRIPTOR.size * column_count + 4 * len(sorting_columns)
+    stored_designated = layout.NO_DESIGNATED_TIMESTAMP if designated is None else designated
+    parts = [_pack(layout.HEADER, "header", 0, flags, stored_designated, len(sorting_columns), column_count, 0)]
+    for column, name in zip(content.columns, names, strict=True):
+        parts.append(
+            _pack(
+                layout.COLUMN_DESCRIPTOR,
+                f"column {column.name!r}",
+                name_offset,
+                column.id,
+                column.type_code,
+                column.flags,
+                column.fixed_byte_length,
+                len(name),
+                column.physical_type,
+                column.max_rep_level,
+                column.max_def_level,
+                0,
+            )
+        )
+        name_offset += len(name)
+    parts += [_pack(layout.COUNT, "sorting_columns", index) for index in sorting_columns]
+    parts += names
+    if bloom_columns:
+        parts += [layout.COUNT.pack(index) for index in (len(bloom_columns), *bloom_columns)]
+    if squash_tracker is not None:
+        parts.append(_pack(layout.SIGNED_64, "squash_tracker", squash_tracker))
+    return b"".join(parts)
+
+
+def encode_row_group(row_group: RowGroupSpec, *, column_count: int, blooms_external: bool) -> EncodedRowGroup:
+    """Encode the block of one row group: row count, chunks, then out-of-line bounds and inlined bloom filters."""
+    if len(row_group.chunks) != column_count:
+        raise _invalid(f"a row group has {len(row_group.chunks)} chunks for {column_count} columns", "chunks")
+    out_of_line = bytearray()
+    blooms: dict[int, ByteRange] = {}
+    parts = [_pack(layout.ROW_COUNT, "row_count", row_group.row_count)]
+    for index, chunk in enumerate(row_group.chunks):
+        # The order of the out-of-line bytes is part of the format's practice: min, max, bloom filter, next column.
+        parts.append(_encode_chunk(chunk, index, out_of_line))
+        if chunk.bloom_reference is not None and not blooms_external:
+            raise _invalid(f"column {index} refers to a filter in the Parquet file, but they are inlined", "bloom")
+        if chunk.bloom_bitset and blooms_external:
+            raise _invalid(f"column {index} brings a filter to inline, but they stay in the Parquet file", "bloom")
+        if chunk.bloom_reference is not None:
+            blooms[index] = chunk.bloom_reference
+        elif chunk.bloom_bitset:
+            # Out-of-line bytes begin at a multiple of 8, so padding their length aligns the filter in the file.
+            _pad(out_of_line)
+            start = layout.block_bytes(column_count) + len(out_of_line)
+            out_of_line += layout.BLOOM_LENGTH.pack(len(chunk.bloom_bitset)) + chunk.bloom_bitset
+            blooms[index] = ByteRange(start, start + layout.BLOOM_LENGTH.size + len(chunk.bloom_bitset))
+    parts.append(bytes(out_of_line))
+    return EncodedRowGroup(b"".join(parts), blooms)
+
+
+def encode_bloom_row(
+    row_group: EncodedRowGroup, block_offset: int, *, bloom_columns: Sequence[int], blooms_external: bool
+) -> bytes:
+    """Encode the bloom matrix entries of one row group; filters of columns that are not listed get none."""
+    entries = []
+    for column in bloom_columns:
+        bloom = row_group.blooms.get(column)
+        if blooms_external:
+            reference = (0, 0) if bloom is None else (bloom.start, bloom.length_bytes)
+            entries.append(_pack(_BLOOM_REFERENCE, "bloom", *reference))
+        else:
+            entries.append(_SHIFTED_OFFSET.pack(0 if bloom is None else _shifted(block_offset + bloom.start)))
+    return b"".join(entries)
+
+
+def encode_footer(
+    footer: FooterSpec, *, block_offsets: Sequence[int], bloom_matrix: bytes, checksum_so_far: int
+) -> bytes:
+    """Encode one footer with its checksum and the trailer behind it.
+
+    Args:
+        footer: What it says apart from its row groups.
+        block_offsets: Where the block of each row group begins, in row group order.
+        bloom_matrix: The entries of every row group, concatenated; empty without bloom filters.
+        checksum_so_far: CRC-32 of the file from byte 8 up to this footer, dead bytes included.
+    """
+    flags = 0
+    sections = [bloom_matrix]
+    if footer.seq_txn is not None and footer.seq_txn != layout.UNSET:
+        flags |= layout.FOOTER_SEQ_TXN
+        sections.append(_pack(layout.SIGNED_64, "seq_txn", footer.seq_txn))
+    if footer.scratchpad:
+        flags |= layout.FOOTER_SCRATCHPAD
+        sections.append(_encode_scratchpad(footer.scratchpad))
+    if footer.covering_index:
+        flags |= layout.FOOTER_COVERING_INDEX | layout.FOOTER_COVERING_INDEX_REQUIRED
+        sections.append(layout.COUNT.pack(len(footer.covering_index)))
+        sections += [
+            _pack(
+                layout.COVERING_INDEX_ENTRY,
+                "covering_index",
+                entry.column_id,
+                entry.index_txn,
+                entry.index_metadata_bytes,
+            )
+            for entry in footer.covering_index
+        ]
+    fixed = _pack(
+        layout.FOOTER,
+        "footer",
+        footer.parquet_footer_offset,
+        footer.parquet_footer_length,
+        len(block_offsets),
+        footer.unused_bytes,
+        footer.previous_size_bytes,
+        flags,
+    )
+    entries = b"".join(_SHIFTED_OFFSET.pack(_shifted(offset)) for offset in block_offsets)
+    body = b"".join((fixed, entries, *sections))
+    return (
+        body
+        + layout.CHECKSUM.pack(zlib.crc32(body, checksum_so_far))
+        + layout.TRAILER.pack(len(body) + layout.CHECKSUM.size)
+    )
+
+
+_BLOOM_REFERENCE = struct.Struct("<QQ")
+_SHIFTED_OFFSET = struct.Struct("<I")
+
+
+def _bloom_columns(content: SidecarContent) -> tuple[int, ...]:
+    if content.bloom_columns is not None:
+        return tuple(sorted(set(content.bloom_columns)))
+    with_filter = {
+        index
+        for row_group in content.row_groups
+        for index, chunk in enumerate(row_group.chunks)
+        if chunk.bloom_bitset or chunk.bloom_reference is not None
+    }
+    return tuple(sorted(with_filter))
+
+
+def _check_column_indexes(content: SidecarContent, bloom_columns: Sequence[int]) -> None:
+    column_count = len(content.columns)
+    for field, indexes in (
+        ("designated_timestamp", () if content.designated_timestamp is None else (content.designated_timestamp,)),
+        ("sorting_columns", content.sorting_columns),
+        ("bloom_columns", bloom_columns),
+    ):
+        for index in indexes:
+            if not 0 <= index < column_count:
+                raise _invalid(f"{field} names column {index}, but there are {column_count}", field)
+
+
+def _encode_chunk(chunk: ChunkSpec, index: int, out_of_line: bytearray) -> bytes:
+    min_flags, min_size, min_word = _encode_bound(chunk.min, out_of_line)
+    max_flags, max_size, max_word = _encode_bound(chunk.max, out_of_line)
+    stat_flags = min_flags | max_flags << layout.STAT_MAX_SHIFT
+    if chunk.distinct_count is not None:
+        stat_flags |= layout.STAT_DISTINCT_COUNT_PRESENT
+    if chunk.null_count is not None:
+        stat_flags |= layout.STAT_NULL_COUNT_PRESENT
+    return _pack(
+        layout.COLUMN_CHUNK,
+        f"chunk of column {index}",
+        chunk.codec,
+        chunk.encodings,
+        stat_flags,
+        min_size | max_size << layout.STAT_SIZE_BITS,
+        0,
+        chunk.num_values,
+        chunk.byte_range_start,
+        chunk.total_compressed_bytes,
+        chunk.null_count or 0,
+        chunk.distinct_count or 0,
+        min_word,
+        max_word,
+    )
+
+
+def _encode_bound(bound: BoundSpec | None, out_of_line: bytearray) -> tuple[int, int, int]:
+    """Return stat flags, inline size and word of one bound; long ones go to the end of `out_of_line`."""
+    if bound is None or not bound.value:
+        return 0, 0, 0
+    length = len(bound.value)
+    flags = layout.STAT_PRESENT | (layout.STAT_EXACT if bound.exact else 0)
+    place = bound.place or ("inline" if length <= layout.MAX_INLINE_BYTES else "out_of_line")
+    longest = layout.MAX_INLINE_BYTES if place == "inline" else layout.MAX_OUT_OF_LINE_BYTES
+    if length > longest:
+        raise _invalid(f"a bound of {length} bytes does not fit {place}, where at most {longest} do", "bound")
+    if place == "inline":
+        return flags | layout.STAT_INLINED, length, int.from_bytes(bound.value, "little")
+    word = len(out_of_line) << layout.OUT_OF_LINE_LENGTH_BITS | length
+    out_of_line += bound.value
+    return flags, 0, word
+
+
+def _encode_scratchpad(entries: Sequence[ScratchpadEntry]) -> bytes:
+    parts = [layout.COUNT.pack(len(entries))]
+    for entry in entries:
+        parts += [_pack(layout.SCRATCHPAD_ENTRY, "scratchpad", entry.code, len(entry.content)), entry.content]
+    section = b"".join(parts)
+    if len(section) > layout.MAX_SCRATCHPAD_BYTES:
+        raise _invalid(
+            f"the scratchpad takes {len(section)} bytes; at most {layout.MAX_SCRATCHPAD_BYTES} are allowed",
+            "scratchpad",
+        )
+    return section
+
+
+def _shifted(offset: int) -> int:
+    shifted = offset >> layout.BLOCK_ALIGNMENT_BITS
+    if shifted > layout.MAX_SHIFTED_OFFSET:
+        raise InvalidInputError(
+            f"offset {offset} is beyond the 32 GiB that a sidecar can address; write fewer row groups or bloom filters",
+            kind="Alignment",
+            field="block_offset",
+        )
+    return shifted
+
+
+def _pad(data: bytearray) -> None:
+    data += bytes(-len(data) % layout.BLOCK_ALIGNMENT)
+
+
+def _pack(structure: struct.Struct, field: str, *values: int) -> bytes:
+    try:
+        return structure.pack(*values)
+    except struct.error as error:
+        raise _invalid(f"a number of {field} is out of its range: {error}", field) from error
+
+
+def _invalid(message: str, field: str) -> InvalidInputError:
+    return InvalidInputError(message, kind="InvalidValue", field=field)

@@ -1,0 +1,202 @@
+"""Writing the sidecars that are missing, so that every later read plans from one small request per partition."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from coldparquet.concurrency import gather_or_cancel
+from coldparquet.errors import ColdParquetError, InvalidInputError, NotFoundError
+from coldparquet.options import ReadOptions
+from coldparquet.partition import DATA_FILE, SIDECAR_FILE, Partition
+from coldparquet.ranges import SuffixRange
+from coldparquet.storage.base import RangeRequest
+from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.limit import LimitedStore
+from coldparquet.storage.open_store import open_store
+from coldparquet.table import newest_versions, partition_location
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from coldparquet.format.sidecar import Sidecar
+    from coldparquet.partition import PartitionLocation
+    from coldparquet.storage.base import ObjectStore
+
+IndexAction = Literal["written", "would write", "kept", "skipped", "failed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexedPartition:
+    """What became of one partition."""
+
+    path: str
+    """Path of its sidecar, whether it exists or not."""
+    action: IndexAction
+    """``skipped`` are partitions without a Parquet file, ``kept`` those that have a sidecar already."""
+    sidecar_bytes: int | None = None
+    """Size of the sidecar that exists now, or would; None where there is none."""
+    reason: str | None = None
+    """Why it was skipped or failed, or what is wrong with a sidecar that was kept."""
+    is_stale: bool = False
+    """True if the sidecar that was kept describes a Parquet file of another size than the one beside it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexReport:
+    """What became of all partitions, in table order."""
+
+    url: str
+    partitions: tuple[IndexedPartition, ...]
+    notes: tuple[str, ...] = ()
+    """Directories that were not looked into, and why, one sentence each."""
+
+    def count(self, action: IndexAction) -> int:
+        """Return how many partitions met this fate."""
+        return sum(partition.action == action for partition in self.partitions)
+
+
+async def index_table(  # noqa: PLR0913 - what can be told is told by name
+    url: str | os.PathLike[str],
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    force: bool = False,
+    dry_run: bool = False,
+    options: ReadOptions | None = None,
+    store: ObjectStore | None = None,
+    on_progress: Callable[[IndexedPartition, int], None] | None = None,
+) -> IndexReport:
+    """Write the missing ``_pm`` beside each ``data.parquet``, derived from its footer.
+
+    Each sidecar appears complete or not at all, and ``data.parquet`` is only read. A partition that fails does not stop
+    the others. Requests: 1 listing; per partition 1 that looks for the sidecar; where there is none 1 or 2 for the
+    footer and 1 to write; where there is one, 1 for the size of the Parquet file.
+
+    Args:
+        url: A table directory, a partition directory or one ``data.parquet``: any fsspec URL, or a local path.
+        storage_options: Credentials, endpoint and so on, as fsspec and s3fs take them.
+        force: Write every sidecar anew. What a QuestDB noted in its own ones and the footer does not say is lost: older
+            snapshots and transaction numbers.
+        dry_run: Write nothing, but derive every sidecar that would be written.
+        options: How to read; ``max_concurrency`` is also how many partitions are worked on at once.
+        store: A store of your own; ``url`` is then a path in it.
+        on_progress: Called for each partition when it is done, with the number of all partitions.
+
+    Returns:
+        What became of each partition; failures are in there, not raised.
+
+    Raises:
+        InvalidInputError: ``url`` is a Parquet file that is not named ``data.parquet``.
+        NotFoundError: There is nothing at ``url``, or nothing that is a partition.
+        AccessError: The store refused the credentials for the listing.
+    """
+    options = options or ReadOptions()
+    path = os.fspath(url)
+    label = path
+    if store is None:
+        store, path = open_store(path, storage_options=storage_options)
+    checked = CheckedStore(LimitedStore(store, max_concurrency=options.max_concurrency))
+    try:
+        locations, notes = await _find_partitions(checked, path)
+        indexer = _Indexer(checked, options, force=force, dry_run=dry_run)
+        slots = asyncio.Semaphore(options.max_concurrency)
+
+        async def index_one(location: PartitionLocation) -> IndexedPartition:
+            async with slots:
+                done = await indexer.index(location)
+            if on_progress is not None:
+                on_progress(done, len(locations))
+            return done
+
+        partitions = await gather_or_cancel([index_one(location) for location in locations])
+    finally:
+        await checked.aclose()
+    return IndexReport(url=label, partitions=tuple(partitions), notes=tuple(notes))
+
+
+async def _find_partitions(store: ObjectStore, path: str) -> tuple[list[PartitionLocation], list[str]]:
+    """Find the partitions at ``path``. 1 request, none for a Parquet file."""
+    if path.endswith(".parquet"):
+        location = partition_location(path)
+        if location.sidecar_path is None:
+            raise InvalidInputError(
+                f"a sidecar can only be found beside a file named {DATA_FILE}; rename the file",
+                kind="NotAPartition",
+                path=path,
+            )
+        return [location], []
+    listing = await store.list(path)
+    names = {info.path.rpartition("/")[2] for info in listing.objects}
+    if DATA_FILE in names:
+        return [partition_location(path)], []
+    locations, notes = newest_versions(listing)
+    if not locations:
+        raise NotFoundError(
+            "no partitions here: expected directories such as 2024-03-01 or 2024-03-01.12 with a"
+            f" {DATA_FILE} in each, or a {DATA_FILE} itself",
+            kind="NoPartitions",
+            path=path,
+        )
+    return locations, notes
+
+
+class _Indexer:
+    """Decides on one partition after the other, and writes."""
+
+    def __init__(self, store: ObjectStore, options: ReadOptions, *, force: bool, dry_run: bool) -> None:
+        self._store = store
+        self._options = options
+        self._force = force
+        self._dry_run = dry_run
+
+    async def index(self, location: PartitionLocation) -> IndexedPartition:
+        """Index one partition; only bugs raise."""
+        path = f"{location.data_path.rpartition('/')[0]}/{SIDECAR_FILE}"
+        try:
+            return await self._index(location, path)
+        except ColdParquetError as error:
+            if error.kind == "NativePartition":
+                return IndexedPartition(path=path, action="skipped", reason=f"there is no {DATA_FILE}")
+            advice = "; --force writes it anew" if error.path == path and not self._force else ""
+            return IndexedPartition(path=path, action="failed", reason=f"{error}{advice}")
+
+    async def _index(self, location: PartitionLocation, path: str) -> IndexedPartition:
+        # Without the path of a sidecar, the metadata comes from the footer.
+        source = replace(location, sidecar_path=None) if self._force else location
+        known = await Partition(source, self._store, self._options).metadata()
+        if known.source == "sidecar":
+            return await self._kept(location, path, known.sidecar)
+        derived = bytes(known.sidecar.file)
+        if self._dry_run:
+            return IndexedPartition(path=path, action="would write", sidecar_bytes=len(derived))
+        try:
+            await self._store.put(path, derived, overwrite=self._force)
+        except InvalidInputError as error:
+            if error.kind != "AlreadyExists":
+                raise
+            return IndexedPartition(path=path, action="kept", reason="somebody else wrote it in the meantime")
+        return IndexedPartition(path=path, action="written", sidecar_bytes=len(derived))
+
+    async def _kept(self, location: PartitionLocation, path: str, sidecar: Sidecar) -> IndexedPartition:
+        """Keep a valid sidecar, and compare the size that it states with that of the Parquet file."""
+        try:
+            last_byte = await self._store.get(
+                RangeRequest(path=location.data_path, byte_range=SuffixRange(1), reason="size of the Parquet file")
+            )
+        except NotFoundError:
+            return IndexedPartition(
+                path=path, action="skipped", reason=f"there is a sidecar, but no {DATA_FILE} beside it"
+            )
+        found_bytes, stated_bytes = last_byte.start + len(last_byte.data), sidecar.parquet_size_bytes
+        if found_bytes == stated_bytes:
+            return IndexedPartition(path=path, action="kept", sidecar_bytes=sidecar.size_bytes)
+        return IndexedPartition(
+            path=path,
+            action="kept",
+            sidecar_bytes=sidecar.size_bytes,
+            reason=f"stale: it describes {stated_bytes:,} bytes, but {DATA_FILE} has {found_bytes:,}; --force writes it"
+            " anew",
+            is_stale=True,
+        )

@@ -1,0 +1,103 @@
+"""Every knob of a read, with its default and the reason for it. Leaf functions take their knobs as arguments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from coldparquet.errors import InvalidInputError
+
+KIB = 1024
+MIB = 1024 * KIB
+
+Goal: TypeAlias = Literal["fast", "cheap", "few-requests", "few-bytes"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coalescing:
+    """How chunk ranges become requests."""
+
+    gap_bytes: int
+    """Ranges at most this far apart are fetched as one."""
+    max_request_bytes: int
+    """Longer requests are split."""
+
+
+COALESCING_BY_GOAL: dict[Goal, Coalescing] = {
+    # Reading over 128 KiB takes 1.5 ms at 90 MB/s, less than a request costs; wider gaps would make one long transfer
+    # of what parallel requests do at once. 8 MiB is the lower end of the 8-16 MiB that S3 names for throughput.
+    "fast": Coalescing(gap_bytes=128 * KIB, max_request_bytes=8 * MIB),
+    # One GET of Standard-IA costs as much as retrieving about 100 KB of it. In Standard itself bytes are free within a
+    # region: "few-requests" is the cheapest there.
+    "cheap": Coalescing(gap_bytes=100 * KIB, max_request_bytes=64 * MIB),
+    "few-requests": Coalescing(gap_bytes=16 * MIB, max_request_bytes=64 * MIB),
+    "few-bytes": Coalescing(gap_bytes=0, max_request_bytes=8 * MIB),
+}
+"""Gap and request length of each goal, with the reason for the numbers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """How to read: what to fetch in one request, how many at once, how much memory to use."""
+
+    sidecar_prefix_bytes: int = 64 * KIB
+    """First GET of a sidecar. 64 KiB holds 20 columns x 50 row groups, and up to about 512 KiB the size of a request
+    hardly changes its latency. 32 is the strict protocol: the header alone, then exactly the committed size."""
+
+    footer_suffix_bytes: int = 64 * KIB
+    """First GET of a Parquet footer, taken only where a partition has no sidecar."""
+
+    goal: Goal = "fast"
+    """What coalescing aims at; see :data:`COALESCING_BY_GOAL`."""
+
+    coalesce_gap_bytes: int | None = None
+    """Chunk ranges at most this far apart become one request; None leaves it to the goal."""
+
+    max_request_bytes: int | None = None
+    """Longer requests are split and fetched in parallel; None leaves it to the goal."""
+
+    max_concurrency: int = 32
+    """Requests in flight at once. One connection brings 55-90 MB/s, so 32 saturate a 20 Gbit/s network."""
+
+    memory_limit_bytes: int = 256 * MIB
+    """Stop fetching ahead while fetched but not yet consumed bytes exceed this."""
+
+    decode_threads: int | None = None
+    """Threads that decode row groups; None means one per processor."""
+
+    batch_rows: int = 65_536
+    """Largest number of rows in one record batch."""
+
+    symbols: Literal["dictionary", "string"] = "dictionary"
+    """Arrow type of SYMBOL columns: dictionary-encoded as QuestDB stores them, or plain strings."""
+
+    def __post_init__(self) -> None:
+        least = {
+            "sidecar_prefix_bytes": 32,
+            "footer_suffix_bytes": 8,
+            "coalesce_gap_bytes": 0,
+            "max_request_bytes": 1,
+            "max_concurrency": 1,
+            "memory_limit_bytes": 1,
+            "batch_rows": 1,
+        }
+        for name, minimum in least.items():
+            value = getattr(self, name)
+            if value is not None and value < minimum:
+                raise InvalidInputError(f"ReadOptions.{name} is {value}; it must be at least {minimum}")
+        if self.decode_threads is not None and self.decode_threads < 1:
+            raise InvalidInputError(f"ReadOptions.decode_threads is {self.decode_threads}; it must be at least 1")
+        if self.goal not in COALESCING_BY_GOAL:
+            raise InvalidInputError(f"ReadOptions.goal is {self.goal!r}; use one of {', '.join(COALESCING_BY_GOAL)}")
+        if self.symbols not in ("dictionary", "string"):
+            raise InvalidInputError(f"ReadOptions.symbols is {self.symbols!r}; use 'dictionary' or 'string'")
+
+    @property
+    def coalescing(self) -> Coalescing:
+        """How chunk ranges become requests: by the goal, unless the options say otherwise."""
+        by_goal = COALESCING_BY_GOAL[self.goal]
+        gap, longest = self.coalesce_gap_bytes, self.max_request_bytes
+        return Coalescing(
+            gap_bytes=by_goal.gap_bytes if gap is None else gap,
+            max_request_bytes=by_goal.max_request_bytes if longest is None else longest,
+        )

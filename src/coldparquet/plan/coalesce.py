@@ -1,0 +1,144 @@
+"""Turn many byte ranges of one object into few requests.
+
+Pure arithmetic over numpy arrays: 100,000 ranges take milliseconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from coldparquet.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+MAX_REQUESTS = 1_000_000
+"""More requests than this for one object are refused: 8 TB at 8 MiB each, so the ranges come from damaged metadata."""
+
+_LARGEST_OFFSET = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CoalescedRequests:
+    """Disjoint requests in ascending order, and which of them serve each input range."""
+
+    starts: npt.NDArray[np.int64]
+    """First byte of each request, shape ``(requests,)``."""
+    stops: npt.NDArray[np.int64]
+    """One past the last byte of each request, shape ``(requests,)``."""
+    first_request: npt.NDArray[np.int64]
+    """Index of the first request that serves each input range, shape ``(ranges,)``."""
+    stop_request: npt.NDArray[np.int64]
+    """One past the last such request; equal to ``first_request`` for an empty range."""
+
+
+def coalesce(
+    starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64], *, gap_bytes: int, max_request_bytes: int
+) -> CoalescedRequests:
+    """Merge neighbouring ranges into requests and split long ones.
+
+    Every byte of the input is covered by exactly one request. Ranges may come in any order, overlap, repeat and be
+    empty. Going up the file, a request takes in the next range while the gap to it is at most ``gap_bytes`` and the
+    request stays within ``max_request_bytes``; this gives the fewest requests under both rules. A range (or a run of
+    overlapping ranges) longer than ``max_request_bytes`` is split into the fewest, nearly equal parts, which are
+    fetched in parallel.
+
+    Args:
+        starts: First byte of each range, shape ``(ranges,)``.
+        stops: One past the last byte of each range, shape ``(ranges,)``.
+        gap_bytes: Largest gap to read over; 0 merges only ranges that touch.
+        max_request_bytes: Longest request.
+
+    Raises:
+        InvalidInputError: A range ends before it starts or starts below 0, an option is out of bounds, or splitting
+            would give more than ``MAX_REQUESTS`` requests (``kind="TooManyRequests"``).
+    """
+    _check(starts, stops, gap_bytes, max_request_bytes)
+    starts = starts.astype(np.int64, copy=False)
+    stops = stops.astype(np.int64, copy=False)
+
+    run_starts, run_stops = _overlap_free_runs(starts, stops)
+    piece_starts, piece_stops = _split_long_runs(run_starts, run_stops, max_request_bytes)
+    first_piece = _first_piece_of_each_request(piece_starts, piece_stops, gap_bytes, max_request_bytes)
+    request_starts = piece_starts[first_piece]
+    request_stops = piece_stops[np.append(first_piece[1:], len(piece_starts)) - 1] if len(piece_starts) else piece_stops
+
+    first_request = np.searchsorted(request_stops, starts, side="right")
+    stop_request = np.where(stops > starts, np.searchsorted(request_starts, stops, side="left"), first_request)
+    return CoalescedRequests(
+        starts=request_starts, stops=request_stops, first_request=first_request, stop_request=stop_request
+    )
+
+
+def _check(starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64], gap_bytes: int, max_request_bytes: int) -> None:
+    if starts.ndim != 1 or starts.shape != stops.shape:
+        raise InvalidInputError(f"starts and stops must be flat and equally long, not {starts.shape} and {stops.shape}")
+    if gap_bytes < 0:
+        raise InvalidInputError(f"gap_bytes is {gap_bytes}; 0 is the least and merges only ranges that touch")
+    if max_request_bytes < 1:
+        raise InvalidInputError(f"max_request_bytes is {max_request_bytes}; it must be at least 1")
+    if bool(((starts < 0) | (stops < starts)).any()):
+        worst = int(np.argmax((starts < 0) | (stops < starts)))
+        raise InvalidInputError(f"range {worst} is [{starts[worst]}, {stops[worst]}); needed: 0 <= start <= stop")
+
+
+def _overlap_free_runs(
+    starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Unite ranges that share bytes; ranges that only touch stay apart, so that a request may end between them."""
+    filled = stops > starts
+    starts, stops = starts[filled], stops[filled]
+    order = np.argsort(starts, kind="stable")
+    starts, furthest_stops = starts[order], np.maximum.accumulate(stops[order])
+    begins_run = np.ones(len(starts), dtype=bool)
+    begins_run[1:] = starts[1:] >= furthest_stops[:-1]
+    ends_run = np.ones(len(starts), dtype=bool)
+    ends_run[:-1] = begins_run[1:]
+    return starts[begins_run], furthest_stops[ends_run]
+
+
+def _split_long_runs(
+    starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64], max_request_bytes: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    lengths = stops - starts
+    if lengths.max(initial=0) <= max_request_bytes:
+        return starts, stops
+    parts = (lengths - 1) // max_request_bytes + 1
+    # Summed as floats: lengths from damaged metadata may overflow an integer sum.
+    if parts.sum(dtype=np.float64) > MAX_REQUESTS:
+        raise InvalidInputError(
+            f"the ranges span {int(lengths.max()):,} bytes and would take more than {MAX_REQUESTS:,} requests of at "
+            f"most {max_request_bytes:,} bytes; raise max_request_bytes, or check the metadata if no object is that long",
+            kind="TooManyRequests",
+            longest_bytes=int(lengths.max()),
+            max_request_bytes=max_request_bytes,
+        )
+    first_part = np.cumsum(parts) - parts
+    part = np.arange(int(parts.sum())) - np.repeat(first_part, parts)
+    shortest, longer_parts = np.divmod(lengths, parts)
+    shortest_of_part, longer_of_part = np.repeat(shortest, parts), np.repeat(longer_parts, parts)
+    part_starts = np.repeat(starts, parts) + part * shortest_of_part + np.minimum(part, longer_of_part)
+    return part_starts, part_starts + shortest_of_part + (part < longer_of_part)
+
+
+def _first_piece_of_each_request(
+    starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64], gap_bytes: int, max_request_bytes: int
+) -> npt.NDArray[np.int64]:
+    """Cut the sorted, disjoint pieces into requests; return the index of the piece that begins each request."""
+    count = len(starts)
+    too_far = starts[1:] - stops[:-1] > gap_bytes
+    gaps_before = np.concatenate([np.zeros(min(count, 1), dtype=np.int64), np.cumsum(too_far)])
+    next_after_gap = np.append(np.flatnonzero(too_far) + 1, count)[gaps_before]
+    largest_stops = starts + np.minimum(max_request_bytes, _LARGEST_OFFSET - starts)
+    next_after_cap = np.searchsorted(stops, largest_stops, side="right")
+    # Where each request ends depends on where it began, so this one step is sequential: one jump per request.
+    next_piece = np.minimum(next_after_gap, next_after_cap).tolist()
+    first_piece = []
+    piece = 0
+    while piece < count:
+        first_piece.append(piece)
+        piece = next_piece[piece]
+    return np.array(first_piece, dtype=np.int64)

@@ -1,0 +1,309 @@
+"""A read plan in words and as JSON: for people at night and for programs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from coldparquet.plan.cost import (
+    CONNECTION_BYTES_PER_S,
+    FIRST_BYTE_S,
+    PRICES,
+    PRICES_AS_OF,
+    estimate_dollars,
+    estimate_seconds,
+)
+from coldparquet.ranges import SuffixRange
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from coldparquet.plan.read_plan import MetadataRequest, ReadPlan
+
+_LISTED = 20
+"""Partitions, and requests, that the text lists before it says how many more there are."""
+
+_NAMES_LISTED = 12
+"""Column names that the text lists before it says how many more there are."""
+
+_LONGEST_TEXT = 300
+"""Longest predicate or reason, in characters: an IN list may hold thousands of values."""
+
+_LABEL_WIDTH = 12
+
+
+def explain_text(plan: ReadPlan) -> str:
+    """Describe a plan for a person: what is read and pruned, why, and what it costs. Ends without a newline."""
+    sections = [
+        [f"Read plan for {plan.table}"],
+        _question(plan),
+        _pruning(plan),
+        _partition_table(plan),
+        _fetch(plan),
+        _request_table(plan),
+    ]
+    return "\n\n".join("\n".join(section) for section in sections if section)
+
+
+def explain_dict(plan: ReadPlan) -> dict[str, Any]:
+    """Describe a plan as plain data that ``json.dumps`` takes. Byte ranges are half-open."""
+    return {
+        "table": plan.table,
+        "columns": list(plan.columns),
+        "predicate": plan.predicate,
+        "limit": plan.limit,
+        "rows_at_least": plan.rows_at_least,
+        "rows_at_most": plan.rows_at_most,
+        "request_count": plan.request_count,
+        "bytes_wanted": plan.bytes_wanted,
+        "bytes_fetched": plan.bytes_fetched,
+        "round_trips": plan.round_trips,
+        "estimate": {
+            "seconds": _seconds(plan),
+            "dollars": {
+                name: estimate_dollars(plan.request_count, plan.bytes_fetched, storage_class=name) for name in PRICES
+            },
+            "unverified_prices": [name for name, price in PRICES.items() if not price.verified],
+            "prices_as_of": PRICES_AS_OF,
+            "first_byte_s": FIRST_BYTE_S,
+            "connection_bytes_per_s": CONNECTION_BYTES_PER_S,
+            "concurrency": plan.options.max_concurrency,
+        },
+        "partitions_pruned": [{"name": pruned.name, "reason": pruned.reason} for pruned in plan.partitions_pruned],
+        "partitions": [_partition_dict(plan, index) for index in range(len(plan.partitions))],
+        "requests": [
+            {
+                "partition": plan.partitions[request.partition_index].name,
+                "path": request.path,
+                "start": request.byte_range.start,
+                "stop": request.byte_range.stop,
+                "reason": request.reason,
+                "stage": request.stage,
+            }
+            for request in plan.requests
+        ],
+        "metadata_requests": [_metadata_dict(request) for request in plan.metadata_requests],
+        "options": {
+            "coalesce_gap_bytes": plan.options.coalescing.gap_bytes,
+            "max_request_bytes": plan.options.coalescing.max_request_bytes,
+            "max_concurrency": plan.options.max_concurrency,
+        },
+    }
+
+
+def human_bytes(count: int) -> str:
+    """Write a number of bytes in three digits or so: ``512 B``, ``64 KiB``, ``1.2 MiB``."""
+    if count < 1024:
+        return f"{count:,} B"
+    value = float(count)
+    for unit in ("KiB", "MiB", "GiB", "TiB"):
+        value /= 1024
+        # 1023.96 KiB would print as 1,024 KiB: the next unit says it better.
+        if value < 1023.5 or unit == "TiB":
+            break
+    text = f"{value:.1f}" if value < 99.95 else f"{value:,.0f}"
+    return f"{text.removesuffix('.0')} {unit}"
+
+
+def _partition_dict(plan: ReadPlan, index: int) -> dict[str, Any]:
+    partition, numbers = plan.partitions[index], plan.numbers_of(index)
+    return {
+        "name": partition.name,
+        "data_path": partition.data_path,
+        "parquet_size_bytes": partition.parquet_size_bytes,
+        "metadata_source": partition.metadata_source,
+        "row_groups_total": partition.row_groups_total,
+        "row_groups_read": partition.row_groups_read,
+        "row_groups": [read.row_group for read in plan.row_groups_of(index)],
+        "rows_total": partition.rows_total,
+        "rows_read": partition.rows_read,
+        "request_count": numbers.request_count,
+        "bytes_wanted": numbers.bytes_wanted,
+        "bytes_fetched": numbers.bytes_fetched,
+        "dropped": [{"reason": dropped.reason, "row_groups": dropped.row_groups} for dropped in partition.dropped],
+        "made_columns": list(partition.made_columns),
+        "notes": list(partition.notes),
+    }
+
+
+def _metadata_dict(request: MetadataRequest) -> dict[str, Any]:
+    asked: dict[str, int | None]
+    match request.byte_range:
+        case None:
+            asked = {"start": None, "stop": None, "suffix_bytes": None}
+        case SuffixRange(length_bytes):
+            asked = {"start": None, "stop": None, "suffix_bytes": length_bytes}
+        case byte_range:
+            asked = {"start": byte_range.start, "stop": byte_range.stop, "suffix_bytes": None}
+    return {"path": request.path, **asked, "reason": request.reason, "fetched_bytes": request.fetched_bytes}
+
+
+def _seconds(plan: ReadPlan) -> float:
+    return estimate_seconds(plan.requests, concurrency=plan.options.max_concurrency)
+
+
+def _question(plan: ReadPlan) -> list[str]:
+    lines = _labelled("columns", [_names(plan.columns) or "none: only rows are counted"])
+    lines += _labelled("where", [_cut(plan.predicate or "every row")])
+    if plan.limit is not None:
+        lines += _labelled("limit", [f"{plan.limit:,}"])
+    return lines
+
+
+def _pruning(plan: ReadPlan) -> list[str]:
+    looked_at, pruned = len(plan.partitions), len(plan.partitions_pruned)
+    partition_reasons = Counter(partition.reason for partition in plan.partitions_pruned)
+    lines = _labelled(
+        "partitions", [f"{looked_at:,} of {looked_at + pruned:,} looked into{_and_pruned(pruned)}"]
+    ) + _counted(partition_reasons)
+
+    total = sum(partition.row_groups_total for partition in plan.partitions)
+    read = sum(partition.row_groups_read for partition in plan.partitions)
+    row_group_reasons: Counter[str] = Counter()
+    for partition in plan.partitions:
+        for dropped in partition.dropped:
+            row_group_reasons[dropped.reason] += dropped.row_groups
+    several = " (some for several reasons)" if row_group_reasons.total() > total - read else ""
+    lines += _labelled("row groups", [f"{read:,} of {total:,} read{_and_pruned(total - read)}{several}"])
+    lines += _counted(row_group_reasons)
+
+    least, most = plan.rows_at_least, plan.rows_at_most
+    lines += _labelled("result rows", [f"{most:,}" if least == most else f"between {least:,} and {most:,}"])
+    return lines
+
+
+def _and_pruned(count: int) -> str:
+    return f", {count:,} pruned" if count else ""
+
+
+def _counted(reasons: Counter[str]) -> list[str]:
+    """One line per reason, the most effective first."""
+    width = max((len(f"{count:,}") for count in reasons.values()), default=0)
+    return [f"{'':{_LABEL_WIDTH}}  {count:>{width},} by {_cut(reason)}" for reason, count in reasons.most_common()]
+
+
+def _partition_table(plan: ReadPlan) -> list[str]:
+    if not plan.partitions:
+        return []
+    rows = [("partition", "row groups", "rows", "wanted", "fetched", "requests", "planned from")]
+    remarks: list[list[str]] = []
+    for index, partition in enumerate(plan.partitions[:_LISTED]):
+        numbers = plan.numbers_of(index)
+        source = partition.metadata_source
+        rows.append(
+            (
+                partition.name,
+                f"{partition.row_groups_read:,} of {partition.row_groups_total:,}",
+                f"{partition.rows_read:,} of {partition.rows_total:,}",
+                human_bytes(numbers.bytes_wanted),
+                human_bytes(numbers.bytes_fetched),
+                f"{numbers.request_count:,}",
+                "sidecar" if source == "sidecar" else "footer: no sidecar here",
+            )
+        )
+        made = [f"made without fetching: {_names(partition.made_columns)}"] if partition.made_columns else []
+        remarks.append([f"    {remark}" for remark in [*made, *partition.notes]])
+    header, *body = _aligned(rows, left={0, 6})
+    lines = [header]
+    for row, remark in zip(body, remarks, strict=True):
+        lines += [row, *remark]
+    return lines + _and_more(len(plan.partitions))
+
+
+def _fetch(plan: ReadPlan) -> list[str]:
+    options = plan.options
+    if not plan.requests:
+        lines = _labelled("fetch", ["nothing: no data byte is needed"])
+    else:
+        wanted, fetched = plan.bytes_wanted, plan.bytes_fetched
+        gap, longest = human_bytes(options.coalescing.gap_bytes), human_bytes(options.coalescing.max_request_bytes)
+        overhead = f"{(fetched - wanted) / wanted:.1%} more" if fetched != wanted else "nothing more"
+        lines = _labelled(
+            "fetch",
+            [
+                f"{_plural(plan.request_count, 'request')} in {_plural(plan.round_trips, 'round trip')}",
+                f"{human_bytes(fetched)} for {human_bytes(wanted)} wanted ({overhead})",
+                f"gaps up to {gap} read over, requests up to {longest}",
+            ],
+        )
+        lines += _labelled(
+            "time",
+            [
+                f"about {_human_seconds(_seconds(plan))} with up to {options.max_concurrency} connections",
+                f"{_human_seconds(FIRST_BYTE_S)} to each first byte, then {human_bytes(CONNECTION_BYTES_PER_S)}/s each",
+            ],
+        )
+        lines += _labelled("price on S3", _prices(plan))
+    spent = sum(request.fetched_bytes for request in plan.metadata_requests)
+    count = len(plan.metadata_requests)
+    lines += _labelled("spent so far", [f"{_plural(count, 'request')}, {human_bytes(spent)} to make this plan"])
+    return lines
+
+
+def _prices(plan: ReadPlan) -> list[str]:
+    dollars = {name: estimate_dollars(plan.request_count, plan.bytes_fetched, storage_class=name) for name in PRICES}
+    # One read costs millionths of a dollar; the price of a million reads can be compared.
+    per_million = min(dollars.values()) < 0.01
+    unit, scale = ("for a million reads like this", 1e6) if per_million else ("for this read", 1)
+    rows = [
+        (f"${amount * scale:,.2f}", name + ("" if PRICES[name].verified else " (price of a GET unverified)"))
+        for name, amount in dollars.items()
+    ]
+    return [f"{unit}, in the region, prices of {PRICES_AS_OF}", *_aligned(rows, left={1})]
+
+
+def _request_table(plan: ReadPlan) -> list[str]:
+    if not plan.requests:
+        return []
+    staged = plan.round_trips > 1
+    rows = [("request", "partition", "first byte", "length", "for")]
+    for number, request in enumerate(plan.requests[:_LISTED], start=1):
+        stage = f" (round trip {request.stage})" if staged else ""
+        rows.append(
+            (
+                str(number),
+                plan.partitions[request.partition_index].name,
+                f"{request.byte_range.start:,}",
+                human_bytes(request.byte_range.length_bytes),
+                request.reason + stage,
+            )
+        )
+    return _aligned(rows, left={1, 4}) + _and_more(len(plan.requests))
+
+
+def _and_more(count: int) -> list[str]:
+    return [f"  ... and {count - _LISTED:,} more"] if count > _LISTED else []
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMES_LISTED:,} more" if len(names) > _NAMES_LISTED else ""
+    return ", ".join(names[:_NAMES_LISTED]) + more
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]} ... ({len(text):,} characters)"
+
+
+def _labelled(label: str, lines: list[str]) -> list[str]:
+    """Put a label before the first line and indent the others to the same column."""
+    return [f"{label if number == 0 else '':{_LABEL_WIDTH}}  {line}" for number, line in enumerate(lines)]
+
+
+def _aligned(rows: Sequence[tuple[str, ...]], *, left: set[int]) -> list[str]:
+    """Align a table's columns: to the left those named, to the right all others."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            f"{cell:<{width}}" if column in left else f"{cell:>{width}}"
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def _human_seconds(seconds: float) -> str:
+    return f"{seconds * 1000:,.0f} ms" if seconds < 1 else f"{seconds:,.1f} s"

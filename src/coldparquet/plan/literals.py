@@ -1,0 +1,390 @@
+"""Literals of a predicate in the terms of the column that they are compared with, exactly.
+
+A column compares in a domain of its own: whole numbers in its own unit, floats, bytes. A literal need not be a value of
+that domain (3.5 is no INT, 1 ns is no step of a microsecond timestamp), but it always has a definite place in it, and
+that place decides every comparison. So nothing is ever rounded, with one exception that SQL has as well: a number with
+a point or an exponent stands for the nearest double when the column is a FLOAT or DOUBLE.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from datetime import date, datetime, time
+from decimal import Decimal
+from enum import Enum
+from ipaddress import AddressValueError, IPv4Address
+from typing import TYPE_CHECKING, TypeAlias
+from uuid import UUID
+
+import numpy as np
+
+from coldparquet.errors import InvalidInputError
+from coldparquet.format.column_types import TypeTag
+from coldparquet.plan.instant import (
+    NANOSECONDS_PER_UNIT,
+    Instant,
+    format_instant,
+    format_time_of_day,
+    instant_of,
+    instant_of_date,
+    parse_instant,
+    parse_time_of_day,
+)
+from coldparquet.plan.predicate import Value, quote_name, value_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from coldparquet.format.column_types import ColumnType
+
+DomainValue: TypeAlias = bool | int | float | bytes
+"""A value as columns hold it: integers in the column's own unit (unscaled for decimals), text as UTF-8."""
+
+
+class Place(Enum):
+    """Where a literal lies among the values that a column can hold."""
+
+    AT = "at"
+    """It is the value."""
+    AFTER = "after"
+    """Strictly between the value and the next one that the column can hold."""
+    BELOW_ALL = "below all"
+    ABOVE_ALL = "above all"
+    NULL = "null"
+    """It is NULL: no comparison with it is ever true."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedLiteral:
+    """A literal in a column's domain."""
+
+    place: Place
+    value: DomainValue | None = None
+    """Set for ``AT`` and ``AFTER``."""
+
+
+NULL = PlacedLiteral(Place.NULL)
+_BELOW_ALL = PlacedLiteral(Place.BELOW_ALL)
+_ABOVE_ALL = PlacedLiteral(Place.ABOVE_ALL)
+
+_INTEGER_RANGES = {
+    **{f"int{bits}": (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": (0, (1 << bits) - 1) for bits in (8, 16, 32, 64)},
+    "timestamp": (-(1 << 63), (1 << 63) - 1),
+    "time64": (-(1 << 63), (1 << 63) - 1),
+    "time32": (-(1 << 31), (1 << 31) - 1),
+    "date32": (-(1 << 31), (1 << 31) - 1),
+}
+"""Smallest and largest value of the Arrow types whose domain is whole numbers."""
+
+_EXTREME_EXPONENT = 400
+"""Decimals with more digits than this before or behind the point are outside of every domain, or next to 0."""
+
+_GEOHASH_DIGITS = "0123456789bcdefghjkmnpqrstuvwxyz"
+_GEOHASH_OF_CHARACTERS = re.compile(r"GEOHASH\((\d+)c\)")
+_LONG256_TEXT = re.compile(r"0[xX][0-9a-fA-F]{1,64}")
+
+# Steps of numpy's datetime64 units: nanoseconds in one, or how many make one.
+_NANOSECONDS_PER_NUMPY_UNIT = {
+    "W": 7 * NANOSECONDS_PER_UNIT["d"],
+    "D": NANOSECONDS_PER_UNIT["d"],
+    "h": 3_600 * NANOSECONDS_PER_UNIT["s"],
+    "m": 60 * NANOSECONDS_PER_UNIT["s"],
+    **{unit: NANOSECONDS_PER_UNIT[unit] for unit in ("s", "ms", "us", "ns")},
+}
+_NUMPY_UNITS_PER_NANOSECOND = {"ps": 10**3, "fs": 10**6, "as": 10**9}
+
+
+def place_literal(value: Value, column_type: ColumnType, column: str) -> PlacedLiteral:
+    """Find the place of a literal in the domain of a column.
+
+    Args:
+        value: What the caller wrote.
+        column_type: Type of the column; not a list.
+        column: Its name, for error messages.
+
+    Raises:
+        InvalidInputError: The literal cannot be compared with this type (kind ``InvalidLiteral``).
+    """
+    if value is None:
+        return NULL
+    placed = _conversion(column_type).convert(value, column_type)
+    if placed is None:
+        raise _mismatch(value, column_type, column)
+    return placed
+
+
+def format_value(value: DomainValue, column_type: ColumnType) -> str:
+    """Write a value of a column's domain as SQL literal, for people: ``'2024-03-01T00:00:00.000000Z'``."""
+    return _conversion(column_type).write(value, column_type)
+
+
+def _place_number(value: Value, low: int, high: int, scale: int = 0) -> PlacedLiteral | None:
+    """Place a number among whole numbers of ``10 ** -scale``; None if it is no number."""
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        return None
+    if isinstance(value, Decimal) and value.is_finite() and abs(value.adjusted()) > _EXTREME_EXPONENT and value:
+        value = math.copysign(math.inf if value.adjusted() > 0 else math.ulp(0.0), value)
+    if isinstance(value, float | Decimal) and not math.isfinite(value):
+        return _ABOVE_ALL if value > 0 else _BELOW_ALL
+    numerator, denominator = value.as_integer_ratio()
+    floor, rest = divmod(numerator * 10**scale, denominator)
+    return _place_whole(floor, has_rest=rest != 0, low=low, high=high)
+
+
+def _place_whole(floor: int, *, has_rest: bool, low: int, high: int) -> PlacedLiteral:
+    if floor < low:
+        return _BELOW_ALL
+    if floor > high or (floor == high and has_rest):
+        return _ABOVE_ALL
+    return PlacedLiteral(Place.AFTER if has_rest else Place.AT, floor)
+
+
+def _integer(value: Value, column_type: ColumnType) -> PlacedLiteral | None:
+    return _place_number(value, *_INTEGER_RANGES[column_type.arrow.name])
+
+
+def _float(value: Value, _column_type: ColumnType) -> PlacedLiteral | None:
+    """Place a number among the doubles: integers exactly, decimals at the nearest double."""
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        return None
+    try:
+        nearest = float(value)
+    except OverflowError:
+        nearest = math.inf if value > 0 else -math.inf
+    if math.isinf(nearest) and value != nearest:
+        # Finite, but beyond the largest double: only an infinity lies on its other side.
+        return PlacedLiteral(Place.AFTER, math.nextafter(math.inf, 0) if value > 0 else -math.inf)
+    if isinstance(value, int) and nearest != value:
+        return PlacedLiteral(Place.AFTER, nearest if nearest < value else math.nextafter(nearest, -math.inf))
+    return PlacedLiteral(Place.AT, nearest)
+
+
+def _decimal(value: Value, column_type: ColumnType) -> PlacedLiteral | None:
+    if isinstance(value, str):
+        try:
+            value = Decimal(value)
+        except ArithmeticError:
+            return None
+    largest = 10**column_type.arrow.precision - 1
+    return _place_number(value, -largest, largest, column_type.arrow.scale)
+
+
+def _boolean(value: Value, _column_type: ColumnType) -> PlacedLiteral | None:
+    return PlacedLiteral(Place.AT, value) if isinstance(value, bool) else None
+
+
+def _point_in_time(value: Value, column_type: ColumnType) -> PlacedLiteral | None:
+    arrow = column_type.arrow
+    instant = _instant(value)
+    if instant is None:
+        return _integer(value, column_type)
+    low, high = _INTEGER_RANGES[arrow.name]
+    steps, has_rest = instant.in_unit(arrow.unit or "d")
+    return _place_whole(steps, has_rest=has_rest, low=low, high=high)
+
+
+def _instant(value: Value) -> Instant | None:
+    match value:
+        case Instant():
+            return value
+        case str():
+            return parse_instant(value)
+        case datetime():
+            return instant_of(value)
+        case date():
+            return instant_of_date(value)
+        case np.datetime64():
+            return _instant_of_numpy(value)
+    return None
+
+
+def _instant_of_numpy(value: np.datetime64) -> Instant:
+    unit, step = np.datetime_data(value.dtype)
+    if unit in ("Y", "M"):
+        return _instant_of_numpy(value.astype("datetime64[D]"))
+    count = int(value.astype(np.int64)) * step
+    if unit in _NANOSECONDS_PER_NUMPY_UNIT:
+        return Instant(count * _NANOSECONDS_PER_NUMPY_UNIT[unit])
+    nanoseconds, rest = divmod(count, _NUMPY_UNITS_PER_NANOSECOND[unit])
+    return Instant(nanoseconds, has_rest=rest != 0)
+
+
+def _time_of_day(value: Value, column_type: ColumnType) -> PlacedLiteral | None:
+    if isinstance(value, time):
+        value = value.isoformat() if value.tzinfo is None else None
+    if not isinstance(value, str):
+        return _integer(value, column_type)
+    instant = parse_time_of_day(value)
+    if instant is None:
+        return None
+    steps, has_rest = instant.in_unit(str(column_type.arrow.unit))
+    low, high = _INTEGER_RANGES[column_type.arrow.name]
+    return _place_whole(steps, has_rest=has_rest, low=low, high=high)
+
+
+def _text(value: Value, _column_type: ColumnType) -> PlacedLiteral | None:
+    if not isinstance(value, str):
+        return None
+    try:
+        return PlacedLiteral(Place.AT, value.encode())
+    except UnicodeEncodeError:
+        return None
+
+
+def _bytes(value: Value, _column_type: ColumnType) -> PlacedLiteral | None:
+    return PlacedLiteral(Place.AT, value) if isinstance(value, bytes) else None
+
+
+def _uuid(value: Value, _column_type: ColumnType) -> PlacedLiteral | None:
+    if isinstance(value, str):
+        try:
+            value = UUID(value)
+        except ValueError:
+            return None
+    if isinstance(value, UUID):
+        value = value.bytes
+    return PlacedLiteral(Place.AT, value) if isinstance(value, bytes) and len(value) == 16 else None
+
+
+def _wide_integer(value: Value, column_type: ColumnType) -> PlacedLiteral | None:
+    """LONG128 and LONG256 are stored as little-endian bytes and compare only for equality."""
+    width = column_type.arrow.width
+    if isinstance(value, str) and _LONG256_TEXT.fullmatch(value):
+        value = int(value, 16)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 8 * width:
+        value = value.to_bytes(width, "little")
+    return PlacedLiteral(Place.AT, value) if isinstance(value, bytes) and len(value) == width else None
+
+
+def _character(value: Value, column_type: ColumnType) -> PlacedLiteral | None:
+    if isinstance(value, str):
+        # A CHAR is one UTF-16 unit; characters beyond U+FFFF take two and are never equal to one.
+        return PlacedLiteral(Place.AT, ord(value)) if len(value) == 1 and ord(value) <= 0xFFFF else None
+    return _integer(value, column_type)
+
+
+def _ipv4(value: Value, column_type: ColumnType) -> PlacedLiteral | None:
+    if isinstance(value, str):
+        try:
+            value = IPv4Address(value)
+        except AddressValueError:
+            return None
+    return _integer(int(value) if isinstance(value, IPv4Address) else value, column_type)
+
+
+def _geohash(value: Value, column_type: ColumnType) -> PlacedLiteral | None:
+    if not isinstance(value, str):
+        return _integer(value, column_type)
+    characters = _GEOHASH_OF_CHARACTERS.fullmatch(column_type.name)
+    text = value.lower().removeprefix("#")
+    if characters is None or len(text) != int(characters[1]) or not set(text) <= set(_GEOHASH_DIGITS):
+        return None
+    number = 0
+    for character in text:
+        number = number * 32 + _GEOHASH_DIGITS.index(character)
+    return PlacedLiteral(Place.AT, number)
+
+
+def _write_plain(value: DomainValue, _column_type: ColumnType) -> str:
+    return value_text(value)
+
+
+def _write_text(value: DomainValue, _column_type: ColumnType) -> str:
+    return value_text(value.decode() if isinstance(value, bytes) else value)
+
+
+def _write_point_in_time(value: DomainValue, column_type: ColumnType) -> str:
+    text = format_instant(int(value), column_type.arrow.unit or "d")
+    return text if text == str(value) else f"'{text}'"
+
+
+def _write_time_of_day(value: DomainValue, column_type: ColumnType) -> str:
+    return f"'{format_time_of_day(int(value), str(column_type.arrow.unit))}'"
+
+
+def _write_decimal(value: DomainValue, column_type: ColumnType) -> str:
+    unscaled = int(value)
+    digits = tuple(int(digit) for digit in str(abs(unscaled)))
+    return str(Decimal((int(unscaled < 0), digits, -column_type.arrow.scale)))
+
+
+def _write_uuid(value: DomainValue, _column_type: ColumnType) -> str:
+    return f"'{UUID(bytes=value)}'" if isinstance(value, bytes) else value_text(value)
+
+
+def _write_wide_integer(value: DomainValue, _column_type: ColumnType) -> str:
+    return f"'{int.from_bytes(value, 'little'):#x}'" if isinstance(value, bytes) else value_text(value)
+
+
+def _write_character(value: DomainValue, _column_type: ColumnType) -> str:
+    return value_text(chr(int(value)))
+
+
+def _write_ipv4(value: DomainValue, _column_type: ColumnType) -> str:
+    return f"'{IPv4Address(int(value))}'"
+
+
+@dataclass(frozen=True, slots=True)
+class _Conversion:
+    """How literals become values of a type and back, and the spelling that an error message suggests."""
+
+    convert: Callable[[Value, ColumnType], PlacedLiteral | None]
+    write: Callable[[DomainValue, ColumnType], str]
+    example: str
+
+
+_WIDE_INTEGER = _Conversion(_wide_integer, _write_wide_integer, "'0x1f'")
+_GEOHASH = _Conversion(_geohash, _write_plain, "12345, or 'u33d8b12' if the column counts whole characters")
+_INTEGER = _Conversion(_integer, _write_plain, "42")
+_FLOAT = _Conversion(_float, _write_plain, "1.5")
+_DECIMAL = _Conversion(_decimal, _write_decimal, "12.34")
+_TEXT = _Conversion(_text, _write_text, "'text'")
+_TIME_OF_DAY = _Conversion(_time_of_day, _write_time_of_day, "'12:30:00'")
+
+_BY_TAG = {
+    TypeTag.CHAR: _Conversion(_character, _write_character, "'A'"),
+    TypeTag.IPV4: _Conversion(_ipv4, _write_ipv4, "'192.168.0.1'"),
+    TypeTag.UUID: _Conversion(_uuid, _write_uuid, "'11111111-2222-3333-4444-555555555555'"),
+    TypeTag.LONG128: _WIDE_INTEGER,
+    TypeTag.LONG256: _WIDE_INTEGER,
+    TypeTag.GEOBYTE: _GEOHASH,
+    TypeTag.GEOSHORT: _GEOHASH,
+    TypeTag.GEOINT: _GEOHASH,
+    TypeTag.GEOLONG: _GEOHASH,
+}
+"""Types whose literals their Arrow type does not explain."""
+
+_BY_ARROW = {
+    "bool": _Conversion(_boolean, _write_plain, "TRUE"),
+    **{f"{sign}int{bits}": _INTEGER for sign in ("", "u") for bits in (8, 16, 32, 64)},
+    "float32": _FLOAT,
+    "float64": _FLOAT,
+    "decimal128": _DECIMAL,
+    "decimal256": _DECIMAL,
+    "timestamp": _Conversion(_point_in_time, _write_point_in_time, "'2024-03-01T12:30:00.123456Z'"),
+    "date32": _Conversion(_point_in_time, _write_point_in_time, "'2024-03-01'"),
+    "time32": _TIME_OF_DAY,
+    "time64": _TIME_OF_DAY,
+    "string": _TEXT,
+    "dictionary": _TEXT,
+    "binary": _Conversion(_bytes, _write_plain, "b'bytes' (in Python; SQL text has no literal for bytes)"),
+}
+
+
+def _conversion(column_type: ColumnType) -> _Conversion:
+    return _BY_TAG.get(column_type.tag) or _BY_ARROW[column_type.arrow.name]
+
+
+def _mismatch(value: Value, column_type: ColumnType, column: str) -> InvalidInputError:
+    shown = value_text(value)
+    shown = shown if len(shown) <= 80 else shown[:77] + "..."
+    return InvalidInputError(
+        f"column {column!r} is {column_type.name} and cannot be compared with {shown};"
+        f" write for example {quote_name(column)} = {_conversion(column_type).example}",
+        kind="InvalidLiteral",
+        column=column,
+        type=column_type.name,
+    )

@@ -1,0 +1,378 @@
+"""Predicates that can be looked into: a tree of comparisons, written in Python as ``col("price") > 3``.
+
+The tree knows columns by name and values as the caller gave them. ``bind`` turns it into the terms of one table.
+NULL follows SQL: a comparison with a missing value is neither true nor false, and a row is kept only if the whole
+predicate is true.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import date, datetime, time
+from decimal import Decimal
+from enum import StrEnum
+from ipaddress import IPv4Address
+from typing import NoReturn, TypeAlias
+from uuid import UUID
+
+import numpy as np
+
+from coldparquet.errors import InvalidInputError
+from coldparquet.plan.instant import Instant
+
+Value: TypeAlias = (
+    bool
+    | int
+    | float
+    | Decimal
+    | str
+    | bytes
+    | datetime
+    | date
+    | time
+    | Instant
+    | np.datetime64
+    | UUID
+    | IPv4Address
+    | None
+)
+"""What a column can be compared with. None is NULL, and so are NaN and NaT, as in QuestDB."""
+
+MAX_DEPTH = 100
+"""Deepest tree that can be built, so that every walk over one may simply recurse."""
+
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_WORDS_OF_SQL = frozenset(
+    """
+    all alter and any array as between call case cast connect_by_root create cross current_catalog current_date
+    current_time current_timestamp current_user describe distinct drop else end except execute exists explain extract
+    false fetch for from glob grant group having if ilike in inner insert intersect interval into is isnull join lateral
+    like limit list localtime localtimestamp map not notnull null nullable object on optimize or order outer
+    partitioned_by prepare qualify range regexp rename returning revoke rlike rollback select session_user show similar
+    straight_join struct tablesample then true try_cast uncache union using vacuum values when where with xor
+    """.split()  # noqa: SIM905 - ninety quoted words, one per line, would be harder to read
+)
+"""Words that are written in double quotes when they name a column: SQL gives them a meaning of their own."""
+
+
+class Operator(StrEnum):
+    """The six comparisons."""
+
+    EQUAL = "="
+    NOT_EQUAL = "!="
+    LESS = "<"
+    LESS_OR_EQUAL = "<="
+    GREATER = ">"
+    GREATER_OR_EQUAL = ">="
+
+    @property
+    def flipped(self) -> Operator:
+        """The operator with its sides exchanged: ``3 < x`` is ``x > 3``."""
+        return _FLIPPED.get(self, self)
+
+
+_FLIPPED = {
+    Operator.LESS: Operator.GREATER,
+    Operator.LESS_OR_EQUAL: Operator.GREATER_OR_EQUAL,
+    Operator.GREATER: Operator.LESS,
+    Operator.GREATER_OR_EQUAL: Operator.LESS_OR_EQUAL,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Predicate:
+    """A condition on rows. Combine with ``&``, ``|`` and ``~``; ``str()`` writes it as SQL."""
+
+    depth: int = field(init=False, repr=False, compare=False, default=1)
+    """Number of nodes on the longest way from here to a leaf, both included."""
+
+    def columns(self) -> tuple[str, ...]:
+        """Return the names of the columns that the predicate looks at, each once, in the order of appearance."""
+        return tuple(dict.fromkeys(leaf.column for leaf in leaves(self) if not isinstance(leaf, Literal)))
+
+    def __and__(self, other: Predicate) -> Predicate:
+        return And((self, _as_predicate(other)))
+
+    def __or__(self, other: Predicate) -> Predicate:
+        return Or((self, _as_predicate(other)))
+
+    def __invert__(self) -> Predicate:
+        return self.part if isinstance(self, Not) else Not(self)
+
+    def __bool__(self) -> NoReturn:
+        raise InvalidInputError(
+            "a predicate is neither true nor false by itself; combine predicates with & | ~ instead of 'and', 'or',"
+            " 'not' and 'in', each comparison in parentheses: (col('a') > 1) & (col('b') < 2);"
+            " write a range as col('a').between(1, 2), not as 1 <= col('a') <= 2",
+            kind="PredicateAsBoolean",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison(Predicate):
+    """``column operator value``."""
+
+    column: str
+    operator: Operator
+    value: Value
+
+    def __post_init__(self) -> None:
+        _check_column(self.column)
+        object.__setattr__(self, "operator", Operator(self.operator))
+        object.__setattr__(self, "value", as_value(self.value, self.column))
+
+    def __str__(self) -> str:
+        return f"{quote_name(self.column)} {self.operator} {value_text(self.value)}"
+
+
+@dataclass(frozen=True, slots=True)
+class In(Predicate):
+    """``column`` equals one of ``values``; a NULL among them makes the answer NULL where it would be false."""
+
+    column: str
+    values: tuple[Value, ...]
+
+    def __post_init__(self) -> None:
+        _check_column(self.column)
+        object.__setattr__(self, "values", tuple(as_value(value, self.column) for value in self.values))
+
+    def __str__(self) -> str:
+        return f"{quote_name(self.column)} IN ({', '.join(map(value_text, self.values))})"
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull(Predicate):
+    """``column`` has no value. Always true or false, never NULL."""
+
+    column: str
+
+    def __post_init__(self) -> None:
+        _check_column(self.column)
+
+    def __str__(self) -> str:
+        return f"{quote_name(self.column)} IS NULL"
+
+
+@dataclass(frozen=True, slots=True)
+class Literal(Predicate):
+    """TRUE, FALSE or NULL (None) for every row."""
+
+    value: bool | None
+
+    def __str__(self) -> str:
+        return value_text(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class And(Predicate):
+    """All of ``parts``. Parts that are themselves an And are merged into this one."""
+
+    parts: tuple[Predicate, ...]
+
+    def __post_init__(self) -> None:
+        parts = tuple(inner for part in self.parts for inner in (part.parts if isinstance(part, And) else (part,)))
+        object.__setattr__(self, "parts", parts)
+        _set_depth(self, parts)
+
+    def __str__(self) -> str:
+        return " AND ".join(f"({part})" if isinstance(part, Or) else str(part) for part in self.parts) or "TRUE"
+
+
+@dataclass(frozen=True, slots=True)
+class Or(Predicate):
+    """Any of ``parts``. Parts that are themselves an Or are merged into this one."""
+
+    parts: tuple[Predicate, ...]
+
+    def __post_init__(self) -> None:
+        parts = tuple(inner for part in self.parts for inner in (part.parts if isinstance(part, Or) else (part,)))
+        object.__setattr__(self, "parts", parts)
+        _set_depth(self, parts)
+
+    def __str__(self) -> str:
+        return " OR ".join(map(str, self.parts)) or "FALSE"
+
+
+@dataclass(frozen=True, slots=True)
+class Not(Predicate):
+    """The opposite of ``part``; NULL stays NULL."""
+
+    part: Predicate
+
+    def __post_init__(self) -> None:
+        _set_depth(self, (self.part,))
+
+    def __str__(self) -> str:
+        match self.part:
+            case IsNull(column=column):
+                return f"{quote_name(column)} IS NOT NULL"
+            case In(column=column, values=values):
+                return f"{quote_name(column)} NOT IN ({', '.join(map(value_text, values))})"
+            case part:
+                return f"NOT ({part})"
+
+
+class Column:
+    """A column by name, to be compared: ``col("price") > 3``. Not a predicate itself."""
+
+    __hash__ = None  # type: ignore[assignment]
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        _check_column(name)
+        self.name = name
+
+    def __eq__(self, value: Value) -> Comparison:  # type: ignore[override]
+        return Comparison(self.name, Operator.EQUAL, value)
+
+    def __ne__(self, value: Value) -> Comparison:  # type: ignore[override]
+        return Comparison(self.name, Operator.NOT_EQUAL, value)
+
+    def __lt__(self, value: Value) -> Comparison:
+        return Comparison(self.name, Operator.LESS, value)
+
+    def __le__(self, value: Value) -> Comparison:
+        return Comparison(self.name, Operator.LESS_OR_EQUAL, value)
+
+    def __gt__(self, value: Value) -> Comparison:
+        return Comparison(self.name, Operator.GREATER, value)
+
+    def __ge__(self, value: Value) -> Comparison:
+        return Comparison(self.name, Operator.GREATER_OR_EQUAL, value)
+
+    def is_in(self, values: Iterable[Value]) -> In:
+        """Return the predicate that the column equals one of ``values``."""
+        if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+            raise InvalidInputError(
+                f"col({self.name!r}).is_in({values!r}): expected several values, for example is_in(['BTC', 'ETH'])",
+                kind="InvalidLiteral",
+            )
+        return In(self.name, tuple(values))
+
+    def between(self, low: Value, high: Value) -> Predicate:
+        """Return the predicate ``low <= column <= high``; no row satisfies it when ``low`` exceeds ``high``."""
+        return And((self >= low, self <= high))
+
+    def is_null(self) -> IsNull:
+        """Return the predicate that the column has no value."""
+        return IsNull(self.name)
+
+    def is_not_null(self) -> Not:
+        """Return the predicate that the column has a value."""
+        return Not(IsNull(self.name))
+
+    def __bool__(self) -> NoReturn:
+        raise InvalidInputError(
+            f"col({self.name!r}) has no truth value; compare it: col({self.name!r}) == True", kind="PredicateAsBoolean"
+        )
+
+    def __repr__(self) -> str:
+        return f"col({self.name!r})"
+
+
+def col(name: str) -> Column:
+    """Name a column to compare it: ``(cp.col("price") > 3) & cp.col("symbol").is_in(["BTC", "ETH"])``.
+
+    Raises:
+        InvalidInputError: The name is not a string, or is empty.
+    """
+    return Column(name)
+
+
+def leaves(predicate: Predicate) -> Iterable[Comparison | In | IsNull | Literal]:
+    """Yield the comparisons and other leaves of the tree from left to right."""
+    match predicate:
+        case And(parts=parts) | Or(parts=parts):
+            for part in parts:
+                yield from leaves(part)
+        case Not(part=part):
+            yield from leaves(part)
+        case Comparison() | In() | IsNull() | Literal():
+            yield predicate
+
+
+def as_value(value: object, column: str) -> Value:
+    """Check that a column can be compared with ``value``; numpy scalars become Python's, NaN and NaT None."""
+    if isinstance(value, np.generic) and not isinstance(value, np.datetime64 | np.timedelta64):
+        value = value.item()
+    if _is_nan(value):
+        return None
+    if value is None or isinstance(
+        value,
+        bool | int | float | Decimal | str | bytes | date | time | Instant | np.datetime64 | UUID | IPv4Address,
+    ):
+        return value
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    what = f"the column {value!r}" if isinstance(value, Column) else f"a {type(value).__name__}"
+    raise InvalidInputError(
+        f"column {column!r} is compared with {what}; expected a number, string, bytes, datetime, date, Decimal,"
+        " UUID, IPv4Address or numpy scalar",
+        kind="InvalidLiteral",
+        column=column,
+    )
+
+
+def _is_nan(value: object) -> bool:
+    match value:
+        case float():
+            return math.isnan(value)
+        case Decimal():
+            return value.is_nan()
+        case datetime() | np.datetime64():
+            return str(value) == "NaT"
+    return False
+
+
+def quote_name(name: str) -> str:
+    """Write a column name as SQL does: in double quotes unless it is a plain word without a meaning in SQL."""
+    if _PLAIN_NAME.fullmatch(name) and name.lower() not in _WORDS_OF_SQL:
+        return name
+    return '"' + name.replace('"', '""') + '"'
+
+
+def value_text(value: Value) -> str:
+    """Write a value as a SQL literal. UUIDs and addresses become strings, bytes become ``X'00ff'``."""
+    match value:
+        case None | bool():
+            return _KEYWORDS[value]
+        case int() | float() | Decimal():
+            return str(value)
+        case bytes():
+            return f"X'{value.hex()}'"
+        case datetime() | Instant() | np.datetime64():
+            return f"TIMESTAMP '{value.isoformat() if isinstance(value, datetime) else value}'"
+        case date():
+            return f"DATE '{value}'"
+    return "'" + str(value).replace("'", "''") + "'"
+
+
+_KEYWORDS = {None: "NULL", True: "TRUE", False: "FALSE"}
+
+
+def _check_column(name: object) -> None:
+    if not isinstance(name, str) or not name:
+        raise InvalidInputError(f"a column is named by a non-empty string, not by {name!r}", kind="InvalidColumnName")
+
+
+def _as_predicate(other: object) -> Predicate:
+    if isinstance(other, Predicate):
+        return other
+    raise InvalidInputError(
+        f"a predicate can be combined with another predicate, not with {other!r}; put each comparison in parentheses,"
+        " because & and | bind tighter than ==",
+        kind="InvalidPredicate",
+    )
+
+
+def _set_depth(node: Predicate, parts: tuple[Predicate, ...]) -> None:
+    depth = 1 + max((part.depth for part in parts), default=0)
+    if depth > MAX_DEPTH:
+        raise InvalidInputError(
+            f"the predicate is nested deeper than {MAX_DEPTH} levels; join its parts in one list of tuples instead",
+            kind="PredicateTooDeep",
+        )
+    object.__setattr__(node, "depth", depth)

@@ -1,0 +1,297 @@
+"""Predicates written as SQL: ``ts >= '2024-03-01' AND (symbol IN ('BTC', 'ETH') OR price IS NULL)``.
+
+sqlglot parses; this module takes over the few kinds of nodes that statistics can answer and refuses all others by name.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Any
+
+from coldparquet.errors import InvalidInputError
+from coldparquet.plan.instant import NANOSECONDS_PER_DAY, Instant, parse_instant
+from coldparquet.plan.predicate import And, Comparison, In, IsNull, Literal, Not, Operator, Or, Predicate, Value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sqlglot import exp
+
+MAX_CHARACTERS = 2 * 1024 * 1024
+"""Longest text that is parsed: enough for 100,000 numbers in an IN list, which take about three seconds."""
+
+MAX_NESTING = 24
+"""Deepest nesting of parentheses. The parser takes about 20 Python frames for each, of the 1,000 there are."""
+
+MAX_DIGITS = 1_000
+"""Longest number: more digits than the exact value of any double has."""
+
+ALLOWED = (
+    "allowed are AND, OR, NOT, parentheses, and comparisons of one column with literals: = != <> < <= > >=,"
+    " [NOT] IN (...), [NOT] BETWEEN ... AND ..., IS [NOT] NULL; literals are numbers, 'strings', TRUE, FALSE, NULL,"
+    " TIMESTAMP '...' and DATE '...'"
+)
+
+_TIMESTAMP_TYPES = frozenset(
+    {"TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPNTZ", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"}
+)
+_SHOWN_CHARACTERS = 80
+
+# Strings, quoted names and comments come first, so that parentheses and words inside them do not count.
+_NESTING = re.compile(
+    r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?\*/|(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<run>(?:\bNOT\b\s*){25})""",
+    re.DOTALL | re.IGNORECASE,
+)
+
+
+def parse_sql(text: str) -> Predicate:
+    """Parse what stands behind WHERE in SQL.
+
+    Numbers are exact: without point or exponent they are integers, otherwise decimals. ``TIMESTAMP '...'``,
+    ``DATE '...'`` and casts of strings to these are points in time; a plain string becomes one when it is compared with
+    a timestamp column. BETWEEN is SQL's, so no row satisfies it when the first bound exceeds the second (QuestDB swaps
+    them), and a date string is an instant (QuestDB's ``IN '2024-03-01'`` is a whole day).
+
+    Raises:
+        InvalidInputError: The text is not SQL (kind ``InvalidPredicate``, with ``line`` and ``column`` where they are
+            known), or it is SQL that the statistics cannot answer (kind ``UnsupportedPredicate``).
+    """
+    # sqlglot takes 50 ms to import, and predicates in Python do not need it.
+    from sqlglot import Dialect, exp  # noqa: PLC0415
+    from sqlglot.errors import ParseError, TokenError  # noqa: PLC0415
+
+    _check_size(text)
+    try:
+        # Condition, not a whole statement: otherwise `a = 1 b` is an alias and `desc = 1` a command.
+        expressions = Dialect.get_or_raise(None).parse_into(exp.Condition, text)
+    except ParseError as error:
+        raise _syntax_error(text, error.errors[0]) from None
+    except TokenError:
+        raise _unterminated(text) from None
+    except RecursionError:
+        raise _nested_too_deep(text) from None
+    if len(expressions) != 1 or expressions[0] is None:
+        raise InvalidInputError(
+            f"the predicate {_shorten(text)!r} holds {sum(e is not None for e in expressions)} conditions; write one,"
+            " and None or no predicate at all to read every row",
+            kind="InvalidPredicate",
+        )
+    return _predicate(expressions[0])
+
+
+def _check_size(text: str) -> None:
+    if len(text) > MAX_CHARACTERS:
+        raise InvalidInputError(
+            f"the predicate has {len(text):,} characters, more than the {MAX_CHARACTERS:,} that are parsed; give long"
+            " lists of values as col(...).is_in([...])",
+            kind="InvalidPredicate",
+        )
+    depth = 0
+    for match in _NESTING.finditer(text):
+        depth += (match["open"] is not None) - (match["close"] is not None)
+        if depth > MAX_NESTING or match["run"] is not None:
+            raise _nested_too_deep(text)
+
+
+def _predicate(node: exp.Expr) -> Predicate:
+    handler = _HANDLERS.get(node.key)
+    if handler is None:
+        raise _unsupported(node)
+    return handler(node)
+
+
+def _connector(node: exp.Expr, combine: type[And | Or]) -> Predicate:
+    # A chain of thousands of conditions is a tree that leans to the left, so it is unrolled instead of recursed into.
+    operands: list[exp.Expr] = []
+    left = node
+    while left.key == node.key:
+        operands.append(left.expression)
+        left = left.this
+    operands.append(left)
+    return combine(tuple(_predicate(operand) for operand in reversed(operands)))
+
+
+def _comparison(node: exp.Expr, operator: Operator) -> Predicate:
+    left, right = node.this.unnest(), node.expression.unnest()
+    if _is_column(left):
+        return Comparison(_column(left), operator, _value(right, node))
+    if _is_column(right):
+        return Comparison(_column(right), operator.flipped, _value(left, node))
+    raise _unsupported(node)
+
+
+def _in(node: exp.Expr) -> Predicate:
+    _check_arguments(node, {"this", "expressions"})
+    return In(_column(node.this), tuple(_value(value, node) for value in node.expressions))
+
+
+def _between(node: exp.Expr) -> Predicate:
+    _check_arguments(node, {"this", "low", "high"})
+    column = _column(node.this)
+    return And(
+        (
+            Comparison(column, Operator.GREATER_OR_EQUAL, _value(node.args["low"], node)),
+            Comparison(column, Operator.LESS_OR_EQUAL, _value(node.args["high"], node)),
+        )
+    )
+
+
+def _is(node: exp.Expr) -> Predicate:
+    if node.expression.key != "null":
+        raise _unsupported(node)
+    return IsNull(_column(node.this))
+
+
+_HANDLERS: dict[str, Callable[[exp.Expr], Predicate]] = {
+    "and": lambda node: _connector(node, And),
+    "or": lambda node: _connector(node, Or),
+    "not": lambda node: Not(_predicate(node.this)),
+    "paren": lambda node: _predicate(node.unnest()),
+    "eq": lambda node: _comparison(node, Operator.EQUAL),
+    "neq": lambda node: _comparison(node, Operator.NOT_EQUAL),
+    "lt": lambda node: _comparison(node, Operator.LESS),
+    "lte": lambda node: _comparison(node, Operator.LESS_OR_EQUAL),
+    "gt": lambda node: _comparison(node, Operator.GREATER),
+    "gte": lambda node: _comparison(node, Operator.GREATER_OR_EQUAL),
+    "in": _in,
+    "between": _between,
+    "is": _is,
+    "column": lambda node: Comparison(_column(node), Operator.EQUAL, value=True),
+    "boolean": lambda node: Literal(bool(node.this)),
+    "null": lambda _node: Literal(None),
+}
+"""What becomes of each kind of node that stands for a condition, by sqlglot's name of the kind."""
+
+
+def _is_column(node: exp.Expr) -> bool:
+    # A qualified name (t.price) has more arguments; `column.*` has a star instead of an identifier.
+    return node.key == "column" and node.this.key == "identifier" and _arguments(node) == {"this"}
+
+
+def _column(node: exp.Expr) -> str:
+    node = node.unnest()
+    if not _is_column(node):
+        raise _unsupported(node, hint='; a column name with a dot or blank goes in double quotes: "a.b"')
+    return str(node.this.this)
+
+
+def _value(node: exp.Expr, whole: exp.Expr) -> Value:
+    node = node.unnest()
+    match node.key:
+        case "literal":
+            return str(node.this) if node.is_string else _number(str(node.this))
+        case "boolean":
+            return bool(node.this)
+        case "null":
+            return None
+        case "neg":
+            value = _value(node.this, whole)
+            if isinstance(value, int | Decimal) and not isinstance(value, bool):
+                return -value
+        case "cast" if node.this.key == "literal" and node.this.is_string and _arguments(node) <= {"this", "to"}:
+            return _point_in_time(str(node.this.this), node)
+    raise _unsupported(whole)
+
+
+def _number(digits: str) -> int | Decimal:
+    try:
+        if len(digits) <= MAX_DIGITS:
+            return int(digits) if digits.isdecimal() else Decimal(digits)
+    except InvalidOperation:
+        pass
+    raise InvalidInputError(
+        f"{_shorten(digits)!r} is not a number of at most {MAX_DIGITS} digits; write 12, -1.5 or 1.5e-3",
+        kind="InvalidPredicate",
+    )
+
+
+def _point_in_time(text: str, node: exp.Expr) -> Instant:
+    target = node.args["to"]
+    type_name = str(target.args.get("kind") or target.this.name).upper()
+    if target.expressions or type_name not in {*_TIMESTAMP_TYPES, "DATE"}:
+        raise _unsupported(node, hint="; write the plain literal, it takes the type of the column")
+    instant = parse_instant(text)
+    if instant is None or (type_name == "DATE" and (instant.nanoseconds % NANOSECONDS_PER_DAY or instant.has_rest)):
+        raise InvalidInputError(
+            f"{type_name} {_shorten(text)!r} is not one; write DATE '2024-03-01' or"
+            " TIMESTAMP '2024-03-01T12:30:00.123456Z'",
+            kind="InvalidLiteral",
+        )
+    return instant
+
+
+def _arguments(node: exp.Expr) -> set[str]:
+    return {name for name, value in node.args.items() if value not in (None, [], False)}
+
+
+def _check_arguments(node: exp.Expr, understood: set[str]) -> None:
+    if not _arguments(node) <= understood:
+        raise _unsupported(node)
+
+
+def _unsupported(node: exp.Expr, hint: str = "") -> InvalidInputError:
+    try:
+        fragment = node.sql(comments=False)
+    except RecursionError:
+        fragment = node.key.upper()
+    return InvalidInputError(
+        f"the predicate contains {_shorten(fragment)}, which cannot be used here; {ALLOWED}{hint}",
+        kind="UnsupportedPredicate",
+        fragment=_shorten(fragment),
+    )
+
+
+def _syntax_error(text: str, facts: dict[str, Any]) -> InvalidInputError:
+    # sqlglot counts columns to the end of the token at fault; the caret goes under its start.
+    line, column = facts["line"], max(facts["col"] - len(facts["highlight"]) + 1, 1)
+    return _at(text, line, column, f"the predicate is not valid SQL: {_in_plain_words(facts['description'])}")
+
+
+def _in_plain_words(description: str) -> str:
+    """Name what sqlglot missed without the names of its classes."""
+    missing = re.match(r"Required keyword: '\w+' missing for <class '[\w.]*?(\w+)'>", description)
+    return (
+        f"something is missing here (in {missing[1].upper()})" if missing else description[:1].lower() + description[1:]
+    )
+
+
+def _unterminated(text: str) -> InvalidInputError:
+    """Find the quote or comment that never ends: the tokenizer's own error only says that there is one."""
+    for match in re.finditer(r"""'(?:[^']|'')*('?)|"(?:[^"]|"")*("?)|--[^\n]*|/\*(?:.*?(\*/)|.*)""", text, re.DOTALL):
+        if not match[0].startswith("--") and not any(match.groups()):
+            before = text[: match.start()]
+            line, column = before.count("\n") + 1, match.start() - (before.rfind("\n") + 1) + 1
+            return _at(text, line, column, f"the predicate is not valid SQL: {_opening(match[0])} is never closed")
+    return InvalidInputError(f"the predicate {_shorten(text)!r} cannot be read as SQL", kind="InvalidPredicate")
+
+
+def _opening(unclosed: str) -> str:
+    return "/*" if unclosed.startswith("/*") else unclosed[0]
+
+
+def _at(text: str, line: int, column: int, message: str) -> InvalidInputError:
+    """Show the line with a caret under the spot, and of a long line only what is near."""
+    lines = text.splitlines() or [""]
+    shown = lines[min(line, len(lines)) - 1]
+    start = max(0, column - 1 - _SHOWN_CHARACTERS // 2)
+    window = shown[start : start + _SHOWN_CHARACTERS]
+    return InvalidInputError(
+        f"{message}\n  {window}\n  {' ' * (column - 1 - start)}^\n"
+        'a column whose name is a word of SQL goes in double quotes: "case" = 1',
+        kind="InvalidPredicate",
+        line=line,
+        column=column,
+    )
+
+
+def _nested_too_deep(text: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"the predicate {_shorten(text)!r} is nested deeper than {MAX_NESTING} levels; leave out parentheses, or give a"
+        " list of tuples",
+        kind="PredicateTooDeep",
+    )
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 3] + "..."

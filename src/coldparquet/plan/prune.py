@@ -1,0 +1,241 @@
+"""Drop row groups and partitions that provably hold no matching row.
+
+For every row group three questions have an answer that errs on the safe side: may the predicate be true for one of its
+rows, may it be false, may it be NULL? A row group survives if it may be true; all of its rows match, so that no filter
+has to run, if it may be neither false nor NULL.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from coldparquet.errors import InternalError
+from coldparquet.plan.bind import (
+    BoundAnd,
+    BoundComparison,
+    BoundIn,
+    BoundIsNull,
+    BoundLiteral,
+    BoundNot,
+    BoundOr,
+    BoundPredicate,
+    ConstantUnlessNull,
+)
+from coldparquet.plan.predicate import Operator
+
+if TYPE_CHECKING:
+    from coldparquet.plan.bounds import BoolArray, Bounds
+    from coldparquet.plan.literals import DomainValue
+    from coldparquet.plan.statistics import StatisticsSource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Verdict:
+    """What a predicate may evaluate to in each row group; every array has shape ``(row_groups,)``."""
+
+    may_be_true: BoolArray
+    may_be_false: BoolArray
+    may_be_null: BoolArray
+
+    @property
+    def survives(self) -> BoolArray:
+        """Row groups that have to be read."""
+        return self.may_be_true
+
+    @property
+    def all_rows_match(self) -> BoolArray:
+        """Row groups in which every row satisfies the predicate; true for those without rows."""
+        return ~(self.may_be_false | self.may_be_null)
+
+
+class Dropped(NamedTuple):
+    """What one of the conditions joined by AND contributes."""
+
+    condition: str
+    row_groups: int
+    """Row groups with rows that this condition rules out on its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PruneReport:
+    """How pruning came about, for explain."""
+
+    row_groups: int
+    """Row groups that were looked at."""
+    dropped: tuple[Dropped, ...]
+    """One per condition, in the order in which they were written; a row group may be dropped by several."""
+
+    def __str__(self) -> str:
+        return "\n".join(
+            f"{condition} dropped {row_groups} of {self.row_groups} row groups"
+            for condition, row_groups in self.dropped
+        )
+
+
+def prune(bound: BoundPredicate, source: StatisticsSource, row_group_count: int) -> tuple[Verdict, PruneReport]:
+    """Tell for each row group what the predicate may evaluate to, and which condition drops how many.
+
+    Args:
+        bound: The predicate.
+        source: Statistics of ``row_group_count`` row groups (or partitions).
+        row_group_count: Length of the resulting arrays.
+    """
+    may_hold_rows = source.may_hold_rows
+    if len(may_hold_rows) != row_group_count:
+        raise InternalError(f"statistics of {len(may_hold_rows)} row groups, expected {row_group_count}")
+    conditions = bound.parts if isinstance(bound, BoundAnd) else (bound,)
+    verdicts = [_evaluate(condition, source, may_hold_rows) for condition in conditions]
+    verdict = reduce(_and, verdicts, _constant(may_hold_rows, value=True))
+    report = PruneReport(
+        row_groups=row_group_count,
+        dropped=tuple(
+            Dropped(str(condition), int(np.count_nonzero(may_hold_rows & ~alone.may_be_true)))
+            for condition, alone in zip(conditions, verdicts, strict=True)
+        ),
+    )
+    in_rows = Verdict(
+        may_be_true=verdict.may_be_true & may_hold_rows,
+        may_be_false=verdict.may_be_false & may_hold_rows,
+        may_be_null=verdict.may_be_null & may_hold_rows,
+    )
+    return in_rows, report
+
+
+def _evaluate(bound: BoundPredicate, source: StatisticsSource, everywhere: BoolArray) -> Verdict:
+    """Evaluate without regard to empty row groups; ``everywhere`` gives the shape."""
+    match bound:
+        case BoundAnd(parts=parts):
+            verdicts = [_evaluate(part, source, everywhere) for part in parts]
+            return reduce(_and, verdicts, _constant(everywhere, value=True))
+        case BoundOr(parts=parts):
+            verdicts = [_not(_evaluate(part, source, everywhere)) for part in parts]
+            return _not(reduce(_and, verdicts, _constant(everywhere, value=True)))
+        case BoundNot(part=part):
+            return _not(_evaluate(part, source, everywhere))
+        case BoundLiteral(value=value):
+            return _constant(everywhere, value=value)
+        case BoundComparison() | BoundIn() | BoundIsNull() | ConstantUnlessNull():
+            bounds = source.bounds(bound.field)
+            if bounds is None:
+                anything = np.ones(len(everywhere), np.bool_)
+                is_null_test = isinstance(bound, BoundIsNull)
+                return Verdict(
+                    may_be_true=anything, may_be_false=anything, may_be_null=~anything if is_null_test else anything
+                )
+            return _evaluate_leaf(bound, bounds)
+    raise InternalError(f"{type(bound).__name__} is not a kind of predicate that can be pruned")
+
+
+def _evaluate_leaf(bound: BoundComparison | BoundIn | BoundIsNull | ConstantUnlessNull, bounds: Bounds) -> Verdict:
+    values, nulls = bounds.may_hold_values, bounds.may_hold_nulls
+    match bound:
+        case BoundIsNull():
+            return Verdict(may_be_true=nulls, may_be_false=values, may_be_null=np.zeros_like(nulls))
+        case ConstantUnlessNull(value=outcome):
+            nowhere = np.zeros_like(values)
+            return Verdict(
+                may_be_true=values if outcome else nowhere,
+                may_be_false=nowhere if outcome else values,
+                may_be_null=nulls,
+            )
+        case BoundComparison(operator=operator, value=value):
+            may_be_true, may_be_false = _compare(bounds, operator, value)
+        case BoundIn():
+            may_be_true, may_be_false = _is_member(bounds, bound)
+    return Verdict(may_be_true=may_be_true & values, may_be_false=may_be_false & values, may_be_null=nulls)
+
+
+def _compare(bounds: Bounds, operator: Operator, value: DomainValue) -> tuple[BoolArray, BoolArray]:
+    """Tell where a value that lies within the bounds may satisfy the comparison, and where one may not."""
+    match operator:
+        case Operator.EQUAL:
+            return _may_equal(bounds, value), _may_differ(bounds, value)
+        case Operator.NOT_EQUAL:
+            return _may_differ(bounds, value), _may_equal(bounds, value)
+        case Operator.GREATER:
+            return _may_exceed(bounds, value), _or_nan(bounds, ~_all_exceed(bounds, value))
+        case Operator.GREATER_OR_EQUAL:
+            return _may_reach(bounds, value), _or_nan(bounds, ~_all_reach(bounds, value))
+        case Operator.LESS:
+            return ~_all_reach(bounds, value), _or_nan(bounds, _may_reach(bounds, value))
+        case Operator.LESS_OR_EQUAL:
+            return ~_all_exceed(bounds, value), _or_nan(bounds, _may_exceed(bounds, value))
+
+
+def _may_exceed(bounds: Bounds, value: DomainValue) -> BoolArray:
+    """Some value may be greater than the literal: the upper bound is."""
+    upper = bounds.upper
+    return np.ones_like(bounds.may_hold_values) if upper is None else ~upper.known | upper.above(value)
+
+
+def _may_reach(bounds: Bounds, value: DomainValue) -> BoolArray:
+    upper = bounds.upper
+    return np.ones_like(bounds.may_hold_values) if upper is None else ~upper.known | upper.at_or_above(value)
+
+
+def _all_exceed(bounds: Bounds, value: DomainValue) -> BoolArray:
+    """Every value is greater than the literal: the lower bound is."""
+    lower = bounds.lower
+    return np.zeros_like(bounds.may_hold_values) if lower is None else lower.known & lower.above(value)
+
+
+def _all_reach(bounds: Bounds, value: DomainValue) -> BoolArray:
+    lower = bounds.lower
+    return np.zeros_like(bounds.may_hold_values) if lower is None else lower.known & lower.at_or_above(value)
+
+
+def _may_equal(bounds: Bounds, value: DomainValue) -> BoolArray:
+    return _may_reach(bounds, value) & ~_all_exceed(bounds, value)
+
+
+def _may_differ(bounds: Bounds, value: DomainValue) -> BoolArray:
+    """Some value may be another one, unless lower and upper bound are both the literal."""
+    return _or_nan(bounds, ~_all_reach(bounds, value) | _may_exceed(bounds, value))
+
+
+def _or_nan(bounds: Bounds, may_be: BoolArray) -> BoolArray:
+    """NaN lies outside of the bounds, makes ``!=`` true and all other comparisons false."""
+    return np.ones_like(may_be) if bounds.may_hold_nan else may_be
+
+
+def _is_member(bounds: Bounds, bound: BoundIn) -> tuple[BoolArray, BoolArray]:
+    lower, upper = bounds.lower, bounds.upper
+    anything = np.ones_like(bounds.may_hold_values)
+    if lower is None or upper is None:
+        return anything, anything
+    below_lower, up_to_lower = lower.ranks(bound.search)
+    below_upper, up_to_upper = upper.ranks(bound.search)
+    # The literals within the bounds are those from the first one not below the lower to the last one up to the upper.
+    may_be_true = np.where(upper.known, up_to_upper, len(bound.values)) > np.where(lower.known, below_lower, 0)
+    # Everything is a member if both bounds are one and the same literal.
+    both_literals = (up_to_lower > below_lower) & (up_to_upper > below_upper)
+    all_members = lower.known & upper.known & both_literals & (below_lower == below_upper)
+    return may_be_true, _or_nan(bounds, ~all_members)
+
+
+def _and(left: Verdict, right: Verdict) -> Verdict:
+    """SQL's AND: false if any part is, else NULL if any part is, else true."""
+    return Verdict(
+        may_be_true=left.may_be_true & right.may_be_true,
+        may_be_false=left.may_be_false | right.may_be_false,
+        may_be_null=(left.may_be_null | right.may_be_null)
+        & (left.may_be_true | left.may_be_null)
+        & (right.may_be_true | right.may_be_null),
+    )
+
+
+def _not(verdict: Verdict) -> Verdict:
+    return Verdict(may_be_true=verdict.may_be_false, may_be_false=verdict.may_be_true, may_be_null=verdict.may_be_null)
+
+
+def _constant(everywhere: BoolArray, *, value: bool | None) -> Verdict:
+    yes, no = np.ones(len(everywhere), np.bool_), np.zeros(len(everywhere), np.bool_)
+    return Verdict(
+        may_be_true=yes if value is True else no,
+        may_be_false=yes if value is False else no,
+        may_be_null=yes if value is None else no,
+    )

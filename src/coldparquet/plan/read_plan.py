@@ -1,0 +1,319 @@
+"""What a read will do, as plain data: which bytes of which objects, why, and where each byte goes.
+
+A plan is made before any data byte is fetched. It pickles, so that Spark can send pieces of it to executors, and it
+holds no credentials. Requests and placements of one partition follow from its row group reads alone.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from itertools import pairwise
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import numpy as np
+
+from coldparquet.plan.coalesce import coalesce
+from coldparquet.plan.explain import explain_dict, explain_text
+from coldparquet.ranges import ByteRange
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import numpy.typing as npt
+
+    from coldparquet.options import ReadOptions
+    from coldparquet.plan.coalesce import CoalescedRequests
+    from coldparquet.ranges import SuffixRange
+
+_OfPartition = TypeVar("_OfPartition", "RowGroupRead", "PlannedRequest")
+
+BUFFER_HEADER_BYTES = 4
+"""A row group's buffer begins with the magic ``PAR1``; its first chunk follows at this offset."""
+
+_NAMES_IN_REASON = 4
+"""Column names, or spans of row groups, that a request's reason spells out before it says ``+7 more``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RowGroupRead:
+    """What one row group contributes: its fetched chunks and the columns that need no fetch."""
+
+    partition_index: int
+    """Position of the partition in :attr:`ReadPlan.partitions`."""
+    row_group: int
+    """Number of the row group in its Parquet file, from 0."""
+    row_count: int
+    columns: tuple[int, ...]
+    """Indexes, in the partition's sidecar, of the columns whose chunks are fetched."""
+    chunk_starts: npt.NDArray[np.int64]
+    """First byte of each chunk in the Parquet file, shape ``(len(columns),)``."""
+    chunk_stops: npt.NDArray[np.int64]
+    """One past the last byte of each chunk, shape ``(len(columns),)``."""
+    made_columns: tuple[int, ...]
+    """Indexes of the columns that are null in every row: made without fetching."""
+    all_rows_match: bool
+    """True if the statistics prove that every row satisfies the predicate, so that no filter has to run."""
+
+    @property
+    def bytes_wanted(self) -> int:
+        """Total length of the fetched chunks."""
+        return int((self.chunk_stops - self.chunk_starts).sum())
+
+    @property
+    def buffer_offsets(self) -> npt.NDArray[np.int64]:
+        """Place of each chunk in the row group's buffer, shape ``(len(columns),)``.
+
+        The buffer holds the chunks in ascending file order, one packed after the other, behind the 4-byte magic.
+        """
+        lengths = self.chunk_stops - self.chunk_starts
+        # Among chunks that begin at the same byte the empty ones come first: they share the place of the next one.
+        in_file_order = np.lexsort((lengths, self.chunk_starts))
+        packed_stops = np.cumsum(lengths[in_file_order])
+        offsets = np.empty_like(lengths)
+        offsets[in_file_order] = BUFFER_HEADER_BYTES + packed_stops - lengths[in_file_order]
+        return offsets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowGroupsDropped:
+    """How many row groups of one partition were pruned for one reason."""
+
+    reason: str
+    """The part of the predicate that no row can satisfy, as text: ``price > 100``."""
+    row_groups: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrunedPartition:
+    """A partition of which nothing is read, not even its sidecar."""
+
+    name: str
+    reason: str
+    """Why no row of it can match: ``ts >= '2024-03-01'``, ``limit reached``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionRead:
+    """One partition that survived: where its data lies and what pruning left of it."""
+
+    name: str
+    """Directory name as a person knows it: ``2024-03-01.12``."""
+    data_path: str
+    """Path of its ``data.parquet`` in the store."""
+    parquet_size_bytes: int
+    """Size of the Parquet file in the snapshot that was planned; the object must have at least as many bytes."""
+    metadata_source: Literal["sidecar", "footer"]
+    """Where the plan comes from: the ``_pm`` sidecar or, in its absence, the Parquet footer."""
+    row_groups_total: int
+    row_groups_read: int
+    rows_total: int
+    rows_read: int
+    """Rows in the row groups that are read, before the predicate is applied to each row."""
+    dropped: tuple[RowGroupsDropped, ...] = ()
+    """Pruned row groups by reason. A row group that several reasons prune may be counted under each."""
+    made_columns: tuple[str, ...] = ()
+    """Columns that are made without fetching: absent here, or null in every row group that is read."""
+    notes: tuple[str, ...] = ()
+    """Anything else that a person should know, one sentence each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRequest:
+    """One GET that will be sent, and what it is for."""
+
+    partition_index: int
+    """Position of the partition in :attr:`ReadPlan.partitions`."""
+    path: str
+    byte_range: ByteRange
+    reason: str
+    """``row groups 3-5: ts, price``."""
+    stage: int = 1
+    """Requests of one stage may all be in flight together; a later stage waits for the one before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataRequest:
+    """A GET that was already spent to make the plan: sidecars, footers, listings of a table."""
+
+    path: str
+    byte_range: ByteRange | SuffixRange | None
+    """None for a listing."""
+    reason: str
+    fetched_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchNumbers:
+    """What one partition costs."""
+
+    request_count: int
+    bytes_wanted: int
+    bytes_fetched: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ReadPlan:
+    """Everything that a read will do. Nothing outside it is requested from the data objects."""
+
+    table: str
+    """What is read, for people: the URL without credentials."""
+    columns: tuple[str, ...]
+    """Columns of the result, in its order."""
+    predicate: str | None
+    """The predicate as text; None reads every row."""
+    limit: int | None
+    """At most so many rows of result; None for all."""
+    partitions_pruned: tuple[PrunedPartition, ...]
+    partitions: tuple[PartitionRead, ...]
+    """Partitions that were looked at, in table order. One whose row groups were all pruned is still listed."""
+    row_groups: tuple[RowGroupRead, ...]
+    """In partition order and, within a partition, in ascending order of row groups."""
+    requests: tuple[PlannedRequest, ...]
+    """In partition order and, within a partition, in file order."""
+    metadata_requests: tuple[MetadataRequest, ...]
+    """What making the plan has cost so far."""
+    options: ReadOptions
+
+    @property
+    def request_count(self) -> int:
+        """Number of GETs for data."""
+        return len(self.requests)
+
+    @property
+    def bytes_wanted(self) -> int:
+        """Bytes of the column chunks that the result needs."""
+        return sum(read.bytes_wanted for read in self.row_groups)
+
+    @property
+    def bytes_fetched(self) -> int:
+        """Bytes that the requests bring: those wanted and the gaps between them that were cheaper to read."""
+        return sum(request.byte_range.length_bytes for request in self.requests)
+
+    @property
+    def round_trips(self) -> int:
+        """Stages of requests that wait for each other; 0 when nothing has to be fetched."""
+        return len({request.stage for request in self.requests})
+
+    @property
+    def rows_at_least(self) -> int:
+        """Rows that are certain to be in the result: those of row groups where every row matches."""
+        return self._limited(sum(read.row_count for read in self.row_groups if read.all_rows_match))
+
+    @property
+    def rows_at_most(self) -> int:
+        """Upper bound of the result's rows: those of all row groups that are read."""
+        return self._limited(sum(read.row_count for read in self.row_groups))
+
+    def row_groups_of(self, partition_index: int) -> tuple[RowGroupRead, ...]:
+        """Return the row group reads of one partition, in ascending order of row groups."""
+        return _of_partition(self.row_groups, partition_index)
+
+    def requests_of(self, partition_index: int) -> tuple[PlannedRequest, ...]:
+        """Return the requests of one partition, in file order."""
+        return _of_partition(self.requests, partition_index)
+
+    def numbers_of(self, partition_index: int) -> FetchNumbers:
+        """Return the requests and bytes of one partition."""
+        requests = self.requests_of(partition_index)
+        return FetchNumbers(
+            request_count=len(requests),
+            bytes_wanted=sum(read.bytes_wanted for read in self.row_groups_of(partition_index)),
+            bytes_fetched=sum(request.byte_range.length_bytes for request in requests),
+        )
+
+    def explain(self) -> str:
+        """Describe the plan for a person, with its price."""
+        return explain_text(self)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the plan as plain data that ``json.dumps`` takes."""
+        return explain_dict(self)
+
+    def _limited(self, rows: int) -> int:
+        return rows if self.limit is None else min(rows, self.limit)
+
+
+def plan_requests(  # noqa: PLR0913 - knobs are required keywords here; their defaults live in ReadOptions
+    row_groups: Sequence[RowGroupRead],
+    *,
+    path: str,
+    column_names: Sequence[str],
+    gap_bytes: int,
+    max_request_bytes: int,
+    stage: int = 1,
+) -> tuple[PlannedRequest, ...]:
+    """Plan the requests that bring all chunks of one partition; chunks of different row groups are merged as well.
+
+    Args:
+        row_groups: The row group reads of the partition, in ascending order of row groups.
+        path: Its ``data.parquet``.
+        column_names: Name of each column of the partition's sidecar, by index; for the reasons.
+        gap_bytes: Largest gap between two chunks that one request reads over.
+        max_request_bytes: Longest request.
+        stage: Stage of the requests.
+
+    Returns:
+        Disjoint requests in file order; none where every column is made without fetching.
+    """
+    chunk_starts = np.concatenate([np.empty(0, np.int64), *(read.chunk_starts for read in row_groups)])
+    chunk_stops = np.concatenate([np.empty(0, np.int64), *(read.chunk_stops for read in row_groups)])
+    coalesced = coalesce(chunk_starts, chunk_stops, gap_bytes=gap_bytes, max_request_bytes=max_request_bytes)
+    ranges = map(ByteRange, coalesced.starts.tolist(), coalesced.stops.tolist())
+    return tuple(
+        PlannedRequest(
+            partition_index=row_groups[0].partition_index,
+            path=path,
+            byte_range=byte_range,
+            reason=reason,
+            stage=stage,
+        )
+        for byte_range, reason in zip(ranges, _reasons(row_groups, coalesced, column_names), strict=True)
+    )
+
+
+def _reasons(
+    row_groups: Sequence[RowGroupRead], coalesced: CoalescedRequests, column_names: Sequence[str]
+) -> Iterator[str]:
+    """Yield one text per request: the row groups and columns that it serves."""
+    chunks = [(read.row_group, column) for read in row_groups for column in read.columns]
+    requests_of_chunk = coalesced.stop_request - coalesced.first_request
+    chunk = np.repeat(np.arange(len(chunks)), requests_of_chunk)
+    part = np.arange(len(chunk)) - np.repeat(np.cumsum(requests_of_chunk) - requests_of_chunk, requests_of_chunk)
+    request = coalesced.first_request[chunk] + part
+    by_request = np.argsort(request, kind="stable")
+    bounds = np.searchsorted(request[by_request], np.arange(len(coalesced.starts) + 1)).tolist()
+    served, served_parts = chunk[by_request].tolist(), part[by_request].tolist()
+    parts_of_chunk = requests_of_chunk.tolist()
+    for begin, end in pairwise(bounds):
+        numbers = list(dict.fromkeys(chunks[index][0] for index in served[begin:end]))
+        names = list(dict.fromkeys(column_names[chunks[index][1]] for index in served[begin:end]))
+        text = f"{_spans(numbers)}: {_shortened(names)}"
+        parts = parts_of_chunk[served[begin]]
+        if end - begin == 1 and parts > 1:
+            text += f" (part {served_parts[begin] + 1} of {parts})"
+        yield text
+
+
+def _spans(numbers: list[int]) -> str:
+    """Write ascending row group numbers as spans: ``row groups 3-5, 9``."""
+    spans: list[tuple[int, int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][1] + 1:
+            spans[-1] = (spans[-1][0], number)
+        else:
+            spans.append((number, number))
+    noun = "row group" if len(numbers) == 1 else "row groups"
+    return f"{noun} {_shortened([str(first) if first == last else f'{first}-{last}' for first, last in spans])}"
+
+
+def _shortened(names: list[str]) -> str:
+    shown = ", ".join(names[:_NAMES_IN_REASON])
+    return shown if len(names) <= _NAMES_IN_REASON else f"{shown} +{len(names) - _NAMES_IN_REASON} more"
+
+
+def _of_partition(items: tuple[_OfPartition, ...], partition_index: int) -> tuple[_OfPartition, ...]:
+    """Cut one partition out of items that are sorted by partition."""
+    key = attrgetter("partition_index")
+    return items[bisect_left(items, partition_index, key=key) : bisect_right(items, partition_index, key=key)]

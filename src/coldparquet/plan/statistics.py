@@ -1,0 +1,305 @@
+"""What the metadata proves about the values of a column: the statistics of a sidecar, or the name of a directory.
+
+A sidecar's bounds are believed only as far as its writers deserve it: what QuestDB and others are known to get wrong is
+left out here, so that pruning itself needs no exceptions. Where this module errs, it errs towards "not known".
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from coldparquet.errors import UnsupportedError
+from coldparquet.format.column_types import ColumnType, Comparison, StatisticsTrust, resolve_type
+from coldparquet.format.sidecar_layout import ENCODING_RLE_DICTIONARY, PhysicalType
+from coldparquet.plan.bounds import PREFIX_BYTES, BoolArray, Bounds, ByteSide, IntArray, NumericSide, Side
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from coldparquet.format.sidecar import Sidecar
+    from coldparquet.format.sidecar_chunks import ChunkColumn, RawBounds
+    from coldparquet.format.sidecar_header import ColumnDescriptor
+    from coldparquet.plan.bind import BoundField
+
+_LITTLE_ENDIAN_NUMBERS: dict[PhysicalType, npt.DTypeLike] = {
+    PhysicalType.INT32: np.int32,
+    PhysicalType.INT64: np.int64,
+    PhysicalType.FLOAT: np.float32,
+    PhysicalType.DOUBLE: np.float64,
+}
+"""Physical types whose bounds are read at their own width, whatever the stored size says."""
+
+_ALL_ONES = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
+_TEXT = ("string", "dictionary")
+
+
+class StatisticsSource(Protocol):
+    """Where pruning takes its facts from. Units are row groups, or partitions when directories are pruned."""
+
+    @property
+    def may_hold_rows(self) -> BoolArray:
+        """False where a unit is known to be empty, shape ``(units,)``."""
+
+    def bounds(self, field: BoundField) -> Bounds | None:
+        """Return what is known about a field, or None if nothing is."""
+
+
+class SidecarStatistics:
+    """The statistics of every row group of one sidecar.
+
+    Args:
+        sidecar: One snapshot.
+        columns: For each field index of the table its column in this sidecar, or None where the partition has no such
+            column, so that it reads as all NULL (or as 0 or false, for types without NULL). A field that is not in the
+            mapping is not known. Without a mapping fields and columns are the same.
+    """
+
+    def __init__(self, sidecar: Sidecar, columns: Mapping[int, int | None] | None = None) -> None:
+        self._sidecar = sidecar
+        self._columns = columns
+        self._bounds: dict[int, Bounds | None] = {}
+
+    @property
+    def may_hold_rows(self) -> BoolArray:
+        """False for row groups of no rows."""
+        return self._sidecar.row_counts > 0
+
+    def bounds(self, field: BoundField) -> Bounds | None:
+        """Return what the sidecar proves about a field.
+
+        Raises:
+            FormatError: A count in the sidecar exceeds 2**63 - 1.
+        """
+        if field.index not in self._bounds:
+            self._bounds[field.index] = self._find_bounds(field)
+        return self._bounds[field.index]
+
+    def _find_bounds(self, field: BoundField) -> Bounds | None:
+        columns = self._columns
+        if columns is None:
+            column_index: int | None = field.index
+        elif field.index in columns:
+            column_index = columns[field.index]
+        else:
+            return None
+        if column_index is None:
+            return _bounds_of_missing_column(field.type, self.may_hold_rows)
+        descriptor = self._sidecar.column(column_index)
+        column_type = _type_of(descriptor, self._sidecar.foreign_annotations.get(column_index))
+        if column_type is None or not _compare_alike(column_type, field.type):
+            return None
+        return chunk_bounds(self._sidecar.chunks(column_index), self._sidecar.row_counts, descriptor, column_type)
+
+
+class IntervalStatistics:
+    """Partitions by the time interval that their directory names state; nothing else is known about them.
+
+    Args:
+        column: Field index of the designated timestamp, which is never NULL.
+        lower: First possible timestamp of each partition, in the column's own unit, shape ``(partitions,)``.
+        upper: Last possible timestamp, inclusive, same shape.
+        known: False where a partition has no interval, same shape; None if all have one.
+    """
+
+    def __init__(self, *, column: int, lower: IntArray, upper: IntArray, known: BoolArray | None = None) -> None:
+        everywhere = np.ones(len(lower), np.bool_)
+        known = everywhere if known is None else known
+        self._column = column
+        self._bounds = Bounds(
+            lower=NumericSide(known, lower),
+            upper=NumericSide(known, upper),
+            may_hold_values=everywhere,
+            may_hold_nulls=~everywhere,
+            may_hold_nan=False,
+        )
+
+    @property
+    def may_hold_rows(self) -> BoolArray:
+        """True everywhere: names do not count rows."""
+        return self._bounds.may_hold_values
+
+    def bounds(self, field: BoundField) -> Bounds | None:
+        """Return the intervals if the field is the designated timestamp."""
+        return self._bounds if field.index == self._column else None
+
+
+def chunk_bounds(
+    chunks: ChunkColumn, row_counts: IntArray, descriptor: ColumnDescriptor, column_type: ColumnType
+) -> Bounds:
+    """Return what the chunk statistics of one column prove, row group by row group.
+
+    Args:
+        chunks: The column's chunks.
+        row_counts: Rows of each row group, shape ``(row_groups,)``.
+        descriptor: The column as the sidecar describes it.
+        column_type: What its values mean.
+    """
+    sides = _sides(chunks, descriptor, column_type)
+    # Leaf slots of nested columns are not rows, and writers disagree about which NULLs of outer levels they count.
+    is_flat = descriptor.max_rep_level == 0 and descriptor.max_def_level <= 1
+    counts_agree = (chunks.num_values == row_counts) & (chunks.null_count <= chunks.num_values)
+    nulls_known = chunks.has_null_count & counts_agree & is_flat
+    some_null = ~nulls_known | (chunks.null_count > 0)
+    all_null = nulls_known & (chunks.null_count == row_counts)
+
+    if column_type.never_null:
+        if column_type.statistics is StatisticsTrust.ZERO_WHEN_NULL:
+            sides = _include_zero(sides, where=some_null, only_zero=all_null)
+        some_null, all_null = np.zeros_like(some_null), np.zeros_like(all_null)
+    elif descriptor.max_def_level == 0:
+        # The file has no way to mark a NULL, so a count of them means rows that hold something else and that the
+        # bounds leave out: the rows before a column was added.
+        left_out = chunks.has_null_count & (chunks.null_count > 0)
+        sides = _forget(sides, where=left_out)
+        some_null, all_null = left_out, np.zeros_like(all_null)
+    lower, upper = sides or (None, None)
+    return Bounds(
+        lower=lower,
+        upper=upper,
+        may_hold_values=~all_null,
+        may_hold_nulls=some_null,
+        may_hold_nan=column_type.comparison is Comparison.FLOAT,
+    )
+
+
+def _type_of(descriptor: ColumnDescriptor, annotation: str | None) -> ColumnType | None:
+    try:
+        return resolve_type(
+            descriptor.type_code,
+            descriptor.physical_type,
+            descriptor.fixed_byte_length,
+            descriptor.max_rep_level,
+            annotation,
+        )
+    except UnsupportedError:
+        return None
+
+
+def _compare_alike(stored: ColumnType, wanted: ColumnType) -> bool:
+    """Tell whether a value means the same in the file as in the table, whose column type may have changed since."""
+    same_values = stored.arrow == wanted.arrow or (stored.arrow.name in _TEXT and wanted.arrow.name in _TEXT)
+    same_order = stored.comparison is wanted.comparison
+    return same_values and same_order and stored.never_null == wanted.never_null
+
+
+def _bounds_of_missing_column(column_type: ColumnType, may_hold_rows: BoolArray) -> Bounds:
+    nowhere = np.zeros_like(may_hold_rows)
+    zero = NumericSide(~nowhere, np.zeros(len(may_hold_rows), np.int64)) if column_type.never_null else None
+    return Bounds(
+        lower=zero,
+        upper=zero,
+        may_hold_values=~nowhere if column_type.never_null else nowhere,
+        may_hold_nulls=nowhere if column_type.never_null else ~nowhere,
+        may_hold_nan=False,
+    )
+
+
+_Sides = tuple[Side, Side] | None
+
+
+def _sides(chunks: ChunkColumn, descriptor: ColumnDescriptor, column_type: ColumnType) -> _Sides:
+    """Return lower and upper bounds, known only where they are trusted and in order; None if nowhere."""
+    if column_type.statistics is StatisticsTrust.NEVER:
+        return None
+    lower = _side(chunks.min, descriptor, column_type)
+    upper = _side(chunks.max, descriptor, column_type)
+    distrusted = _reversed(lower, upper)
+    if column_type.statistics is StatisticsTrust.IPV4_UNSIGNED:
+        # 9.3.4 orders the bounds of dictionary-encoded IPv4 chunks as signed numbers.
+        distrusted |= chunks.encodings & np.uint8(ENCODING_RLE_DICTIONARY) != 0
+    if column_type.comparison is Comparison.FLOAT:
+        # A writer that lets NaN into one bound did not order the other one either.
+        distrusted |= _is_nan(lower) | _is_nan(upper)
+    return _forget((lower, upper), where=distrusted)
+
+
+def _side(raw: RawBounds, descriptor: ColumnDescriptor, column_type: ColumnType) -> Side:
+    number = _LITTLE_ENDIAN_NUMBERS.get(descriptor.physical_type)
+    if number is not None:
+        return _numbers(raw, np.dtype(np.uint32 if column_type.comparison is Comparison.UNSIGNED else number))
+    prefixes, lengths = _byte_strings(raw, descriptor)
+    if column_type.comparison is Comparison.DECIMAL:
+        return _decimals(prefixes, lengths)
+    known = lengths > 0
+    if column_type.statistics is StatisticsTrust.BINARY_PREFIX:
+        # QuestDB clamps byte strings to 9 bytes and writes nine 0xFF where there is no larger prefix: not a bound.
+        # (As a lower bound it would be right, but so rare that telling the sides apart is not worth it.)
+        known &= ~((lengths == PREFIX_BYTES + 1) & (prefixes == _ALL_ONES))
+    return ByteSide(known, prefixes, lengths, raw.bytes_at)
+
+
+def _numbers(raw: RawBounds, stored: np.dtype[np.generic]) -> NumericSide:
+    # The first bytes of the little-endian word are the number, whatever the stored size says.
+    words = raw.raw.astype("<u8").view(stored.newbyteorder("<"))
+    numbers = words[:: PREFIX_BYTES // stored.itemsize]
+    if stored.kind == "f":
+        return NumericSide(raw.inlined, numbers.astype(np.float64))
+    return NumericSide(raw.inlined, numbers.astype(np.int64))
+
+
+def _byte_strings(raw: RawBounds, descriptor: ColumnDescriptor) -> tuple[npt.NDArray[np.uint64], IntArray]:
+    """Return prefixes and lengths as ``RawBounds.prefix_words`` does, by the rules of the physical type."""
+    prefixes, lengths = raw.prefix_words()
+    if descriptor.physical_type is not PhysicalType.FIXED_LEN_BYTE_ARRAY:
+        return prefixes, lengths
+    width = descriptor.fixed_byte_length
+    if 0 < width <= PREFIX_BYTES:
+        unused_bits = np.uint64(8 * (PREFIX_BYTES - width))
+        inline = raw.raw.byteswap() >> unused_bits << unused_bits
+        prefixes = np.where(raw.inlined, inline, prefixes)
+        lengths = np.where(raw.inlined, width, lengths)
+    return prefixes, np.where(lengths == width, lengths, -1)
+
+
+def _decimals(prefixes: npt.NDArray[np.uint64], lengths: IntArray) -> NumericSide:
+    """Read big-endian two's complement of 1 to 8 bytes; longer bounds of narrow decimals do not occur in practice."""
+    known = (lengths > 0) & (lengths <= PREFIX_BYTES)
+    unused_bits = 8 * (PREFIX_BYTES - np.where(known, lengths, PREFIX_BYTES))
+    numbers: IntArray = prefixes.view(np.int64) >> unused_bits
+    return NumericSide(known, numbers)
+
+
+def _reversed(lower: Side, upper: Side) -> BoolArray:
+    """Find the row groups whose lower bound exceeds the upper one: damage, or a descending timestamp."""
+    both = lower.known & upper.known
+    if isinstance(lower, NumericSide) and isinstance(upper, NumericSide):
+        return both & (lower.numbers > upper.numbers)
+    if isinstance(lower, ByteSide) and isinstance(upper, ByteSide):
+        same = lower.prefixes == upper.prefixes
+        # With equal prefixes the longer string is the greater one, unless both go on behind the prefix.
+        exceeds = (lower.prefixes > upper.prefixes) | (same & (lower.lengths > upper.lengths))
+        ties = both & same & (np.minimum(lower.lengths, upper.lengths) > PREFIX_BYTES)
+        for row_group in np.flatnonzero(ties).tolist():
+            exceeds[row_group] = (lower.bytes_at(row_group) or b"") > (upper.bytes_at(row_group) or b"")
+        return cast("BoolArray", both & exceeds)
+    return both
+
+
+def _is_nan(side: Side) -> BoolArray:
+    return np.isnan(side.numbers) & side.known if isinstance(side, NumericSide) else np.zeros_like(side.known)
+
+
+def _forget(sides: _Sides, *, where: BoolArray) -> _Sides:
+    if sides is None:
+        return None
+    lower, upper = sides
+    return replace(lower, known=lower.known & ~where), replace(upper, known=upper.known & ~where)
+
+
+def _include_zero(sides: _Sides, *, where: BoolArray, only_zero: BoolArray) -> _Sides:
+    """Widen the bounds to 0 in row groups with rows that were counted as NULL and hold 0."""
+    if sides is None:
+        return None
+    lower, upper = sides
+    if not (isinstance(lower, NumericSide) and isinstance(upper, NumericSide)):
+        return None
+    least = np.where(where, np.minimum(lower.numbers, 0), lower.numbers)
+    greatest = np.where(where, np.maximum(upper.numbers, 0), upper.numbers)
+    return (
+        NumericSide(lower.known | only_zero, np.where(only_zero, 0, least)),
+        NumericSide(upper.known | only_zero, np.where(only_zero, 0, greatest)),
+    )

@@ -1,0 +1,213 @@
+"""Any fsspec filesystem as a store: web servers, Google Cloud, Azure, GitHub, SFTP, archives and what else there is.
+
+Asynchronous filesystems are awaited, all others run in threads. fsspec tells no version with the bytes it reads, so
+answers carry neither ETag nor object size: a replaced object is noticed only where its length gives it away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from coldparquet.errors import (
+    AccessError,
+    ArchivedObjectError,
+    ColdParquetError,
+    NotFoundError,
+    StorageError,
+    UnsupportedError,
+)
+from coldparquet.ranges import ByteRange, SuffixRange
+from coldparquet.storage.base import (
+    FetchedRange,
+    Listing,
+    ObjectInfo,
+    RangeRequest,
+    already_exists,
+    clipped,
+)
+from coldparquet.storage.threads import run_to_end
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from fsspec import AbstractFileSystem
+
+_RANGE_NOT_SATISFIABLE = 416
+
+
+class FsspecStore:
+    """Read and write through an fsspec filesystem.
+
+    Args:
+        filesystem: An asynchronous one must have been made with ``asynchronous=True`` and without instance cache:
+            its connections belong to the running event loop. Closing this store closes them.
+        label: What to call it; must hold no secret.
+        query: Appended to every path that the filesystem sees, ``"?X-Amz-Signature=..."``. It is kept out of paths so
+            that no signature gets into errors, traces or plans.
+    """
+
+    def __init__(self, filesystem: AbstractFileSystem, *, label: str, query: str = "") -> None:
+        self._filesystem = filesystem
+        self._awaited = bool(filesystem.async_impl and filesystem.asynchronous)
+        self._query = query
+        self.label = label
+
+    async def get(self, request: RangeRequest) -> FetchedRange:
+        """Fetch one range. 1 request; 2 for a :class:`SuffixRange`, whose place in the object has to be asked for.
+
+        See :class:`~coldparquet.storage.base.ObjectStore` for the errors.
+        """
+        if request.if_match is not None:
+            raise UnsupportedError(
+                f"{self.label} does not tell versions, so if_match cannot be honoured",
+                kind="NoVersions",
+                path=request.path,
+            )
+        size_bytes = None
+        asked = request.byte_range
+        if isinstance(asked, SuffixRange):
+            size_bytes = await self._object_size(request)
+            asked = clipped(asked, object_size_bytes=size_bytes)
+        if asked.length_bytes == 0:
+            return FetchedRange(data=b"", start=asked.start, etag=None, object_size_bytes=size_bytes)
+        data = await self._read(replace(request, byte_range=asked), asked)
+        return FetchedRange(data=data, start=asked.start, etag=None, object_size_bytes=size_bytes)
+
+    async def list(self, path: str) -> Listing:
+        """List one level. Web servers are asked for a page of links, and tell no sizes."""
+        self._filesystem.invalidate_cache(path)
+        request = RangeRequest(path=path, byte_range=ByteRange(0, 0), reason="listing")
+        entries = await self._call("ls", request, detail=True)
+        directories: set[str] = set()
+        objects: dict[str, ObjectInfo] = {}
+        for entry in entries:
+            name = _without_query(entry["name"]).rstrip("/")
+            if name.strip("/") == path.strip("/"):  # several filesystems list the directory itself
+                continue
+            if entry["type"] == "directory":
+                directories.add(name)
+            else:
+                objects[name] = ObjectInfo(path=name, size_bytes=entry.get("size"), etag=None)
+        if not directories and not objects:
+            raise NotFoundError("nothing lies below this path", path=path)
+        return Listing(directories=tuple(sorted(directories)), objects=tuple(objects[name] for name in sorted(objects)))
+
+    async def put(self, path: str, data: bytes, *, overwrite: bool) -> None:
+        """Write one object, as atomically as the filesystem does it.
+
+        Without ``overwrite``, looking for the object and writing it are two steps: fsspec has no single one.
+        """
+        request = RangeRequest(path=path, byte_range=ByteRange(0, len(data)), reason="write")
+        if not overwrite and await self._call("exists", request):
+            raise already_exists(path)
+        await self._call("pipe_file", request, data)
+
+    async def aclose(self) -> None:
+        """Close the connections of an asynchronous filesystem."""
+        session = getattr(self._filesystem, "_session", None)
+        if self._awaited and session is not None:
+            closed = session.close()
+            if inspect.isawaitable(closed):
+                await closed
+
+    async def _object_size(self, request: RangeRequest) -> int:
+        info = await self._call("info", request)
+        size_bytes = info.get("size")
+        if info.get("type") == "directory":
+            raise NotFoundError("this is a directory; an object was expected", kind="IsADirectory", path=request.path)
+        if size_bytes is None:
+            raise UnsupportedError(
+                f"{self.label} does not tell the object's size, which is needed to read its end; "
+                "write a sidecar for the file, then its end need not be read",
+                kind="NoObjectSize",
+                path=request.path,
+            )
+        return int(size_bytes)
+
+    async def _read(self, request: RangeRequest, asked: ByteRange) -> bytes:
+        try:
+            return bytes(await self._call("cat_file", request, start=asked.start, end=asked.stop))
+        except _NothingThereError:
+            return b""
+
+    async def _call(self, method: str, request: RangeRequest, *arguments: Any, **options: Any) -> Any:
+        """Call one method of the filesystem on the request's object and translate what it raises."""
+        path = request.path + self._query
+        started_s = time.monotonic()
+        try:
+            if self._awaited:
+                operation: Callable[..., Awaitable[Any]] = getattr(self._filesystem, f"_{method}")
+                return await operation(path, *arguments, **options)
+            blocking: Callable[..., Any] = getattr(self._filesystem, method)
+            if method == "pipe_file":
+                return await run_to_end(lambda _give_up: blocking(path, *arguments, **options))
+            return await asyncio.to_thread(blocking, path, *arguments, **options)
+        except Exception as error:  # noqa: BLE001 - each filesystem raises what its client library raises
+            failure = _translated(error, request, elapsed_s=time.monotonic() - started_s)
+        # Raised outside of the except block: the original may name signed URLs, and must not come along as context.
+        raise failure
+
+
+class _NothingThereError(Exception):
+    """The range begins at or past the end of the object."""
+
+
+def _translated(error: Exception, request: RangeRequest, *, elapsed_s: float) -> Exception:
+    """Turn what a filesystem raised into this library's error: the only place that knows other libraries' errors."""
+    if isinstance(error, ColdParquetError):
+        return error
+    status, code = _status_and_code(error)
+    path = request.path
+    cause = f"{type(error).__name__}: {without_secrets(str(error))}"
+    translated: Exception
+    if status == _RANGE_NOT_SATISFIABLE:
+        translated = _NothingThereError()
+    elif code == "InvalidObjectState":
+        translated = ArchivedObjectError("the object is archived; restore it first", path=path, cause=cause)
+    elif isinstance(error, PermissionError) or status in (401, 403):
+        translated = AccessError(f"access was refused ({cause}); check the credentials", path=path)
+    elif isinstance(error, FileNotFoundError | NotADirectoryError) or status in (404, 410):
+        translated = NotFoundError("there is no such object", path=path)
+    elif isinstance(error, IsADirectoryError):
+        translated = NotFoundError("this is a directory; an object was expected", kind="IsADirectory", path=path)
+    elif isinstance(error, NotImplementedError):
+        translated = UnsupportedError(f"the filesystem cannot do this ({cause})", path=path)
+    else:
+        timed_out = isinstance(error, TimeoutError)
+        translated = StorageError(
+            f"no answer within {elapsed_s:.1f} s" if timed_out else f"the store failed ({cause})",
+            kind="Timeout" if timed_out else None,
+            path=path,
+            byte_range=request.byte_range,
+            attempts=1,
+            elapsed_s=elapsed_s,
+            status=status,
+        )
+    return translated
+
+
+def _status_and_code(error: Exception) -> tuple[int | None, str | None]:
+    """Find the HTTP status and the service's error code where the client libraries keep them."""
+    response = getattr(error, "response", None)
+    if isinstance(response, dict):  # botocore
+        return response.get("ResponseMetadata", {}).get("HTTPStatusCode"), response.get("Error", {}).get("Code")
+    for name in ("status", "status_code", "code"):  # aiohttp; azure and requests; gcsfs
+        status = getattr(error, name, None)
+        if isinstance(status, int | str) and str(status).isdecimal():
+            return int(status), None
+    return None, None
+
+
+def without_secrets(text: str) -> str:
+    """Cut query strings, fragments and passwords out of every URL in a text."""
+    text = re.sub(r"(://)[^/\s@'\"]*@", r"\1", text)
+    return re.sub(r"(://[^\s?#'\"]*)[?#][^\s'\"]*", r"\1", text)
+
+
+def _without_query(name: str) -> str:
+    return name.partition("?")[0] if "://" in name else name

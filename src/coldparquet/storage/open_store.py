@@ -1,0 +1,113 @@
+"""From a URL, as users write it, to a store and the path in it."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import fsspec
+from fsspec.core import url_to_fs
+
+from coldparquet.errors import InvalidInputError, UnsupportedError
+from coldparquet.storage.fsspec_store import FsspecStore, without_secrets
+from coldparquet.storage.local import LocalStore
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fsspec import AbstractFileSystem
+
+    from coldparquet.storage.base import ObjectStore
+
+_LOCAL_SCHEMES = ("file", "local")
+_S3_SCHEMES = ("s3", "s3a")
+_S3_PACKAGES = ("aiohttp", "s3fs")
+_WEB_SCHEMES = ("http", "https")
+
+
+def open_store(url: str, *, storage_options: Mapping[str, Any] | None = None) -> tuple[ObjectStore, str]:
+    """Make the store for a URL. No request. Call it in the event loop that will use the store.
+
+    Args:
+        url: ``s3://bucket/key``, a local path, ``file:///path``, ``https://...`` (a query string signs every request
+            and is kept out of the path), or any other fsspec URL, chained ones included.
+        storage_options: Settings of the store: for S3 those of s3fs, for others those of the fsspec filesystem.
+
+    Returns:
+        The store, which the caller closes, and the path in it, without a trailing slash.
+
+    Raises:
+        InvalidInputError: The URL is empty, holds a password, or nobody knows its scheme.
+        UnsupportedError: A package for this kind of store is missing.
+    """
+    options = dict(storage_options or {})
+    scheme, separator, rest = url.partition("://")
+    if not url:
+        raise InvalidInputError("the URL is empty; needed: a local path or a URL such as s3://bucket/table")
+    if not separator and "::" not in url:
+        return LocalStore(), _absolute(url)
+    if scheme in _LOCAL_SCHEMES:
+        return LocalStore(), _absolute(rest)
+    if scheme in _S3_SCHEMES:
+        return _open_s3(rest, options)
+    if scheme in _WEB_SCHEMES:
+        return _open_web(url, options)
+    return _open_other(url, options)
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).expanduser().absolute())
+
+
+def _open_s3(rest: str, options: dict[str, Any]) -> tuple[ObjectStore, str]:
+    path = rest.rstrip("/")
+    bucket = path.partition("/")[0]
+    if not bucket:
+        raise InvalidInputError("the URL names no bucket; needed: s3://bucket/path")
+    if "@" in bucket:
+        raise InvalidInputError("an S3 URL holds no credentials; pass key and secret in storage_options")
+    for package in _S3_PACKAGES:
+        if importlib.util.find_spec(package) is None:
+            raise UnsupportedError(
+                f"reading from S3 needs the package {package}: pip install 'coldparquet[s3]'", kind="MissingPackage"
+            )
+    from coldparquet.storage.s3 import S3Store  # noqa: PLC0415 - only S3 needs these packages
+
+    return S3Store(storage_options=options), path
+
+
+def _open_web(url: str, options: dict[str, Any]) -> tuple[ObjectStore, str]:
+    parts = urlsplit(url)
+    if parts.username is not None:
+        raise InvalidInputError(
+            "the URL holds a user name or password; pass them in storage_options: "
+            '{"client_kwargs": {"auth": aiohttp.BasicAuth(user, password)}}',
+            path=without_secrets(url),
+        )
+    base = f"{parts.scheme}://{parts.netloc}{parts.path}"
+    filesystem, path = _filesystem(base, options)
+    query = f"?{parts.query}" if parts.query else ""
+    return FsspecStore(filesystem, label=f"{parts.scheme}://{parts.netloc}", query=query), path.rstrip("/")
+
+
+def _open_other(url: str, options: dict[str, Any]) -> tuple[ObjectStore, str]:
+    filesystem, path = _filesystem(url, options)
+    return FsspecStore(filesystem, label=url.partition("://")[0]), path.rstrip("/") or "/"
+
+
+def _filesystem(url: str, options: dict[str, Any]) -> tuple[AbstractFileSystem, str]:
+    """Make the filesystem, asynchronous if it can be; a chained URL's filesystems are blocking ones."""
+    scheme = url.partition("://")[0]
+    try:
+        if "::" not in url and fsspec.get_filesystem_class(scheme).async_impl:
+            # Not from fsspec's cache: its connections belong to one event loop, and the store closes them.
+            options = {**options, "asynchronous": True, "skip_instance_cache": True}
+        filesystem, path = url_to_fs(url, **options)
+    except ImportError as error:
+        raise UnsupportedError(f"{scheme}:// needs another package: {error}", kind="MissingPackage") from error
+    except ValueError as error:
+        message = without_secrets(str(error))
+        raise InvalidInputError(f"{scheme}:// cannot be opened: {message}", kind="UnknownScheme") from None
+    return filesystem, str(path)

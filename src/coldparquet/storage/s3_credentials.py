@@ -1,0 +1,203 @@
+"""Who we are to S3 and where it lies: the AWS environment as botocore reads it, and botocore's SigV4 signatures."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import os
+import re
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+from botocore.auth import S3SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+from botocore.exceptions import BotoCoreError, ProfileNotFound
+from botocore.session import Session
+
+from coldparquet.errors import AccessError, ColdParquetError, InvalidInputError
+from coldparquet.storage.s3_options import check_endpoint_url
+
+if TYPE_CHECKING:
+    from botocore.credentials import ReadOnlyCredentials
+
+    from coldparquet.storage.s3_options import S3Options
+
+DEFAULT_REGION = "us-east-1"
+_REDACTED = b"***"
+_SIGNATURE = re.compile(rb"[0-9a-f]{64}")
+_HASH_IN_THREAD_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Account:
+    """Credentials, region and endpoint after options, environment and profile had their say."""
+
+    region: str
+    endpoint_url: str | None
+    """None means AWS itself."""
+    ca_bundle: str | None
+    """File of trusted certificate authorities from the AWS configuration."""
+    credentials: Credentials | None = field(repr=False)
+    """None sends unsigned requests."""
+
+
+def resolve_account(options: S3Options) -> S3Account:
+    """Look up what ``options`` leave open. Blocks on files and, on AWS machines, on the metadata service.
+
+    Raises:
+        InvalidInputError: The profile does not exist, or a configured endpoint is no address.
+        AccessError: No credentials were found, or fetching them failed.
+    """
+    failure: ColdParquetError
+    try:
+        session = Session(profile=options.profile)
+        scoped = session.get_scoped_config()
+        return S3Account(
+            region=options.region
+            or session.get_config_variable("region")
+            or os.environ.get("AWS_REGION")
+            or DEFAULT_REGION,
+            endpoint_url=options.endpoint_url or _configured_endpoint(scoped, session.full_config),
+            ca_bundle=session.get_config_variable("ca_bundle"),
+            credentials=None if options.anonymous else _credentials(options, session),
+        )
+    except ProfileNotFound:
+        failure = InvalidInputError(f"the AWS configuration has no profile {options.profile!r}", kind="UnknownProfile")
+    except BotoCoreError as error:
+        failure = _credentials_failed(error)
+    # Raised out here so that botocore's exception, whose text may quote a credential process, is not its context.
+    raise failure
+
+
+def _credentials(options: S3Options, session: Session) -> Credentials:
+    if options.key and options.secret:
+        return Credentials(options.key, options.secret, options.token)
+    found: Credentials | None = session.get_credentials()
+    if found is None:
+        raise AccessError(
+            "no AWS credentials found; give key and secret or a profile in storage_options, set AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY, or pass anon=True for a public bucket",
+            kind="NoCredentials",
+        )
+    # The first freeze is where deferred providers (SSO, assumed roles) make their requests: do it in this thread.
+    found.get_frozen_credentials()
+    return found
+
+
+def _configured_endpoint(scoped: dict[str, Any], full: dict[str, Any]) -> str | None:
+    """Return the endpoint of environment or profile, in the order of the AWS SDK reference.
+
+    Source: https://docs.aws.amazon.com/sdkref/latest/guide/feature-ss-endpoints.html
+    """
+    ignored = os.environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", scoped.get("ignore_configured_endpoint_urls", ""))
+    if str(ignored).lower() == "true":
+        return None
+    services = full.get("services", {}).get(scoped.get("services"), {})
+    url = (
+        os.environ.get("AWS_ENDPOINT_URL_S3")
+        or os.environ.get("AWS_ENDPOINT_URL")
+        or services.get("s3", {}).get("endpoint_url")
+        or scoped.get("endpoint_url")
+    )
+    return check_endpoint_url(url) if url else None
+
+
+def _credentials_failed(error: BotoCoreError) -> AccessError:
+    return AccessError(
+        f"fetching AWS credentials failed ({type(error).__name__}); check the profile, log in again (aws sso login), "
+        "or give key and secret in storage_options",
+        kind="NoCredentials",
+    )
+
+
+class RequestSigner:
+    """Signs requests with the account's credentials, which botocore renews before they expire.
+
+    Args:
+        credentials: From :func:`resolve_account`; None signs nothing.
+    """
+
+    def __init__(self, credentials: Credentials | None) -> None:
+        self._credentials = credentials
+        self._renewal = asyncio.Lock()
+        self._signers: dict[str, _RegionSigner] = {}
+        """One per region, as long as the credentials stay the same."""
+
+    async def sign(self, method: str, url: str, headers: dict[str, str], *, body: bytes, region: str) -> None:
+        """Add the signature to ``headers``, over what they hold so far; headers added later are not covered.
+
+        Raises:
+            AccessError: The credentials expired and cannot be renewed.
+        """
+        if self._credentials is None:
+            return
+        frozen = await self._frozen(self._credentials)
+        signer = self._signers.get(region)
+        if signer is None or signer.credentials != frozen:
+            signer = self._signers[region] = _RegionSigner(frozen, region)
+        # Large bodies are hashed in a thread, so that other requests go on meanwhile.
+        digest = sha256(body) if len(body) < _HASH_IN_THREAD_BYTES else await asyncio.to_thread(sha256, body)
+        signer.add_signature(method, url, headers, digest.hexdigest())
+
+    def redact(self, body: bytes) -> bytes:
+        """Return the body of an error answer without our credentials and signatures, should the server echo them."""
+        # The attributes of renewable credentials may fetch; those of the signers in use do not.
+        for signer in self._signers.values():
+            for secret in (signer.credentials.secret_key, signer.credentials.token, signer.credentials.access_key):
+                body = body.replace(secret.encode(), _REDACTED) if secret else body
+        return _SIGNATURE.sub(_REDACTED, body)
+
+    async def _frozen(self, credentials: Credentials) -> ReadOnlyCredentials:
+        refresh_needed = getattr(credentials, "refresh_needed", None)  # only renewable credentials have it
+        if refresh_needed is None or not refresh_needed():
+            return credentials.get_frozen_credentials()
+        failure: AccessError
+        async with self._renewal:
+            try:
+                return await asyncio.to_thread(credentials.get_frozen_credentials)
+            except BotoCoreError as error:
+                failure = _credentials_failed(error)
+        raise failure
+
+
+class _RegionSigner:
+    """botocore's SigV4 for one set of credentials and one region.
+
+    Its steps are called one by one: ``add_auth``, which does them all, writes session tokens to the debug log and
+    costs twice the time. The signing key, which changes once a day, is kept.
+    """
+
+    def __init__(self, credentials: ReadOnlyCredentials, region: str) -> None:
+        self.credentials = credentials
+        self._auth = S3SigV4Auth(credentials, "s3", region)
+        self._region = region
+        self._day = ""
+        self._key = b""
+
+    def add_signature(self, method: str, url: str, headers: dict[str, str], body_sha256: str) -> None:
+        """Add date, digest, token and ``Authorization`` to ``headers``, which must hold ``Host``."""
+        timestamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+        headers["X-Amz-Date"] = timestamp
+        headers["X-Amz-Content-SHA256"] = body_sha256
+        if self.credentials.token:
+            headers["X-Amz-Security-Token"] = self.credentials.token
+        request = AWSRequest(method=method, url=url, headers=headers)
+        request.context["timestamp"] = timestamp
+        string_to_sign = self._auth.string_to_sign(request, self._auth.canonical_request(request))
+        signature = hmac.digest(self._signing_key(timestamp[:8]), string_to_sign.encode(), "sha256").hex()
+        headers["Authorization"] = (
+            f"AWS4-HMAC-SHA256 Credential={self._auth.scope(request)}, "
+            f"SignedHeaders={self._auth.signed_headers(request.headers)}, Signature={signature}"
+        )
+
+    def _signing_key(self, day: str) -> bytes:
+        """Return the key of the day: https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html."""
+        if day != self._day:
+            key = f"AWS4{self.credentials.secret_key}".encode()
+            for part in (day, self._region, "s3", "aws4_request"):
+                key = hmac.digest(key, part.encode(), "sha256")
+            self._day, self._key = day, key
+        return self._key

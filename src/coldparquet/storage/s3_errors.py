@@ -1,0 +1,204 @@
+"""What S3's refusals mean: one table from status and error code to our errors."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree as ET
+
+import aiohttp
+
+from coldparquet.errors import (
+    AccessError,
+    ArchivedObjectError,
+    ColdParquetError,
+    InvalidInputError,
+    NotFoundError,
+    ObjectChangedError,
+    StorageError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MAX_ERROR_BODY_BYTES = 64 * 1024
+"""S3's error documents have about 500 bytes; what is longer is not read."""
+
+_MAX_MESSAGE_CHARACTERS = 300
+_REGION = re.compile(r"[a-z0-9-]{1,32}")
+_TOO_MANY = frozenset({"SlowDown", "TooManyRequests", "RequestLimitExceeded", "Throttling", "ThrottlingException"})
+_REDIRECTIONS = frozenset({"PermanentRedirect", "TemporaryRedirect", "AuthorizationHeaderMalformed"})
+
+_ACCESS_ADVICE = {
+    "AccessDenied": "check that the credentials allow it; S3 also answers so for a missing object when listing the "
+    "bucket is not allowed",
+    "AccountProblem": "see the account's billing page",
+    "AllAccessDisabled": "the bucket's owner has switched it off",
+    "ExpiredToken": "the session token has expired: log in again or fetch new credentials",
+    "InvalidAccessKeyId": "the store does not know this access key id: check key and endpoint_url",
+    "InvalidToken": "the session token is malformed or belongs to other credentials",
+    "NotSignedUp": "the account is not signed up for S3",
+    "RequestTimeTooSkewed": "this machine's clock differs too much from the store's: set it",
+    "SignatureDoesNotMatch": "the secret does not belong to the key",
+    "TokenRefreshRequired": "the session token must be refreshed",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Refusal:
+    """An answer of S3 that is not a success."""
+
+    status: int
+    code: str
+    """S3's error code; the name of the status where the body does not say."""
+    message: str
+    """The server's own words, shortened."""
+    request_id: str | None
+    region: str | None
+    """Region of the bucket, where the answer names it."""
+    storage_class: str | None
+    object_size_bytes: int | None
+    """From a 416: how long the object really is."""
+
+    def redirects_from(self, region: str) -> bool:
+        """Tell whether the answer says that the bucket lies in another region than ``region``."""
+        return self.region not in (None, region) and (
+            self.code in _REDIRECTIONS or self.status in (HTTPStatus.MOVED_PERMANENTLY, HTTPStatus.TEMPORARY_REDIRECT)
+        )
+
+
+def parse_xml(body: bytes) -> ET.Element:
+    """Return the root of an XML answer, its tags without namespaces.
+
+    Raises:
+        ET.ParseError: The body is not XML, or declares entities, which S3 never does.
+    """
+    if b"<!DOCTYPE" in body or b"<!ENTITY" in body:
+        raise ET.ParseError("document type declarations are refused")
+    root = ET.fromstring(body)  # noqa: S314 - bounded in size, and entities were refused above
+    for element in root.iter():
+        element.tag = element.tag.rpartition("}")[2]
+    return root
+
+
+def parse_refusal(status: int, headers: Mapping[str, str], body: bytes) -> S3Refusal:
+    """Return what the server says went wrong.
+
+    Args:
+        status: HTTP status.
+        headers: The answer's headers, looked up without regard to case.
+        body: The error document, already free of secrets; one that is empty or no XML says nothing, which is fine.
+    """
+    try:
+        root = parse_xml(body)
+    except (ET.ParseError, ValueError):
+        root = ET.Element("Error")
+    region = headers.get("x-amz-bucket-region") or root.findtext("Region") or root.findtext("BucketRegion") or ""
+    size = headers.get("Content-Range", "").rpartition("/")[2] or root.findtext("ActualObjectSize") or ""
+    return S3Refusal(
+        status=status,
+        code=root.findtext("Code") or _status_name(status),
+        message=" ".join((root.findtext("Message") or "").split())[:_MAX_MESSAGE_CHARACTERS],
+        request_id=headers.get("x-amz-request-id") or root.findtext("RequestId"),
+        region=region if _REGION.fullmatch(region) else None,
+        storage_class=root.findtext("StorageClass") or headers.get("x-amz-storage-class"),
+        object_size_bytes=int(size) if size.isascii() and size.isdigit() and len(size) < 19 else None,
+    )
+
+
+def refusal_error(refusal: S3Refusal, *, path: str, **facts: Any) -> ColdParquetError:
+    """Return our error for a refusal.
+
+    Args:
+        refusal: What the server said, without secrets.
+        path: ``bucket/key`` of the request.
+        **facts: Further details, such as ``byte_range`` and ``elapsed_s``.
+    """
+    status, code = refusal.status, refusal.code
+    details = {"status": status, "code": code, "request_id": refusal.request_id, **facts}
+    if code == "InvalidObjectState":
+        return _archived(refusal, path, details)
+    if status == HTTPStatus.NOT_FOUND:
+        return _not_found(code, path, details)
+    if status == HTTPStatus.PRECONDITION_FAILED:
+        return ObjectChangedError("the object was replaced since its ETag was seen; plan again", path=path, **details)
+    said = f"S3 answered {status} {code}" + (f" ({refusal.message})" if refusal.message else "")
+    if code in _ACCESS_ADVICE or status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        kind = code if code in _ACCESS_ADVICE else "AccessDenied"
+        return AccessError(f"{said}: {_ACCESS_ADVICE[kind]}", path=path, kind=kind, **details)
+    kind, advice = _cause_and_advice(refusal)
+    return StorageError(f"{said}: {advice}", path=path, kind=kind, region=refusal.region, **details)
+
+
+def _cause_and_advice(refusal: S3Refusal) -> tuple[str, str]:
+    """Return kind and advice for a refusal that is neither about the object nor about access."""
+    if refusal.region and refusal.code in _REDIRECTIONS:
+        region = refusal.region
+        return "WrongRegion", f"the bucket lies in {region}; give client_kwargs={{'region_name': '{region}'}}"
+    if refusal.status == HTTPStatus.TOO_MANY_REQUESTS or refusal.code in _TOO_MANY:
+        return "SlowDown", "too many requests; try again later"
+    if refusal.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return "ServerError", "try again"
+    if refusal.status < HTTPStatus.BAD_REQUEST:
+        return "RequestRefused", "it points to another address; check the bucket's region and endpoint_url"
+    return "RequestRefused", "check the path and endpoint_url"
+
+
+def already_exists_error(*, path: str) -> InvalidInputError:
+    """Return the error for a PUT that must not replace an object."""
+    return InvalidInputError(
+        "the object already exists; pass overwrite=True to replace it", path=path, kind="AlreadyExists"
+    )
+
+
+def connection_error(error: aiohttp.ClientError | TimeoutError, *, path: str, **facts: Any) -> StorageError:
+    """Return our error for a request that got no answer, or half of one. It repeats nothing of the request itself."""
+    if isinstance(error, TimeoutError):
+        return StorageError(
+            f"the store did not answer in time ({type(error).__name__}); try again", path=path, kind="Timeout", **facts
+        )
+    if isinstance(error, aiohttp.ClientPayloadError):
+        return StorageError("the body ended early; try again", path=path, kind="ShortRead", **facts)
+    if isinstance(error, aiohttp.ClientSSLError):
+        return StorageError(
+            f"no trusted connection ({type(error).__name__}); name the store's certificate authority in "
+            "client_kwargs={'verify': file}",
+            path=path,
+            kind="CertificateInvalid",
+            **facts,
+        )
+    reason = error.strerror if isinstance(error, aiohttp.ClientOSError) else None
+    return StorageError(
+        f"the connection failed: {reason or type(error).__name__}; check endpoint_url and network, or try again",
+        path=path,
+        kind="ConnectionFailed",
+        **facts,
+    )
+
+
+def _archived(refusal: S3Refusal, path: str, details: dict[str, Any]) -> ArchivedObjectError:
+    return ArchivedObjectError(
+        f"the object lies in {refusal.storage_class or 'an archive class'} and must be restored before it can be read: "
+        "aws s3api restore-object --bucket ... --key ... --restore-request Days=1",
+        path=path,
+        storage_class=refusal.storage_class,
+        **details,
+    )
+
+
+def _not_found(code: str, path: str, details: dict[str, Any]) -> NotFoundError:
+    if code == "NoSuchBucket":
+        bucket = path.partition("/")[0]
+        return NotFoundError(
+            f"there is no bucket {bucket!r}; check its name and endpoint_url", path=path, kind=code, **details
+        )
+    return NotFoundError("there is no such object; check the path", path=path, **details)
+
+
+def _status_name(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase.replace(" ", "")
+    except ValueError:
+        return "Unknown"

@@ -1,0 +1,206 @@
+"""The same API, blocking: for notebooks, scripts and everything that has no event loop.
+
+One event loop runs in a background thread and does all of the work; the classes here hand each call over to it and
+wait. A call from within that loop would wait for itself and is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import pyarrow as pa
+
+from coldparquet import table as asynchronous
+from coldparquet.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterable, Iterator, Mapping
+    from types import TracebackType
+
+    import pandas as pd
+    import polars as pl
+
+    from coldparquet.batch_stream import BatchStream
+    from coldparquet.options import ReadOptions
+    from coldparquet.partition import Partition
+    from coldparquet.plan.read_plan import ReadPlan
+    from coldparquet.plan.where import Where
+    from coldparquet.scan import Scan as AsyncScan
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.trace import RequestRecord
+
+Result = TypeVar("Result")
+
+
+class _BackgroundLoop:
+    """An event loop in a daemon thread of its own, started when first used and again after a fork."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process_id = -1
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        """Run a coroutine in the background loop and wait for its result; an interrupt cancels it."""
+        loop = self._running_loop()
+        try:
+            inside = asyncio.get_running_loop() is loop
+        except RuntimeError:
+            inside = False
+        if inside:
+            coroutine.close()
+            raise InvalidInputError(
+                "coldparquet.sync was called from its own event loop and would wait for itself; use the async API there"
+            )
+        future = asyncio.run_coroutine_threadsafe(coroutine, loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            # A forked child inherits the object but not the thread.
+            if self._loop is None or self._process_id != os.getpid():
+                self._loop = asyncio.new_event_loop()
+                self._process_id = os.getpid()
+                threading.Thread(target=self._loop.run_forever, name="coldparquet-sync", daemon=True).start()
+            return self._loop
+
+
+_background = _BackgroundLoop()
+
+
+class Scan:
+    """A question about a table; see :class:`coldparquet.scan.Scan`. Hands itself over to anything that takes Arrow."""
+
+    def __init__(self, scan: AsyncScan) -> None:
+        self._scan = scan
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns and Arrow types of the result."""
+        return self._scan.schema
+
+    def plan(self) -> ReadPlan:
+        """Decide which bytes to read; see :meth:`coldparquet.scan.Scan.plan`."""
+        return _background.run(self._scan.plan())
+
+    def count(self) -> int:
+        """Count the rows; see :meth:`coldparquet.scan.Scan.count`."""
+        return _background.run(self._scan.count())
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Stream the rows as record batches. Leaving the loop early cancels what is in flight."""
+        stream = _background.run(_entered(self._scan.batches()))
+        try:
+            while (batch := _background.run(stream.next_batch())) is not None:
+                yield batch
+        finally:
+            _background.run(stream.aclose())
+
+    def to_arrow(self) -> pa.Table:
+        """Read all rows into one Arrow table."""
+        return _background.run(self._scan.to_arrow())
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Read all rows into a pandas data frame."""
+        return _background.run(self._scan.to_pandas())
+
+    def to_polars(self) -> pl.DataFrame:
+        """Read all rows into a Polars data frame."""
+        return _background.run(self._scan.to_polars())
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Hand the rows to DuckDB, Polars, pandas or anything else that speaks the Arrow PyCapsule interface."""
+        reader = pa.RecordBatchReader.from_batches(self.schema, self.batches())
+        return reader.__arrow_c_stream__(requested_schema)  # type: ignore[no-untyped-call]
+
+
+class Table:
+    """A table that is open; see :class:`coldparquet.table.Table`. Use it with ``with`` or close it."""
+
+    def __init__(self, table: asynchronous.Table) -> None:
+        self._table = table
+
+    def __repr__(self) -> str:
+        return repr(self._table)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release connections and threads."""
+        _background.run(self._table.aclose())
+
+    @property
+    def url(self) -> str:
+        """Where the table lies, without credentials."""
+        return self._table.url
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns and Arrow types, of the newest partition."""
+        return self._table.schema
+
+    @property
+    def partitions(self) -> tuple[Partition, ...]:
+        """All partitions, oldest first."""
+        return self._table.partitions
+
+    @property
+    def request_log(self) -> tuple[RequestRecord, ...]:
+        """Every request since the table was opened."""
+        return self._table.request_log
+
+    def scan(
+        self,
+        columns: Iterable[str] | None = None,
+        where: Where = None,
+        *,
+        limit: int | None = None,
+        options: ReadOptions | None = None,
+    ) -> Scan:
+        """Ask a question; see :meth:`coldparquet.table.Table.scan`."""
+        return Scan(self._table.scan(columns, where, limit=limit, options=options))
+
+
+def open_table(
+    url: str | os.PathLike[str],
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    options: ReadOptions | None = None,
+    store: ObjectStore | None = None,
+) -> Table:
+    """Open a table; see :func:`coldparquet.open_table`."""
+    opening = asynchronous.open_table(url, storage_options=storage_options, options=options, store=store)
+    return Table(_background.run(_opened(opening)))
+
+
+def open_partition(
+    url: str | os.PathLike[str],
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    options: ReadOptions | None = None,
+    store: ObjectStore | None = None,
+) -> Table:
+    """Open one partition; see :func:`coldparquet.open_partition`."""
+    opening = asynchronous.open_partition(url, storage_options=storage_options, options=options, store=store)
+    return Table(_background.run(_opened(opening)))
+
+
+async def _opened(opening: asynchronous.Opening) -> asynchronous.Table:
+    return await opening
+
+
+async def _entered(stream: BatchStream) -> BatchStream:
+    return await stream.__aenter__()

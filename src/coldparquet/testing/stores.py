@@ -1,0 +1,181 @@
+"""Stores that misbehave on purpose, for tests of whatever reads through a store.
+
+store = FaultStore(MemoryStore(objects), scripted({2: ShortBody(missing_bytes=1)}))
+store = LatencyStore(MemoryStore(objects), first_byte_s=0.03, bandwidth_bytes_per_s=55e6)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from coldparquet.errors import ColdParquetError, NotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from coldparquet.storage.base import FetchedRange, Listing, ObjectStore, RangeRequest
+
+
+class LatencyStore:
+    """Answer as another store does, but as late as an object store would.
+
+    Args:
+        store: Where the requests go. Closing this store closes it.
+        first_byte_s: Delay of every request, listings and writes included.
+        bandwidth_bytes_per_s: Transfer rate of each request on its own; None for no limit.
+        sleep: How to wait; a test may put a fake clock here.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        *,
+        first_byte_s: float,
+        bandwidth_bytes_per_s: float | None = None,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self._store = store
+        self._first_byte_s = first_byte_s
+        self._bandwidth_bytes_per_s = bandwidth_bytes_per_s
+        self._sleep = sleep
+
+    @property
+    def label(self) -> str:
+        """Label of the store within."""
+        return self._store.label
+
+    async def get(self, request: RangeRequest) -> FetchedRange:
+        """Fetch, then wait as long as the transfer would take."""
+        fetched = await self._store.get(request)
+        await self._delay(len(fetched.data))
+        return fetched
+
+    async def list(self, path: str) -> Listing:
+        """List after the first-byte delay."""
+        await self._delay(0)
+        return await self._store.list(path)
+
+    async def put(self, path: str, data: bytes, *, overwrite: bool) -> None:
+        """Wait as long as the transfer would take, then write."""
+        await self._delay(len(data))
+        await self._store.put(path, data, overwrite=overwrite)
+
+    async def aclose(self) -> None:
+        """Close the store within."""
+        await self._store.aclose()
+
+    async def _delay(self, transferred_bytes: int) -> None:
+        transfer_s = transferred_bytes / self._bandwidth_bytes_per_s if self._bandwidth_bytes_per_s else 0.0
+        await self._sleep(self._first_byte_s + transfer_s)
+
+
+@dataclass(frozen=True, slots=True)
+class ShortBody:
+    """The connection breaks: the last bytes of the answer are missing."""
+
+    missing_bytes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The request raises this error; a new copy of it every time."""
+
+    error: ColdParquetError
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """No answer ever comes; the request ends only by being cancelled."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedETag:
+    """The object was replaced: the bytes are as before, the version is not."""
+
+    etag: str = "replaced"
+
+
+Fault = ShortBody | Failure | Hang | ChangedETag
+
+
+class FaultStore:
+    """Answer GETs as another store does, except where ``choose`` says otherwise. Listings and writes pass untouched.
+
+    Args:
+        store: Where the requests go. Closing this store closes it.
+        choose: Receives the number of the GET, from 0 in order of arrival, and the request; returns the fault to
+            inject, or None. :func:`scripted`, :func:`seeded` and :func:`missing_after` make such functions.
+    """
+
+    def __init__(self, store: ObjectStore, choose: Callable[[int, RangeRequest], Fault | None]) -> None:
+        self._store = store
+        self._choose = choose
+        self.get_count = 0
+        self.hanging_count = 0
+
+    @property
+    def label(self) -> str:
+        """Label of the store within."""
+        return self._store.label
+
+    async def get(self, request: RangeRequest) -> FetchedRange:
+        """Fetch one range, or suffer the fault chosen for it."""
+        number = self.get_count
+        self.get_count += 1
+        match self._choose(number, request):
+            case Failure(error):
+                raise type(error)(error.message, kind=error.kind, path=error.path or request.path, **error.details)
+            case Hang():
+                await self._hang()
+            case ShortBody(missing_bytes):
+                fetched = await self._store.get(request)
+                return replace(fetched, data=fetched.data[: max(0, len(fetched.data) - missing_bytes)])
+            case ChangedETag(etag):
+                fetched = await self._store.get(replace(request, if_match=None))
+                return replace(fetched, etag=etag)
+        return await self._store.get(request)
+
+    async def list(self, path: str) -> Listing:
+        """List through the store within."""
+        return await self._store.list(path)
+
+    async def put(self, path: str, data: bytes, *, overwrite: bool) -> None:
+        """Write through the store within."""
+        await self._store.put(path, data, overwrite=overwrite)
+
+    async def aclose(self) -> None:
+        """Close the store within."""
+        await self._store.aclose()
+
+    async def _hang(self) -> None:
+        self.hanging_count += 1
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.hanging_count -= 1
+
+
+def scripted(faults: Mapping[int, Fault]) -> Callable[[int, RangeRequest], Fault | None]:
+    """Choose faults by the number of the GET, from 0."""
+    return lambda number, _request: faults.get(number)
+
+
+def seeded(seed: int, *, probability: float, faults: Sequence[Fault]) -> Callable[[int, RangeRequest], Fault | None]:
+    """Choose one of ``faults`` at random, with the same choices for the same seed."""
+    generator = random.Random(seed)  # noqa: S311 - faults need repeatable chance, not secrecy
+
+    def choose(_number: int, _request: RangeRequest) -> Fault | None:
+        strikes = generator.random() < probability
+        fault = generator.choice(faults)
+        return fault if strikes else None
+
+    return choose
+
+
+def missing_after(get_count: int) -> Callable[[int, RangeRequest], Fault | None]:
+    """Let so many GETs pass; every later one finds its object gone."""
+    gone = Failure(NotFoundError("there is no such object"))
+    return lambda number, _request: gone if number >= get_count else None

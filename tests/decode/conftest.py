@@ -1,0 +1,137 @@
+"""What the tests of decoding share: sparse reads of whole Parquet files through their sidecars, and the genuine files."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from coldparquet.decode.row_group import OutputColumn, decode_row_group
+from coldparquet.decode.virtual_file import new_row_group_buffer, stored_type
+from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
+from coldparquet.format.parquet_footer import parse_footer
+from coldparquet.format.sidecar import parse_sidecar
+from coldparquet.format.sidecar_writer import encode_sidecar
+from coldparquet.plan.partition_plan import plan_row_groups
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from coldparquet.decode.arrow_schema import SymbolsAs
+    from coldparquet.decode.virtual_file import RowGroupBuffer
+    from coldparquet.format.sidecar import Sidecar
+    from coldparquet.plan.read_plan import RowGroupRead
+
+QUESTDB = Path(__file__).parents[1] / "golden" / "questdb"
+
+
+class SparseFile:
+    """A Parquet file that is read as a scan would read it: chosen chunks of one row group, and nothing else."""
+
+    def __init__(self, content: bytes, path: str = "data.parquet") -> None:
+        self.content = content
+        self.path = path
+        footer_bytes = int.from_bytes(content[-8:-4], "little")
+        footer = parse_footer(content[-8 - footer_bytes : -8], path=path, offset=len(content) - 8 - footer_bytes)
+        sidecar = encode_sidecar(sidecar_content_from_footer(footer))
+        self.sidecar: Sidecar = parse_sidecar(sidecar, path=path)
+        self.names = [column.name for column in self.sidecar.columns]
+
+    def plan(self, names: Iterable[str]) -> dict[int, RowGroupRead]:
+        """Return what each row group that has rows must fetch, by row group."""
+        reads = plan_row_groups(
+            self.sidecar,
+            partition_index=0,
+            output_columns=[self.names.index(name) for name in names],
+            predicate=None,
+            predicate_columns={},
+        ).reads
+        return {read.row_group: read for read in reads}
+
+    def fill(self, read: RowGroupRead, content: bytes | None = None) -> RowGroupBuffer:
+        """Make the virtual file of one row group, with the chunks of this file or of another ``content``."""
+        buffer = new_row_group_buffer(read, self.sidecar, path=self.path)
+        data = memoryview(self.content if content is None else content)
+        for start, stop, offset in zip(read.chunk_starts, read.chunk_stops, read.buffer_offsets, strict=True):
+            buffer.place(int(offset), data[start:stop])
+        return buffer
+
+    def outputs(self, names: Sequence[str]) -> list[OutputColumn]:
+        places = [self.names.index(name) for name in names]
+        return [
+            OutputColumn(name=name, type=stored_type(self.sidecar, place), place=place)
+            for name, place in zip(names, places, strict=True)
+        ]
+
+    def decode(
+        self,
+        read: RowGroupRead,
+        names: Sequence[str],
+        *,
+        symbols: SymbolsAs = "dictionary",
+        content: bytes | None = None,
+    ) -> pa.Table:
+        """Decode one row group, from the chunks of this file or of another ``content``."""
+        return decode_row_group(
+            self.fill(read, content),
+            read,
+            self.sidecar,
+            columns=self.outputs(names),
+            symbols=symbols,
+            path=self.path,
+        )
+
+    def read(self, names: Sequence[str], *, symbols: SymbolsAs = "dictionary") -> pa.Table:
+        """Read all row groups one by one."""
+        tables = [self.decode(read, names, symbols=symbols) for read in self.plan(names).values()]
+        return pa.concat_tables(tables)
+
+
+@dataclass(frozen=True)
+class GoldenPartition:
+    """One Parquet partition that QuestDB wrote, and what it answers about it."""
+
+    fixture: str
+    name: str
+    file: Path
+    first_row: int
+    row_count: int
+
+    def __str__(self) -> str:
+        return f"{self.fixture}/{self.file.parent.name}"
+
+    def expected(self) -> pa.Table:
+        with pa.ipc.open_file(str(QUESTDB / self.fixture / "expected" / "rows.arrow")) as reader:
+            return reader.read_all().slice(self.first_row, self.row_count)
+
+
+def golden_partitions() -> list[GoldenPartition]:
+    found = []
+    for fixture in sorted(path.parent.parent for path in QUESTDB.glob("*/expected/partitions.json")):
+        first_row = 0
+        for partition in json.loads((fixture / "expected" / "partitions.json").read_text()):
+            if not partition["attached"]:
+                continue
+            found += [
+                GoldenPartition(fixture.name, partition["name"], file, first_row, partition["numRows"])
+                for file in sorted((fixture / "table").glob(f"{partition['name']}*/data.parquet"))
+                if file.parent.name.split(".")[0] == partition["name"]
+                and file.stat().st_size == partition["parquetFileSize"]
+            ]
+            first_row += partition["numRows"]
+    return found
+
+
+@pytest.fixture(params=golden_partitions(), ids=str)
+def golden_partition(request: pytest.FixtureRequest) -> GoldenPartition:
+    partition: GoldenPartition = request.param
+    return partition
+
+
+@pytest.fixture(scope="session")
+def sparse_file() -> type[SparseFile]:
+    return SparseFile

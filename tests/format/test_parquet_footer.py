@@ -1,0 +1,233 @@
+"""Parsed footers against pyarrow's own reading of the same files."""
+
+from __future__ import annotations
+
+import decimal
+import io
+import math
+from datetime import UTC, date, datetime, time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from coldparquet.errors import FormatError, UnsupportedError
+from coldparquet.format import parquet_thrift as thrift
+from coldparquet.format.logical_types import LogicalKind, LogicalType
+from coldparquet.format.parquet_footer import ParquetFooter, parse_footer
+from coldparquet.format.parquet_schema import parse_schema
+
+GOLDEN_FILES = sorted((Path(__file__).parents[1] / "golden" / "questdb").glob("*/table/*/data.parquet"))
+CODECS = ("NONE", "SNAPPY", "GZIP", "BROTLI", "ZSTD", "LZ4")
+
+
+def _parse(file: bytes) -> ParquetFooter:
+    length = int.from_bytes(file[-8:-4], "little")
+    offset = len(file) - 8 - length
+    return parse_footer(file[offset:-8], path="t/data.parquet", offset=offset)
+
+
+def _write(table: pa.Table, **options: Any) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(table, sink, **options)
+    return sink.getvalue()
+
+
+def _many_types(rows: int) -> pa.Table:
+    """One column per annotation that pyarrow can write, with a null in every third row."""
+
+    def column(kind: pa.DataType, values: list[Any]) -> pa.Array[Any]:
+        return pa.array([None if row % 3 == 2 else values[row % len(values)] for row in range(rows)], kind)
+
+    moment = datetime(2024, 3, 1, 12, 34, 56, 789000, UTC)
+    return pa.table(
+        {
+            "flag": column(pa.bool_(), [True, False]),
+            "i8": column(pa.int8(), [-1, 5]),
+            "u16": column(pa.uint16(), [65535, 5]),
+            "u32": column(pa.uint32(), [2**32 - 1, 5]),
+            "i64": column(pa.int64(), [-1, 5]),
+            "u64": column(pa.uint64(), [2**64 - 1, 5]),
+            "f32": column(pa.float32(), [math.pi, -0.0]),
+            "text": column(pa.string(), ["é", ""]),
+            "blob": column(pa.binary(), [b"\xff", b""]),
+            "uuid": column(pa.binary(16), [bytes(range(16))]),
+            "day": column(pa.date32(), [date(2024, 3, 1)]),
+            "at_ms": column(pa.timestamp("ms", "UTC"), [moment]),
+            "local_us": column(pa.timestamp("us"), [moment.replace(tzinfo=None)]),
+            "at_ns": column(pa.timestamp("ns", "UTC"), [moment]),
+            "t32": column(pa.time32("ms"), [time(1, 2, 3)]),
+            "t64": column(pa.time64("ns"), [time(1, 2, 3)]),
+            "dec": column(pa.decimal128(20, 3), [decimal.Decimal("1.234")]),
+            "list": column(pa.list_(pa.float64()), [[1.0, None], []]),
+            "grid": column(pa.list_(pa.list_(pa.float64())), [[[1.0], [], None]]),
+            "pair": column(pa.struct([("a", pa.int32()), ("b", pa.list_(pa.string()))]), [{"a": 1, "b": ["x"]}]),
+            "half": column(pa.float16(), [1.5]),
+        }
+    )
+
+
+def _assert_equals_pyarrow(file: bytes) -> None:
+    footer = _parse(file)
+    expected = pq.read_metadata(pa.BufferReader(file))
+    assert footer.row_count == expected.num_rows
+    assert footer.created_by == expected.created_by
+    assert footer.length_bytes == expected.serialized_size
+    assert len(footer.leaves) == expected.num_columns
+    for index, leaf in enumerate(footer.leaves):
+        column = expected.schema.column(index)
+        assert leaf.name == column.path.split(".")[0]
+        assert leaf.physical_type.name == column.physical_type
+        assert leaf.fixed_byte_length == (column.length if leaf.physical_type.name == "FIXED_LEN_BYTE_ARRAY" else 0)
+        assert (leaf.max_rep_level, leaf.max_def_level) == (column.max_repetition_level, column.max_definition_level)
+        kind = {"NONE": None, "INT": "INTEGER"}.get(column.logical_type.type, column.logical_type.type)
+        known = kind if kind is None or kind in LogicalKind.__members__ else "OTHER"
+        assert (leaf.logical.kind if leaf.logical else None) == known
+    assert [row_group.row_count for row_group in footer.row_groups] == [
+        expected.row_group(index).num_rows for index in range(expected.num_row_groups)
+    ]
+    for row_group, structure in enumerate(footer.row_groups):
+        for index, chunk in enumerate(structure.chunks):
+            column_chunk = expected.row_group(row_group).column(index)
+            assert chunk.num_values == column_chunk.num_values
+            assert chunk.total_compressed_size == column_chunk.total_compressed_size
+            assert chunk.data_page_offset == column_chunk.data_page_offset
+            assert chunk.dictionary_page_offset == column_chunk.dictionary_page_offset
+            statistics = column_chunk.statistics
+            if statistics is not None:
+                assert chunk.statistics is not None
+                assert chunk.statistics.null_count == statistics.null_count
+
+
+@pytest.mark.parametrize("path", GOLDEN_FILES, ids=lambda path: f"{path.parts[-4]}/{path.parts[-2]}")
+def test_golden_files_equal_pyarrow(path: Path) -> None:
+    file = path.read_bytes()
+    _assert_equals_pyarrow(file)
+    footer = _parse(file)
+    assert footer.questdb_json is not None
+    assert footer.has_type_order == (False,) * len(footer.leaves)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_every_codec_and_type_equals_pyarrow(codec: str) -> None:
+    file = _write(_many_types(100), compression=codec, row_group_size=40)
+    _assert_equals_pyarrow(file)
+    assert all(_parse(file).has_type_order)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"write_statistics": False},
+        {"use_dictionary": False, "data_page_version": "2.0"},
+        {"version": "1.0"},
+        {"write_page_index": True},
+        {"use_deprecated_int96_timestamps": True},
+        {"store_decimal_as_integer": True},
+        {"use_compliant_nested_type": False},
+    ],
+)
+def test_shapes_of_files_equal_pyarrow(options: dict[str, Any]) -> None:
+    _assert_equals_pyarrow(_write(_many_types(50), **options))
+
+
+@pytest.mark.parametrize("table", [pa.table({}), pa.table({"a": pa.array([], pa.int32())})])
+def test_empty_tables_equal_pyarrow(table: pa.Table) -> None:
+    _assert_equals_pyarrow(_write(table))
+
+
+def test_annotations_and_lists() -> None:
+    leaves = {leaf.name: leaf for leaf in _parse(_write(_many_types(3))).leaves}
+    assert leaves["u32"].logical == LogicalType(kind=LogicalKind.INTEGER, bit_width=32, is_signed=False)
+    assert leaves["local_us"].logical == LogicalType(kind=LogicalKind.TIMESTAMP, unit="us", is_utc=False)
+    assert leaves["dec"].logical == LogicalType(kind=LogicalKind.DECIMAL, precision=20, scale=3)
+    assert leaves["list"].list_optionals == (True, True)
+    assert leaves["grid"].list_optionals == (True, True, True)
+    assert leaves["i64"].list_optionals is None
+    assert leaves["pair"].list_optionals is None
+    assert leaves["half"].logical == LogicalType(kind=LogicalKind.OTHER)
+
+
+def test_declared_order_is_read() -> None:
+    table = pa.table({"a": [1, 2], "b": [4, 3]})
+    sorting = [pq.SortingColumn(1, descending=True), pq.SortingColumn(0)]
+    (row_group,) = _parse(_write(table, sorting_columns=sorting)).row_groups
+    assert row_group.sorting is not None
+    assert [(order.column, order.descending) for order in row_group.sorting] == [(1, True), (0, False)]
+
+
+def _metadata(**changes: Any) -> bytes:
+    """Encode a sound footer of one INT32 column, with some fields of its structures changed."""
+    chunk = thrift.ColumnMetaData(type=1, codec=0, num_values=3, total_compressed_size=9, data_page_offset=4)
+    column = thrift.ColumnChunk(meta_data=chunk)
+    row_group = thrift.RowGroup(columns=[column], num_rows=3)
+    footer = thrift.FileMetaData(
+        schema=[
+            thrift.SchemaElement(name="root", num_children=1),
+            thrift.SchemaElement(name="a", type=1, repetition_type=0),
+        ],
+        num_rows=3,
+        row_groups=[row_group],
+    )
+    owners = {
+        "chunk": chunk,
+        "column": column,
+        "row_group": row_group,
+        "leaf": footer.schema[1],
+        "root": footer.schema[0],
+    }
+    for key, value in changes.items():
+        owner, _, attribute = key.partition("__")
+        setattr(owners.get(owner, footer), attribute or owner, value)
+    return footer.encode()
+
+
+def test_the_sound_footer_parses() -> None:
+    footer = parse_footer(_metadata(), path=None, offset=100)
+    assert (footer.row_count, footer.offset, footer.leaves[0].name) == (3, 100, "a")
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({"num_rows": 4}, "InvalidValue"),
+        ({"row_group__num_rows": -1}, "InvalidValue"),
+        ({"row_group__columns": []}, "SchemaMismatch"),
+        ({"column__meta_data": None}, "InvalidValue"),
+        ({"chunk__num_values": None}, "InvalidValue"),
+        ({"chunk__type": 2}, "SchemaMismatch"),
+        ({"row_group__sorting_columns": [thrift.SortingColumn(column_idx=1)]}, "InvalidValue"),
+        ({"schema": []}, "InvalidSchema"),
+        ({"leaf__type": 8}, "InvalidSchema"),
+        ({"leaf__type": None}, "InvalidSchema"),
+        ({"leaf__type": 7}, "InvalidSchema"),
+        ({"leaf__repetition_type": 3}, "InvalidSchema"),
+        ({"leaf__repetition_type": None}, "InvalidSchema"),
+        ({"root__num_children": 2}, "InvalidSchema"),
+        ({"root__num_children": 0}, "InvalidSchema"),
+        ({"root__num_children": -1}, "InvalidSchema"),
+    ],
+)
+def test_contradictions_are_format_errors(changes: dict[str, Any], kind: str) -> None:
+    with pytest.raises(FormatError) as caught:
+        parse_footer(_metadata(**changes), path="t/data.parquet", offset=0)
+    assert caught.value.kind == kind
+    assert caught.value.path == "t/data.parquet"
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [({"encryption_algorithm": thrift.Empty()}, "Encrypted"), ({"column__file_path": "x"}, "ExternalChunk")],
+)
+def test_valid_but_unsupported(changes: dict[str, Any], kind: str) -> None:
+    with pytest.raises(UnsupportedError) as caught:
+        parse_footer(_metadata(**changes), path=None, offset=0)
+    assert caught.value.kind == kind
+
+
+def test_a_deep_schema_is_unsupported() -> None:
+    groups = [thrift.SchemaElement(name="g", repetition_type=1, num_children=1) for _ in range(100_000)]
+    with pytest.raises(UnsupportedError, match="deeper"):
+        parse_schema(groups, path=None)

@@ -1,0 +1,135 @@
+"""Any bytes in: a model or an error of ours, in little time and memory, with and without Thrift's C extension."""
+
+from __future__ import annotations
+
+import io
+import sys
+import tracemalloc
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from thrift import protocol
+
+from coldparquet.errors import FormatError, UnsupportedError
+from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
+from coldparquet.format.parquet_footer import parse_footer
+from coldparquet.format.parquet_thrift import FileMetaData
+from coldparquet.format.sidecar_writer import encode_sidecar
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "questdb"
+
+
+def _footer_of(file: bytes) -> bytes:
+    return file[-8 - int.from_bytes(file[-8:-4], "little") : -8]
+
+
+def _small_foreign_footer() -> bytes:
+    sink = io.BytesIO()
+    table = pa.table({"a": pa.array([1, None], pa.uint32()), "b": [[1.0], None], "c": ["x", "yy"]})
+    pq.write_table(table, sink, store_schema=False)
+    return _footer_of(sink.getvalue())
+
+
+FOREIGN = _small_foreign_footer()
+GENUINE = _footer_of(next(iter(sorted((GOLDEN / "symbols").glob("table/*/data.parquet")))).read_bytes())
+
+
+def _read(footer: bytes) -> None:
+    """Go all the way to a sidecar; only the errors of ours may come out."""
+    try:
+        encode_sidecar(sidecar_content_from_footer(parse_footer(footer, path="p", offset=4)))
+    except (FormatError, UnsupportedError) as error:
+        assert error.path == "p"  # noqa: PT017 - many inputs are fine, so nothing need be raised
+
+
+@pytest.fixture
+def without_extension(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(protocol, "fastbinary", raising=False)
+    monkeypatch.setitem(sys.modules, "thrift.protocol.fastbinary", None)
+
+
+@pytest.mark.parametrize("footer", [FOREIGN, GENUINE], ids=["foreign", "genuine"])
+def test_the_undamaged_footers_convert(footer: bytes) -> None:
+    assert encode_sidecar(sidecar_content_from_footer(parse_footer(footer, path="p", offset=4)))
+
+
+@pytest.mark.parametrize("footer", [FOREIGN, GENUINE], ids=["foreign", "genuine"])
+def test_every_truncation(footer: bytes) -> None:
+    for length in range(len(footer)):
+        with pytest.raises(FormatError):
+            parse_footer(footer[:length], path="p", offset=4)
+
+
+def test_every_byte_of_a_small_footer_flipped() -> None:
+    for position in range(len(FOREIGN)):
+        for mask in (0x01, 0x10, 0x80, 0xFF):
+            damaged = bytearray(FOREIGN)
+            damaged[position] ^= mask
+            _read(bytes(damaged))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, len(GENUINE) - 1), st.integers(0, 255)), min_size=1, max_size=8))
+def test_some_bytes_replaced(changes: list[tuple[int, int]]) -> None:
+    damaged = bytearray(GENUINE)
+    for position, byte in changes:
+        damaged[position] = byte
+    _read(bytes(damaged))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=200))
+def test_garbage(footer: bytes) -> None:
+    _read(footer)
+
+
+HOSTILE = {
+    "list of 2^31 structures": b"\x29\xfc\xff\xff\xff\xff\x07",
+    "list of 2^31 skipped integers": b"\xf9\xf5\xff\xff\xff\xff\x07",
+    "string of 2^31 bytes": b"\x68\xff\xff\xff\xff\x07abc",
+    "negative length": b"\x29\xfc\xff\xff\xff\xff\x0f",
+    "structures nested a million deep": b"\xfc" + b"\x1c" * 1_000_000,
+    "lists nested a million deep": b"\xf9" + b"\x19" * 1_000_000,
+    "varint without end": b"\x15" + b"\xff" * 1_000_000,
+    "map of 2^31 entries": b"\xfb\xff\xff\xff\xff\x07\x55",
+}
+
+
+@pytest.mark.parametrize("footer", HOSTILE.values(), ids=HOSTILE.keys())
+@pytest.mark.parametrize("extension", ["C", "Python"])
+def test_hostile_lengths_allocate_nothing(footer: bytes, extension: str, request: pytest.FixtureRequest) -> None:
+    if extension == "Python":
+        request.getfixturevalue("without_extension")
+    tracemalloc.start()
+    try:
+        with pytest.raises(FormatError) as caught:
+            parse_footer(footer, path="p", offset=4)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert caught.value.kind == "InvalidThrift"
+    assert peak_bytes < 8 * len(footer) + 500_000
+
+
+@pytest.mark.usefixtures("without_extension")
+def test_python_decodes_and_encodes_like_the_extension(request: pytest.FixtureRequest) -> None:
+    for footer in (FOREIGN, GENUINE):
+        decoded = FileMetaData.decode(footer, path=None, offset=0)
+        encoded = decoded.encode()
+        assert decoded.row_groups
+        request.getfixturevalue("monkeypatch").undo()
+        assert FileMetaData.decode(footer, path=None, offset=0) == decoded
+        assert FileMetaData.decode(encoded, path=None, offset=0) == decoded
+        assert decoded.encode() == encoded
+
+
+@pytest.mark.usefixtures("without_extension")
+def test_python_survives_flipped_bytes() -> None:
+    for position in range(len(FOREIGN)):
+        damaged = bytearray(FOREIGN)
+        damaged[position] ^= 0xFF
+        _read(bytes(damaged))

@@ -1,0 +1,96 @@
+"""The fetch of a sidecar, step by step, without any I/O."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coldparquet.errors import FormatError, InternalError, InvalidInputError
+from coldparquet.format.sidecar import parse_sidecar
+from coldparquet.format.sidecar_fetch import SidecarFetch
+from coldparquet.format.sidecar_layout import MAX_COMMITTED_BYTES
+from coldparquet.ranges import ByteRange
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "pm"
+SIDECAR = (GOLDEN / "20_chain_3.pm").read_bytes()
+
+
+def run(stored: bytes, *, prefix_bytes: int) -> tuple[SidecarFetch, list[ByteRange]]:
+    """Serve a fetch from an object, as a store does: a range that begins inside may come back short."""
+    fetch = SidecarFetch("bucket/_pm", prefix_bytes=prefix_bytes)
+    requested = []
+    while wanted := fetch.wanted():
+        for byte_range in wanted:
+            assert byte_range.length_bytes <= max(prefix_bytes, MAX_COMMITTED_BYTES)
+            requested.append(byte_range)
+            fetch.receive(byte_range, stored[byte_range.start : byte_range.stop])
+    return fetch, requested
+
+
+def test_sidecar_that_fits_the_prefix_costs_one_round_trip() -> None:
+    fetch, requested = run(SIDECAR, prefix_bytes=65_536)
+    assert requested == [ByteRange(0, 65_536)]
+    assert bytes(fetch.committed_bytes()) == SIDECAR
+
+
+def test_strict_mode_reads_the_header_then_exactly_the_rest() -> None:
+    fetch, requested = run(SIDECAR, prefix_bytes=32)
+    assert requested == [ByteRange(0, 32), ByteRange(32, 852)]
+    assert bytes(fetch.committed_bytes()) == SIDECAR
+    assert parse_sidecar(fetch.committed_bytes()).size_bytes == 852
+
+
+@given(prefix_bytes=st.integers(32, 1000), trailing_bytes=st.integers(0, 200))
+def test_any_prefix_brings_the_committed_bytes_and_no_others(prefix_bytes: int, trailing_bytes: int) -> None:
+    fetch, requested = run(SIDECAR + b"\xab" * trailing_bytes, prefix_bytes=prefix_bytes)
+    assert bytes(fetch.committed_bytes()) == SIDECAR
+    assert len(requested) == (1 if prefix_bytes >= len(SIDECAR) else 2)
+    assert requested[-1].stop <= max(prefix_bytes, len(SIDECAR))
+
+
+def test_prefix_is_not_copied_when_it_is_enough() -> None:
+    fetch = SidecarFetch("bucket/_pm", prefix_bytes=1000)
+    data = bytes(SIDECAR)
+    fetch.receive(fetch.wanted()[0], data)
+    assert fetch.committed_bytes().obj is data
+
+
+@pytest.mark.parametrize("prefix_bytes", [32, 64, 65_536])
+@pytest.mark.parametrize("size", [0, 1, 31, 853, 10_000, (1 << 30) + 1, 1 << 40, 1 << 63, 2**64 - 1])
+def test_impossible_committed_size_is_refused_before_a_huge_request(size: int, prefix_bytes: int) -> None:
+    stored = struct.pack("<Q", size) + SIDECAR[8:]
+    with pytest.raises(FormatError) as caught:
+        run(stored, prefix_bytes=prefix_bytes)
+    assert caught.value.kind == "Truncated"
+    assert caught.value.path == "bucket/_pm"
+    assert caught.value.details["offset"] == 0
+
+
+@pytest.mark.parametrize("length", [0, 7])
+def test_object_without_a_committed_size_is_refused(length: int) -> None:
+    fetch = SidecarFetch("bucket/_pm", prefix_bytes=32)
+    with pytest.raises(FormatError) as caught:
+        fetch.receive(ByteRange(0, 32), bytes(length))
+    assert caught.value.kind == "Truncated"
+
+
+def test_prefix_must_hold_the_header() -> None:
+    with pytest.raises(InvalidInputError):
+        SidecarFetch("bucket/_pm", prefix_bytes=31)
+
+
+def test_misuse_is_an_internal_error() -> None:
+    fetch = SidecarFetch("bucket/_pm", prefix_bytes=32)
+    with pytest.raises(InternalError):
+        fetch.committed_bytes()
+    with pytest.raises(InternalError):
+        fetch.receive(ByteRange(0, 64), SIDECAR[:64])
+    with pytest.raises(InternalError):
+        fetch.receive(ByteRange(0, 32), SIDECAR[:33])
+    fetch.receive(ByteRange(0, 32), SIDECAR[:32])
+    with pytest.raises(InternalError):
+        fetch.committed_bytes()

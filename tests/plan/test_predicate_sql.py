@@ -1,0 +1,301 @@
+from __future__ import annotations
+
+import time
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlglot.tokens import Tokenizer
+
+from coldparquet.errors import InvalidInputError
+from coldparquet.plan.instant import Instant, parse_instant
+from coldparquet.plan.predicate import And, Comparison, In, IsNull, Literal, Not, Operator, Or, Predicate, col
+from coldparquet.plan.predicate_sql import MAX_NESTING, parse_sql
+
+MARCH = parse_instant("2024-03-01")
+NOON = parse_instant("2024-03-01T12:30:00.123456789Z")
+
+
+@pytest.mark.parametrize(
+    ("text", "tree"),
+    [
+        ("a = 1", col("a") == 1),
+        ("a == 1", col("a") == 1),
+        ("a != 1", col("a") != 1),
+        ("a <> 1", col("a") != 1),
+        ("a < 1 and b > 2", (col("a") < 1) & (col("b") > 2)),
+        ("a<=1 OR b>=2", (col("a") <= 1) | (col("b") >= 2)),
+        ("a = 1 or b = 2 and c = 3", (col("a") == 1) | ((col("b") == 2) & (col("c") == 3))),
+        ("(a = 1 or b = 2) and c = 3", ((col("a") == 1) | (col("b") == 2)) & (col("c") == 3)),
+        ("not a = 1", ~(col("a") == 1)),
+        ("not not a = 1", Not(Not(col("a") == 1))),
+        ("not (a = 1 and b = 2)", ~((col("a") == 1) & (col("b") == 2))),
+        ("3 < a", col("a") > 3),
+        ("3 >= a", col("a") <= 3),
+        ("'x' = a", col("a") == "x"),
+        ("(a) = (1)", col("a") == 1),
+        ("a in (1, 2)", col("a").is_in([1, 2])),
+        ("a not in ('x', null)", ~col("a").is_in(["x", None])),
+        ("a in ()", col("a").is_in([])),
+        ("a between -1 and 2.5", col("a").between(-1, Decimal("2.5"))),
+        ("a not between 1 and 2 and b = 3", ~col("a").between(1, 2) & (col("b") == 3)),
+        ("a is null", col("a").is_null()),
+        ("a is not null", col("a").is_not_null()),
+        ("flag", col("flag") == True),  # noqa: E712 - it is how a boolean column is compared
+        ("not flag and a = 1", ~(col("flag") == True) & (col("a") == 1)),  # noqa: E712
+        ("true or null", Literal(True) | Literal(None)),
+        ("a = null", col("a") == None),  # noqa: E711
+        ("a = 'it''s -- not /* a comment'", col("a") == "it's -- not /* a comment"),
+        ("a = ''", col("a") == ""),
+        ("a = 1 -- why\n and b = 2 /* because */", (col("a") == 1) & (col("b") == 2)),
+        ("a = 1;", col("a") == 1),
+        ("ts >= timestamp '2024-03-01'", col("ts") >= MARCH),
+        ("ts >= TIMESTAMP '2024-03-01T12:30:00.123456789Z'", col("ts") >= NOON),
+        ("'2024-03-01'::timestamp <= ts", col("ts") >= MARCH),
+        ("ts = cast('2024-03-01' as timestamp)", col("ts") == MARCH),
+        ("ts in (date '2024-03-01', '2024-03-02'::date)", col("ts").is_in([MARCH, parse_instant("2024-03-02")])),
+        ("ts >= '2024-03-01'", col("ts") >= "2024-03-01"),
+    ],
+)
+def test_sql_becomes_the_same_tree_as_python(text: str, tree: Predicate) -> None:
+    assert parse_sql(text) == tree
+
+
+@pytest.mark.parametrize(
+    ("digits", "value"),
+    [
+        ("12345678901234567890123", 12345678901234567890123),
+        ("0.1", Decimal("0.1")),
+        ("1.50", Decimal("1.50")),
+        (".5", Decimal("0.5")),
+        ("1e3", Decimal(1000)),
+        ("-2.5E-3", Decimal("-0.0025")),
+        ("-7", -7),
+        ("- -7", 7),
+        ("-(7)", -7),
+        ("+7", 7),
+    ],
+)
+def test_numbers_are_exact(digits: str, value: int | Decimal) -> None:
+    parsed = parse_sql(f"a = {digits}")
+    assert isinstance(parsed, Comparison)
+    assert parsed.value == value
+    assert type(parsed.value) is type(value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ts", "timestamp", "date", "time", "symbol", "value", "key", "order", "left", "interval", "uuid", "int", "double"],
+)
+def test_types_and_words_of_sql_name_columns_without_quotes(name: str) -> None:
+    assert parse_sql(f"{name} > 1 and {name} in ('a') or {name} is null").columns() == (name,)
+
+
+@pytest.mark.parametrize(
+    "name", ["desc", "group", "user", "index", "year", "end", "limit", "level", "side", "größe", "交易", "_x"]
+)
+def test_more_names_that_need_no_quotes(name: str) -> None:
+    assert parse_sql(f"{name} > 1 and {name} in ('a') or {name} is null").columns() == (name,)
+
+
+@pytest.mark.parametrize("name", ["a b", 'say "hi"', "select", "a.b", "1st", "'", "--", "(", "größe"])
+def test_any_name_can_be_quoted(name: str) -> None:
+    assert parse_sql(str(col(name) > 1)).columns() == (name,)
+
+
+@pytest.mark.parametrize("word", sorted(word.lower() for word in Tokenizer.KEYWORDS if word.isidentifier()))
+def test_every_word_of_sql_survives_the_way_through_text(word: str) -> None:
+    predicate = (col(word) > 1) & ~col(word).is_in(["x", "y"]) & col(word).is_null()
+    assert parse_sql(str(predicate)) == predicate
+
+
+@pytest.mark.parametrize(
+    ("text", "fragment"),
+    [
+        ("a = 1 and f(b) = 1", "F(b) = 1"),
+        ("ts > now()", "ts > NOW()"),
+        ("a = 1 or b + 1 = 2", "b + 1 = 2"),
+        ("a = b", "a = b"),
+        ("1 = 1", "1 = 1"),
+        ("a like 'x%'", "a LIKE 'x%'"),
+        ("a in (select 1)", "a IN (SELECT 1)"),
+        ("a = ?", "a = ?"),
+        ("a = :p", "a = :p"),
+        ("a = $1", "a = $1"),
+        ("a is true", "a IS TRUE"),
+        ("a <=> 1", "a IS NOT DISTINCT FROM 1"),
+        ("t.a = 1", "t.a"),
+        ("a = 'x'::uuid", "CAST('x' AS UUID)"),
+        ("a = 1::int", "a = CAST(1 AS INT)"),
+        ("ts = timestamp(3) '2024'", "2024"),
+        ("a = -'x'", "a = -'x'"),
+        ("a = -null", "a = -NULL"),
+        ("a = -true", "a = -TRUE"),
+        ("a between symmetric 1 and 2", "BETWEEN"),
+        ("a = 'b' 'c'", "a = "),
+        ("a[1] = 2", "a["),
+        ("case when a = 1 then true end", "CASE WHEN"),
+        ("3", "3"),
+        ("'x'", "'x'"),
+        ("cast(a as timestamp) > '2024'", "CAST(a AS TIMESTAMP)"),
+        ("ts >= date '2024-03-01' + 1", "+ 1"),
+    ],
+)
+def test_other_sql_is_refused_by_name(text: str, fragment: str) -> None:
+    with pytest.raises(InvalidInputError, match="allowed are AND, OR, NOT") as caught:
+        parse_sql(text)
+    assert caught.value.kind == "UnsupportedPredicate"
+    assert fragment in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column"),
+    [
+        ("a = x y", 1, 7),
+        ("a = 1 and", 1, 7),
+        ("a = 1\nand b = = 2", 2, 9),
+        ("a = 1 order by b", 1, 7),
+        ("a > 1 as b", 1, 7),
+        ("(a = 1", 1, 6),
+        ("a = 1)", 1, 6),
+        ("a = 'x", 1, 5),
+        ("b = 'y'\n  and a = 'x", 2, 11),
+        ('"a = 1', 1, 1),
+        ("a = 1 /* x", 1, 7),
+    ],
+)
+def test_syntax_error_points_at_the_spot(text: str, line: int, column: int) -> None:
+    with pytest.raises(InvalidInputError, match="not valid SQL") as caught:
+        parse_sql(text)
+    assert caught.value.kind == "InvalidPredicate"
+    assert (caught.value.details["line"], caught.value.details["column"]) == (line, column)
+    shown, caret = caught.value.message.splitlines()[1:3]
+    assert shown.strip() == text.splitlines()[line - 1].strip()
+    assert caret.index("^") - 2 == column - 1
+
+
+def test_a_long_line_is_shown_around_the_spot() -> None:
+    with pytest.raises(InvalidInputError, match="not valid SQL") as caught:
+        parse_sql("a = 1 and " * 100 + "b = x y")
+    shown, caret = caught.value.message.splitlines()[1:3]
+    assert len(shown) <= 82
+    assert shown[caret.index("^")] == "y"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "0 conditions"),
+        ("   ", "0 conditions"),
+        ("-- nothing", "0 conditions"),
+        ("a = 1; b = 2", "2 conditions"),
+        ("a = 1e", "'1e' is not a number"),
+        ("a = " + "9" * 5000, "is not a number of at most"),
+    ],
+)
+def test_text_that_is_no_single_condition(text: str, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message) as caught:
+        parse_sql(text)
+    assert caught.value.kind == "InvalidPredicate"
+
+
+@pytest.mark.parametrize("text", ["ts = timestamp '2024-13-01'", "ts = timestamp 'soon'", "ts = date '2024-03-01T12'"])
+def test_a_typed_literal_must_be_one(text: str) -> None:
+    with pytest.raises(InvalidInputError, match="is not one; write") as caught:
+        parse_sql(text)
+    assert caught.value.kind == "InvalidLiteral"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(" * 10_000 + "a = 1" + ")" * 10_000,
+        "not " * 10_000 + "a",
+        "f(" * 10_000,
+        "a[" * 10_000,
+        "{" * 10_000,
+        "case when " * 10_000,
+        "(((not " * 10_000,
+    ],
+)
+def test_deep_nesting_is_refused_not_followed(text: str) -> None:
+    started = time.monotonic()
+    with pytest.raises(InvalidInputError, match="nested deeper") as caught:
+        parse_sql(text)
+    assert caught.value.kind == "PredicateTooDeep"
+    assert time.monotonic() - started < 5
+    assert len(caught.value.message) < 400
+
+
+def test_nesting_up_to_the_limit_works() -> None:
+    assert parse_sql("(" * MAX_NESTING + "a = 1" + ")" * MAX_NESTING) == (col("a") == 1)
+    assert parse_sql("not " * 20 + "a = 1").depth == 21
+
+
+def test_parentheses_in_strings_and_comments_do_not_nest() -> None:
+    assert parse_sql("a = '" + "(" * 1000 + "' -- ((" + "(" * 1000) == (col("a") == "(" * 1000)
+
+
+def test_text_of_a_megabyte_works_and_of_three_is_refused() -> None:
+    parsed = parse_sql("a = '" + "x" * 1_000_000 + "'")
+    assert isinstance(parsed, Comparison)
+    assert parsed.value == "x" * 1_000_000
+    with pytest.raises(InvalidInputError, match="give long lists of values as"):
+        parse_sql("a = '" + "x" * 3_000_000 + "'")
+
+
+def test_thousands_of_conditions_become_a_flat_tree() -> None:
+    parsed = parse_sql(" and ".join(f"a != {number}" for number in range(3_000)))
+    assert isinstance(parsed, And)
+    assert parsed.parts[2_999] == Comparison("a", Operator.NOT_EQUAL, 2_999)
+    assert isinstance(parse_sql(" or ".join(["a = 1", "b = 2"] * 500)), Or)
+
+
+@pytest.mark.slow
+def test_an_in_list_of_100_000_numbers_works() -> None:
+    parsed = parse_sql(f"a in ({', '.join(map(str, range(100_000)))})")
+    assert parsed == In("a", tuple(range(100_000)))
+
+
+NAMES = st.text(min_size=1, max_size=6).filter(lambda name: "\0" not in name and name.isprintable())
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(10**30), 10**30),
+    st.decimals(allow_nan=False, allow_infinity=False, places=3).filter(
+        lambda value: value == value.normalize() or True
+    ),
+    st.text(alphabet=st.characters(exclude_categories=["Cs", "Cc"]), max_size=12),
+    st.integers(-(10**18), 10**18).map(Instant),
+)
+LEAVES = st.one_of(
+    st.builds(Comparison, NAMES, st.sampled_from(Operator), VALUES),
+    st.builds(In, NAMES, st.lists(VALUES, max_size=4).map(tuple)),
+    st.builds(IsNull, NAMES),
+    st.builds(Literal, st.sampled_from([True, False, None])),
+)
+TREES = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.builds(And, st.lists(inner, min_size=2, max_size=3).map(tuple)),
+        st.builds(Or, st.lists(inner, min_size=2, max_size=3).map(tuple)),
+        st.builds(Not, inner),
+    ),
+    max_leaves=8,
+)
+
+
+@given(TREES)
+def test_text_of_a_predicate_parses_to_the_same_predicate(tree: Predicate) -> None:
+    assert parse_sql(str(tree)) == tree
+
+
+@given(st.text(alphabet=st.sampled_from("a1'\"()[]{}=<>!,;.-+*/ \n?:$@\\%andorinotul")))
+def test_any_text_is_a_predicate_or_a_clear_error(text: str) -> None:
+    kind = None
+    try:
+        parse_sql(text)
+    except InvalidInputError as error:
+        kind = error.kind
+    assert kind in {None, "InvalidPredicate", "UnsupportedPredicate", "PredicateTooDeep", "InvalidLiteral"}

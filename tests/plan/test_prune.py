@@ -1,0 +1,421 @@
+"""Never lose a row: verdicts from statistics against an independent evaluation of every row.
+
+Each `Domain` is one type: how its rows and literals are made, how its bounds are stored, and how both become things
+that Python itself compares exactly (fractions, strings, bytes), without the code under test.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import struct
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from ipaddress import IPv4Address
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coldparquet.errors import InternalError
+from coldparquet.format.column_types import resolve_type
+from coldparquet.format.sidecar import parse_sidecar
+from coldparquet.format.sidecar_layout import PhysicalType, Repetition, column_flags
+from coldparquet.format.sidecar_writer import (
+    BoundSpec,
+    ChunkSpec,
+    ColumnSpec,
+    RowGroupSpec,
+    SidecarContent,
+    encode_sidecar,
+)
+from coldparquet.plan.bind import BoundField, bind
+from coldparquet.plan.instant import Instant
+from coldparquet.plan.predicate import And, Comparison, In, IsNull, Literal, Not, Operator, Or, Predicate, col
+from coldparquet.plan.prune import prune
+from coldparquet.plan.statistics import SidecarStatistics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+INT32, INT64, BYTES = PhysicalType.INT32, PhysicalType.INT64, PhysicalType.BYTE_ARRAY
+FIXED = PhysicalType.FIXED_LEN_BYTE_ARRAY
+
+
+def exact(value: Any) -> Any:
+    """Turn a number into something that compares exactly with every other number."""
+    return value if isinstance(value, float) and not math.isfinite(value) else Fraction(value)
+
+
+def like_a_double(literal: Any) -> Any:
+    return exact(float(literal) if isinstance(literal, Decimal) else literal)
+
+
+def of_unit(nanoseconds: int) -> Callable[[Any], Any]:
+    return lambda value: Fraction(value.nanoseconds, nanoseconds) if isinstance(value, Instant) else exact(value)
+
+
+@dataclass(frozen=True)
+class Domain:
+    """One column type under test."""
+
+    type_code: int
+    physical_type: PhysicalType
+    rows: st.SearchStrategy[Any]
+    literals: st.SearchStrategy[Any]
+    encode: Callable[[Any], bytes]
+    row_value: Callable[[Any], Any] = exact
+    literal_value: Callable[[Any], Any] = exact
+    width: int = 0
+    zero_when_null: bool = False
+    has_order: bool = True
+    widen: Callable[[Any, Any], tuple[Any, Any]] = lambda low, high: (low, high)
+    """Loosens a pair of bounds as a writer may do, on encoded bytes."""
+
+
+def packed(layout: str) -> Callable[[Any], bytes]:
+    return lambda value: struct.pack(layout, value)
+
+
+def near(*edges: int) -> st.SearchStrategy[int]:
+    """Few numbers, so that bounds, rows and literals meet often."""
+    return st.one_of(st.integers(-4, 4), *(st.integers(edge - 1, edge + 1) for edge in edges))
+
+
+def within(low: int, high: int) -> st.SearchStrategy[int]:
+    return near(low, high).filter(lambda value: low <= value <= high)
+
+
+FRACTIONS = st.sampled_from([Decimal("0.5"), -1.5, 2.25, math.inf, -math.inf, Decimal("1e30"), 1e-300])
+TEXT = st.text(alphabet="ab\0é", max_size=3).flatmap(lambda tail: st.sampled_from([tail, "prefix-of-8" + tail]))
+DOUBLES = st.sampled_from([0.0, -0.0, 1.0, -1.5, math.inf, -math.inf, math.nan, 2.0**53, 1e308, 5e-324])
+SINGLES = st.sampled_from([0.0, -0.0, 1.0, -1.5, math.inf, -math.inf, math.nan, 0.10000000149011612])
+FLOAT_LITERALS = st.one_of(
+    near(2**53, 2**1024), st.sampled_from([0.0, -0.0, 0.1, Decimal("0.1"), Decimal("1e400"), math.inf, -1.5])
+)
+
+
+def integers(
+    type_code: int, physical_type: PhysicalType, layout: str, low: int, high: int, *, zero_when_null: bool = False
+) -> Domain:
+    literals = st.one_of(near(low, high), FRACTIONS)
+    return Domain(type_code, physical_type, within(low, high), literals, packed(layout), zero_when_null=zero_when_null)
+
+
+def instants(type_code: int, physical_type: PhysicalType, layout: str, unit_ns: int) -> Domain:
+    literals = st.one_of(
+        near(), st.integers(-3 * unit_ns, 3 * unit_ns).map(Instant), st.just(Instant(0, has_rest=False))
+    )
+    convert = of_unit(unit_ns)
+    return Domain(type_code, physical_type, near(), literals, packed(layout), literal_value=convert)
+
+
+def byte_strings(
+    type_code: int, *, literals: st.SearchStrategy[Any], rows: st.SearchStrategy[bytes], **more: Any
+) -> Domain:
+    def as_bytes(value: Any) -> bytes:
+        return value.encode() if isinstance(value, str) else bytes(value)
+
+    return Domain(type_code, more.pop("physical_type", BYTES), rows, literals, bytes, row_value=bytes,
+                  literal_value=more.pop("literal_value", as_bytes), **more)  # fmt: skip
+
+
+def truncated(low: bytes, high: bytes) -> tuple[bytes, bytes]:
+    """Cut bounds to 8 bytes; the upper one goes up by one in its last byte that can."""
+    kept = high[:8]
+    while kept and kept[-1] == 0xFF:
+        kept = kept[:-1]
+    upper = kept[:-1] + bytes([kept[-1] + 1]) if len(high) > 8 and kept else high
+    return low[:8], upper
+
+
+def like_questdb(low: bytes, high: bytes) -> tuple[bytes, bytes]:
+    """QuestDB's rule for BINARY: at most 9 bytes, all ones where no larger prefix exists."""
+    if len(high) <= 8:
+        return low[:9], high
+    number = int.from_bytes(high[:8], "big") + 1
+    return low[:9], b"\xff" * 9 if number == 1 << 64 else number.to_bytes(8, "big")
+
+
+def decimals(type_code: int, physical_type: PhysicalType, encode: Callable[[int], bytes], width: int = 0) -> Domain:
+    literals = st.one_of(
+        near().map(lambda n: Decimal(n) / 100),
+        near(99_999).map(lambda n: Decimal(n) / 1000),
+        st.sampled_from([10**6, -0.125, "0.02"]),
+    )
+    return Domain(type_code, physical_type, within(-99_999, 99_999), literals, encode, width=width,
+                  row_value=lambda unscaled: Fraction(unscaled, 100), literal_value=Fraction)  # fmt: skip
+
+
+def shortest_big_endian(value: int) -> bytes:
+    return value.to_bytes((value.bit_length() + 8) // 8, "big", signed=True)
+
+
+BINARY_VALUES = st.sampled_from(
+    [b"a", b"a\0", b"prefix-1", b"prefix-12", b"prefix-13", b"\xff" * 8, b"\xff" * 9, b"\xff" * 12]
+)
+SIXTEEN = st.sampled_from([bytes(16), bytes(15) + b"\1", b"\1" + bytes(15), b"\xff" * 16])
+DECIMAL_5_2 = 30 | 5 << 8 | 2 << 18
+
+DOMAINS = {
+    "byte": integers(2, INT32, "<i", -128, 127, zero_when_null=True),
+    "short": integers(3, INT32, "<i", -(2**15), 2**15 - 1, zero_when_null=True),
+    "char": integers(4, INT32, "<i", 0, 0xFFFF, zero_when_null=True),
+    "int": integers(5, INT32, "<i", -(2**31), 2**31 - 1),
+    "long": integers(6, INT64, "<q", -(2**63), 2**63 - 1),
+    "geohash": integers(75_793, INT64, "<q", -1, 2**40 - 1),
+    "date": instants(7, INT64, "<q", 10**6),
+    "date32": instants(7, INT32, "<i", 86_400 * 10**9),
+    "timestamp": instants(8, INT64, "<q", 10**3),
+    "timestamp_ns": instants(262_152, INT64, "<q", 1),
+    "ipv4": Domain(25, INT32, within(0, 2**32 - 1), st.one_of(near(2**32), within(0, 2**32 - 1).map(IPv4Address)), packed("<I"),
+                   literal_value=lambda literal: Fraction(int(literal))),
+    "float": Domain(9, PhysicalType.FLOAT, SINGLES, FLOAT_LITERALS, packed("<f"), literal_value=like_a_double),
+    "double": Domain(10, PhysicalType.DOUBLE, DOUBLES, FLOAT_LITERALS, packed("<d"), literal_value=like_a_double),
+    "varchar": byte_strings(26, rows=TEXT.map(str.encode), literals=TEXT, widen=truncated),
+    "symbol": byte_strings(12, rows=TEXT.map(str.encode), literals=TEXT),
+    "binary": byte_strings(18, rows=BINARY_VALUES, literals=BINARY_VALUES, widen=like_questdb),
+    "uuid": byte_strings(19, rows=SIXTEEN, literals=SIXTEEN.map(lambda b: UUID(bytes=b)), physical_type=FIXED, width=16,
+                         literal_value=lambda uuid: uuid.bytes),
+    "long128": byte_strings(24, rows=SIXTEEN, literals=SIXTEEN, physical_type=FIXED, width=16, has_order=False),
+    "decimal_fixed": decimals(DECIMAL_5_2, FIXED, lambda value: value.to_bytes(5, "big", signed=True), width=5),
+    "decimal_bytes": decimals(DECIMAL_5_2, BYTES, shortest_big_endian),
+    "decimal_int32": decimals(DECIMAL_5_2, INT32, packed("<i")),
+    "decimal128": decimals(32 | 20 << 8 | 2 << 18, FIXED, lambda value: value.to_bytes(16, "big", signed=True), width=16),
+    "boolean": Domain(1, PhysicalType.BOOLEAN, st.booleans(), st.booleans(), packed("<?"), has_order=False),
+}  # fmt: skip
+
+COMPARE = {
+    Operator.EQUAL: operator.eq,
+    Operator.NOT_EQUAL: operator.ne,
+    Operator.LESS: operator.lt,
+    Operator.LESS_OR_EQUAL: operator.le,
+    Operator.GREATER: operator.gt,
+    Operator.GREATER_OR_EQUAL: operator.ge,
+}
+
+
+def evaluate(predicate: Predicate, domain: Domain, row: Any) -> bool | None:  # noqa: PLR0911 - one return per kind
+    """SQL's three-valued logic for one row, None being NULL."""
+    match predicate:
+        case Literal():
+            return predicate.value
+        case IsNull():
+            return row is None
+        case Not(part=part):
+            inner = evaluate(part, domain, row)
+            return None if inner is None else not inner
+        case And(parts=parts) | Or(parts=parts):
+            decisive = isinstance(predicate, Or)
+            outcomes = [evaluate(part, domain, row) for part in parts]
+            return decisive if decisive in outcomes else None if None in outcomes else not decisive
+        case In(values=values):
+            alternatives = Or(tuple(Comparison("x", Operator.EQUAL, value) for value in values))
+            return evaluate(alternatives, domain, row)
+        case Comparison(operator=compare, value=literal):
+            if row is None or literal is None:
+                return None
+            return bool(COMPARE[compare](domain.row_value(row), domain.literal_value(literal)))
+    raise AssertionError(predicate)
+
+
+def chunk_of(domain: Domain, rows: list[Any], draw: Callable[[st.SearchStrategy[Any]], Any]) -> ChunkSpec:
+    """Write the statistics of rows as some writer would: exact, loosened, one-sided or not at all."""
+    bounded = sorted((row for row in rows if row is not None and row == row), key=domain.row_value)  # noqa: PLR0124
+    low = high = None
+    if bounded:
+        low, high = domain.encode(bounded[0]), domain.encode(bounded[-1])
+        if draw(st.booleans()):
+            low, high = domain.widen(low, high)
+    nulls = sum(row is None for row in rows)
+    return ChunkSpec(
+        codec=0,
+        encodings=1,
+        num_values=len(rows),
+        byte_range_start=4,
+        total_compressed_bytes=1,
+        null_count=draw(st.sampled_from([nulls, nulls, None])),
+        min=None if low is None or draw(st.integers(0, 4)) == 0 else BoundSpec(low),
+        max=None if high is None or draw(st.integers(0, 4)) == 0 else BoundSpec(high),
+    )
+
+
+def predicates(domain: Domain) -> st.SearchStrategy[Predicate]:
+    literals = st.one_of(domain.literals, domain.literals, st.none())
+    operators = st.sampled_from(Operator if domain.has_order else [Operator.EQUAL, Operator.NOT_EQUAL])
+    leaf = st.one_of(
+        st.builds(Comparison, st.just("x"), operators, literals),
+        st.builds(Comparison, st.just("x"), operators, literals),
+        st.builds(In, st.just("x"), st.lists(literals, max_size=4).map(tuple)),
+        st.just(IsNull("x")),
+        st.builds(Literal, st.sampled_from([True, False, None])),
+    )
+    return st.recursive(
+        leaf,
+        lambda inner: st.one_of(
+            st.builds(Not, inner),
+            st.builds(And, st.lists(inner, max_size=3).map(tuple)),
+            st.builds(Or, st.lists(inner, max_size=3).map(tuple)),
+        ),
+        max_leaves=5,
+    )
+
+
+@pytest.mark.parametrize("name", DOMAINS)
+@settings(max_examples=40)
+@given(data=st.data())
+def test_no_outcome_of_a_row_is_ruled_out(name: str, data: st.DataObject) -> None:
+    check_verdict(DOMAINS[name], data)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", DOMAINS)
+@settings(max_examples=2_000)
+@given(data=st.data())
+def test_no_outcome_of_a_row_is_ruled_out_in_many_cases(name: str, data: st.DataObject) -> None:
+    check_verdict(DOMAINS[name], data)
+
+
+def check_verdict(domain: Domain, data: st.DataObject) -> None:
+    groups = data.draw(
+        st.lists(st.lists(st.one_of(st.none(), domain.rows, domain.rows), max_size=4), max_size=4), "rows"
+    )
+    is_boolean = domain.physical_type is PhysicalType.BOOLEAN
+    # QuestDB writes types without NULL as REQUIRED; rows from before the column was added count as NULL and hold 0.
+    repetition = Repetition.REQUIRED if domain.zero_when_null else Repetition.OPTIONAL
+    column = ColumnSpec(
+        name="x",
+        type_code=domain.type_code,
+        physical_type=domain.physical_type,
+        flags=column_flags(repetition=repetition),
+        fixed_byte_length=domain.width,
+        max_def_level=int(repetition),
+    )
+    row_groups = [RowGroupSpec(row_count=len(rows), chunks=[chunk_of(domain, rows, data.draw)]) for rows in groups]
+    content = SidecarContent(columns=[column], row_groups=row_groups, parquet_footer_offset=9, parquet_footer_length=9)
+    sidecar = parse_sidecar(encode_sidecar(content))
+    field = BoundField("x", 0, resolve_type(domain.type_code, domain.physical_type, domain.width, 0))
+    predicate = data.draw(predicates(domain), "predicate")
+
+    verdict, report = prune(bind(predicate, {"x": field}), SidecarStatistics(sidecar), len(groups))
+
+    missing = 0 if domain.zero_when_null else False if is_boolean else None
+    for index, rows in enumerate(groups):
+        outcomes = {evaluate(predicate, domain, missing if row is None else row) for row in rows}
+        possible = {True: verdict.may_be_true, False: verdict.may_be_false, None: verdict.may_be_null}
+        ruled_out = {outcome for outcome, may_be in possible.items() if not may_be[index]}
+        assert not outcomes & ruled_out, f"row group {index}: {outcomes} of {rows}"
+        assert not verdict.all_rows_match[index] or outcomes <= {True}
+    assert all(0 <= condition.row_groups <= len(groups) for condition in report.dropped)
+
+
+NUMBERS = resolve_type(6, INT64, 0, 0)
+DOUBLE = resolve_type(10, PhysicalType.DOUBLE, 0, 0)
+
+
+def statistics_of(*intervals: tuple[float, float], type_code: int = 6, nulls: int = 0) -> SidecarStatistics:
+    is_double = type_code == 10
+    column = ColumnSpec(name="x", type_code=type_code, physical_type=PhysicalType.DOUBLE if is_double else INT64,
+                        flags=column_flags(repetition=Repetition.OPTIONAL), max_def_level=1)  # fmt: skip
+    encode = packed("<d" if is_double else "<q")
+    row_groups = [
+        RowGroupSpec(
+            row_count=10,
+            chunks=[
+                ChunkSpec(codec=0, encodings=1, num_values=10, byte_range_start=4, total_compressed_bytes=1,
+                          null_count=nulls, min=BoundSpec(encode(low)), max=BoundSpec(encode(high)))
+            ],
+        )
+        for low, high in intervals
+    ]  # fmt: skip
+    content = SidecarContent(columns=[column], row_groups=row_groups, parquet_footer_offset=9, parquet_footer_length=9)
+    return SidecarStatistics(parse_sidecar(encode_sidecar(content)))
+
+
+@pytest.mark.parametrize(
+    ("predicate", "survivors", "all_match"),
+    [
+        (col("x") == 5, "010", "000"),
+        (col("x") == 7, "011", "001"),
+        (col("x") != 7, "110", "100"),
+        (col("x") < 3, "100", "000"),
+        (col("x") <= 3, "110", "100"),
+        (col("x") > 7, "000", "000"),
+        (col("x") >= 7, "011", "001"),
+        (col("x") > 3, "011", "001"),
+        (~(col("x") > 3), "110", "100"),
+        (col("x").between(4, 6), "010", "000"),
+        (col("x").is_in([0, 4, 9]), "010", "000"),
+        (col("x").is_in([7, 8]), "011", "001"),
+        (~col("x").is_in([7, 8]), "110", "100"),
+        (col("x").is_in([8, 9, None]), "000", "000"),
+        ((col("x") < 3) | (col("x") > 6), "111", "001"),
+        ((col("x") > 3) & ~(col("x") > 3), "010", "000"),
+        (col("x").is_null(), "000", "000"),
+        (col("x").is_not_null(), "111", "111"),
+        (col("x") == 3.5, "000", "000"),
+        (col("x") != 3.5, "111", "111"),
+        (col("x") < 10**30, "111", "111"),
+        (Literal(value=True), "111", "111"),
+        (Literal(None), "000", "000"),
+    ],
+)
+def test_what_is_pruned_and_what_needs_no_filter(predicate: Predicate, survivors: str, all_match: str) -> None:
+    """Row groups hold 1..3, 3..7 and 7..7."""
+    bound = bind(predicate, {"x": BoundField("x", 0, NUMBERS)})
+    verdict, _ = prune(bound, statistics_of((1, 3), (3, 7), (7, 7)), 3)
+    assert "".join("01"[bit] for bit in verdict.survives.astype(int)) == survivors
+    assert "".join("01"[bit] for bit in verdict.all_rows_match.astype(int)) == all_match
+
+
+def test_floats_may_hide_nan() -> None:
+    field = BoundField("x", 0, DOUBLE)
+    statistics = statistics_of((1.0, 1.0), type_code=10)
+    outcomes = {}
+    for predicate in (
+        col("x") > 0,
+        ~(col("x") > 0),
+        col("x") != 1,
+        col("x") == 1,
+        col("x").is_in([1, 2]),
+        col("x") > 1,
+    ):
+        verdict, _ = prune(bind(predicate, {"x": field}), statistics, 1)
+        outcomes[str(predicate)] = (bool(verdict.survives[0]), bool(verdict.all_rows_match[0]))
+    assert outcomes == {
+        "x > 0": (True, False),
+        "NOT (x > 0)": (True, False),
+        "x != 1": (True, False),
+        "x = 1": (True, False),
+        "x IN (1, 2)": (True, False),
+        "x > 1": (False, False),
+    }
+
+
+def test_report_counts_what_each_condition_drops() -> None:
+    bound = bind(
+        (col("x") > 3) & (col("x") < 7) & ((col("x") == 1) | (col("x") == 2)), {"x": BoundField("x", 0, NUMBERS)}
+    )
+    verdict, report = prune(bound, statistics_of((1, 3), (3, 7), (7, 7)), 3)
+    assert not verdict.survives.any()
+    assert report.dropped == (("x > 3", 1), ("x < 7", 1), ("x = 1 OR x = 2", 2))
+    assert str(report).splitlines()[0] == "x > 3 dropped 1 of 3 row groups"
+
+
+def test_100_000_values_prune_thousands_of_row_groups() -> None:
+    statistics = statistics_of(*((number * 100, number * 100 + 9) for number in range(2_000)))
+    wanted = range(50, 100_000, 3)
+    bound = bind(col("x").is_in(wanted), {"x": BoundField("x", 0, NUMBERS)})
+    verdict, _ = prune(bound, statistics, 2_000)
+    expected = [any(number * 100 <= value <= number * 100 + 9 for value in range(number * 100, number * 100 + 10)
+                    if value in wanted) for number in range(2_000)]  # fmt: skip
+    assert verdict.survives.tolist() == expected
+
+
+def test_number_of_row_groups_must_agree() -> None:
+    bound = bind(col("x") > 3, {"x": BoundField("x", 0, NUMBERS)})
+    with pytest.raises(InternalError, match="statistics of 1 row groups, expected 2"):
+        prune(bound, statistics_of((1, 3)), 2)

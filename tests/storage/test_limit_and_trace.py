@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from coldparquet.errors import InvalidInputError, NotFoundError
+from coldparquet.ranges import ByteRange
+from coldparquet.storage.base import FetchedRange, Listing, RangeRequest
+from coldparquet.storage.limit import LimitedStore
+from coldparquet.storage.memory import MemoryStore
+from coldparquet.storage.trace import RequestRecord, TraceStore, round_trips
+from coldparquet.testing.store_contract import CONTENT, StoreContract, request_for
+from coldparquet.testing.stores import FaultStore, Hang, scripted
+
+FIRST_BYTES = ByteRange(0, 4)
+
+
+class Gated(MemoryStore):
+    """Requests wait until the test opens the gate; counts those inside."""
+
+    def __init__(self) -> None:
+        super().__init__({"table/x": CONTENT})
+        self.gate = asyncio.Event()
+        self.inside = 0
+        self.most_inside = 0
+        self.closed = 0
+
+    async def get(self, request: RangeRequest) -> FetchedRange:
+        self.inside += 1
+        self.most_inside = max(self.most_inside, self.inside)
+        try:
+            await self.gate.wait()
+            return await super().get(request)
+        finally:
+            self.inside -= 1
+
+    async def list(self, path: str) -> Listing:
+        await self.get(request_for("table/x", FIRST_BYTES))
+        return await super().list(path)
+
+    async def put(self, path: str, data: bytes, *, overwrite: bool) -> None:
+        await self.get(request_for("table/x", FIRST_BYTES))
+        await super().put(path, data, overwrite=overwrite)
+
+    async def aclose(self) -> None:
+        self.closed += 1
+
+
+async def settle() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+class TestLimitedStore(StoreContract):
+    @pytest.fixture
+    def store(self) -> LimitedStore:
+        return LimitedStore(MemoryStore(), max_concurrency=2)
+
+    @pytest.fixture
+    def root(self) -> str:
+        return "bucket/trades"
+
+
+class TestTraceStore(StoreContract):
+    @pytest.fixture
+    def store(self) -> TraceStore:
+        return TraceStore(MemoryStore())
+
+    @pytest.fixture
+    def root(self) -> str:
+        return "bucket/trades"
+
+
+async def test_never_more_than_the_limit_in_flight() -> None:
+    inner = Gated()
+    store = LimitedStore(inner, max_concurrency=3)
+    reads = [asyncio.create_task(store.get(request_for("table/x", FIRST_BYTES))) for _ in range(10)]
+    others = [
+        asyncio.create_task(store.list("table")),
+        asyncio.create_task(store.put("table/y", b"", overwrite=False)),
+    ]
+    await settle()
+    assert inner.inside == 3
+    inner.gate.set()
+    await asyncio.gather(*reads, *others)
+    assert (inner.most_inside, inner.inside) == (3, 0)
+
+
+async def test_cancelled_requests_give_their_slots_back() -> None:
+    inner = Gated()
+    store = LimitedStore(inner, max_concurrency=2)
+    tasks = [asyncio.create_task(store.get(request_for("table/x", FIRST_BYTES))) for _ in range(6)]
+    await settle()
+    for task in tasks[:4]:  # two in flight and two that wait
+        task.cancel()
+    await settle()
+    assert inner.inside == 2
+    inner.gate.set()
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [isinstance(outcome, asyncio.CancelledError) for outcome in outcomes] == [True] * 4 + [False] * 2
+    async with asyncio.timeout(5):
+        await asyncio.gather(*(store.get(request_for("table/x", FIRST_BYTES)) for _ in range(3)))
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_failed_requests_give_their_slots_back() -> None:
+    store = LimitedStore(MemoryStore({"x": CONTENT}), max_concurrency=1)
+    for _ in range(3):
+        with pytest.raises(NotFoundError):
+            await store.get(request_for("absent", FIRST_BYTES))
+    async with asyncio.timeout(5):
+        assert (await store.get(request_for("x", FIRST_BYTES))).data == CONTENT[:4]
+
+
+async def test_wrappers_close_the_store_within() -> None:
+    inner = Gated()
+    await TraceStore(LimitedStore(inner, max_concurrency=1)).aclose()
+    assert inner.closed == 1
+
+
+async def test_trace_records_what_happened() -> None:
+    times = iter([100.0, 101.0, 102.0, 104.0, 104.0, 104.5, 105.0, 106.0, 107.0, 108.0])
+    store = TraceStore(MemoryStore({"table/x": CONTENT}), clock=lambda: next(times))
+    await store.get(RangeRequest(path="table/x", byte_range=ByteRange(1020, 2000), reason="row group 3: ts"))
+    with pytest.raises(NotFoundError):
+        await store.get(request_for("table/absent", FIRST_BYTES))
+    await store.list("table")
+    await store.put("table/y", b"abc", overwrite=False)
+    with pytest.raises(InvalidInputError):
+        await store.put("table/y", b"abc", overwrite=False)
+    rows = [
+        (r.operation, r.path, r.byte_range, r.reason, r.started_s, r.finished_s, r.fetched_bytes, r.status, r.etag)
+        for r in store.records
+    ]
+    assert rows == [
+        ("get", "table/x", ByteRange(1020, 2000), "row group 3: ts", 0.0, 1.0, 4, "ok", "1"),
+        ("get", "table/absent", FIRST_BYTES, "contract", 2.0, 4.0, 0, "NotFound", None),
+        ("list", "table", None, "listing", 4.0, 4.5, 0, "ok", None),
+        ("put", "table/y", None, "write 3 bytes", 5.0, 6.0, 0, "ok", None),
+        ("put", "table/y", None, "write 3 bytes", 7.0, 8.0, 0, "AlreadyExists", None),
+    ]
+
+
+async def test_trace_records_cancellation_and_orders_by_start() -> None:
+    store = TraceStore(FaultStore(MemoryStore({"x": CONTENT}), scripted({0: Hang()})))
+    hanging = asyncio.create_task(store.get(request_for("x", ByteRange(0, 1))))
+    await settle()
+    await store.get(request_for("x", ByteRange(1, 2)))
+    assert [record.status for record in store.records] == ["ok"]
+    hanging.cancel()
+    await asyncio.gather(hanging, return_exceptions=True)
+    assert [(record.byte_range, record.status) for record in store.records] == [
+        (ByteRange(0, 1), "cancelled"),
+        (ByteRange(1, 2), "ok"),
+    ]
+
+
+async def test_trace_clear_starts_anew() -> None:
+    times = iter([5.0, 6.0, 50.0, 51.0])
+    store = TraceStore(MemoryStore({"x": CONTENT}), clock=lambda: next(times))
+    await store.get(request_for("x", FIRST_BYTES))
+    store.clear()
+    assert list(store.records) == []
+    await store.get(request_for("x", FIRST_BYTES))
+    assert [(record.started_s, record.finished_s) for record in store.records] == [(0.0, 1.0)]
+
+
+def record_of(started_s: float, finished_s: float) -> RequestRecord:
+    return RequestRecord(
+        operation="get",
+        path="x",
+        byte_range=FIRST_BYTES,
+        reason="",
+        started_s=started_s,
+        finished_s=finished_s,
+        fetched_bytes=4,
+        status="ok",
+        etag=None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("spans", "expected"),
+    [
+        ([], 0),
+        ([(0, 1)], 1),
+        ([(0, 1), (0, 2), (0.5, 3)], 1),
+        ([(0, 1), (1, 2), (2, 3)], 3),
+        ([(2, 3), (0, 1), (0, 2)], 2),
+        ([(0, 5), (1, 2), (3, 4), (5, 6)], 2),
+        ([(0, 2), (1, 3), (2, 4)], 1),
+    ],
+)
+def test_round_trips(spans: list[tuple[float, float]], expected: int) -> None:
+    assert round_trips(record_of(*span) for span in spans) == expected

@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+import stat
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from coldparquet.errors import AccessError, InvalidInputError, NotFoundError, ObjectChangedError, StorageError
+from coldparquet.ranges import ByteRange, SuffixRange
+from coldparquet.storage.local import LocalStore
+from coldparquet.testing.store_contract import CONTENT, StoreContract, request_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+FIRST_BYTES = ByteRange(0, 4)
+
+
+class TestLocalStore(StoreContract):
+    @pytest.fixture
+    def store(self) -> LocalStore:
+        return LocalStore()
+
+    @pytest.fixture
+    def root(self, tmp_path: Path) -> str:
+        return str(tmp_path / "table")
+
+
+async def read(path: Path, byte_range: ByteRange | SuffixRange = FIRST_BYTES, if_match: str | None = None) -> bytes:
+    return (await LocalStore().get(request_for(str(path), byte_range, if_match=if_match))).data
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["directory", "pipe", "socket", "device"])
+async def test_what_is_not_a_file_is_refused_at_once(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "odd"
+    listener = socket.socket(socket.AF_UNIX)
+    match kind:
+        case "directory":
+            path.mkdir()
+        case "pipe":
+            os.mkfifo(path)
+        case "socket":
+            listener.bind(str(path))
+        case "device":
+            path.symlink_to("/dev/zero")
+    async with asyncio.timeout(5):
+        with pytest.raises((NotFoundError, StorageError)) as caught:
+            await read(path)
+    listener.close()
+    assert caught.value.path == str(path)
+    assert caught.value.kind == {"directory": "IsADirectory", "socket": "StorageFailed"}.get(kind, "NotARegularFile")
+
+
+async def test_error_tells_the_missing_directory_from_the_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match=r"no such file$"):
+        await read(tmp_path / "absent")
+    with pytest.raises(NotFoundError, match="not even its directory"):
+        await read(tmp_path / "absent" / "_pm")
+
+
+async def test_file_in_place_of_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(CONTENT)
+    with pytest.raises(NotFoundError) as caught:
+        await read(tmp_path / "file" / "_pm")
+    assert caught.value.kind == "NotADirectory"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+async def test_permission_is_an_access_error(tmp_path: Path) -> None:
+    path = tmp_path / "locked"
+    path.write_bytes(CONTENT)
+    path.chmod(0)
+    with pytest.raises(AccessError):
+        await read(path)
+
+
+async def test_permission_error_of_the_system_is_an_access_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_arguments: object) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("coldparquet.storage.local.os.open", refuse)
+    with pytest.raises(AccessError, match="Permission denied"):
+        await read(tmp_path / "locked")
+
+
+async def test_disk_failure_is_a_storage_error_with_the_range(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_arguments: object) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    path = tmp_path / "data"
+    path.write_bytes(CONTENT)
+    monkeypatch.setattr("coldparquet.storage.local.os.pread", fail)
+    with pytest.raises(StorageError, match="Input/output error") as caught:
+        await read(path)
+    assert caught.value.details["byte_range"] == FIRST_BYTES
+
+
+async def test_short_reads_of_the_system_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pread = os.pread
+    monkeypatch.setattr(
+        "coldparquet.storage.local.os.pread", lambda file, length, offset: pread(file, min(length, 100), offset)
+    )
+    (tmp_path / "data").write_bytes(CONTENT)
+    assert await read(tmp_path / "data", ByteRange(5, 1000)) == CONTENT[5:1000]
+
+
+async def test_write_during_the_read_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "data"
+    path.write_bytes(CONTENT)
+    pread = os.pread
+
+    def write_then_read(file: int, length: int, offset: int) -> bytes:
+        path.write_bytes(CONTENT[::-1] * 2)
+        return pread(file, length, offset)
+
+    monkeypatch.setattr("coldparquet.storage.local.os.pread", write_then_read)
+    with pytest.raises(ObjectChangedError, match="written to while"):
+        await read(path)
+
+
+async def test_huge_range_of_a_small_file_allocates_little(tmp_path: Path) -> None:
+    (tmp_path / "data").write_bytes(CONTENT)
+    assert await read(tmp_path / "data", ByteRange(0, 1 << 62)) == CONTENT
+
+
+async def test_nul_in_the_path(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError):
+        await read(tmp_path / "a\0b")
+
+
+async def test_list_follows_links_and_leaves_out_what_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "file").write_bytes(CONTENT)
+    table = tmp_path / "table"
+    table.mkdir()
+    (table / "linked_directory").symlink_to(tmp_path / "real")
+    (table / "linked_file").symlink_to(tmp_path / "real" / "file")
+    (table / "dangling").symlink_to(tmp_path / "absent")
+    (table / ".hidden").write_bytes(b"")
+    os.mkfifo(table / "pipe")
+    listing = await LocalStore().list(str(table))
+    assert listing.directories == (f"{table}/linked_directory",)
+    assert [(info.path, info.size_bytes) for info in listing.objects] == [
+        (f"{table}/.hidden", 0),
+        (f"{table}/linked_file", len(CONTENT)),
+    ]
+
+
+async def test_empty_directory_is_an_empty_listing(tmp_path: Path) -> None:
+    listing = await LocalStore().list(str(tmp_path))
+    assert (listing.directories, listing.objects) == ((), ())
+
+
+async def test_replaced_file_has_another_version_even_with_equal_size_and_time(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    path.write_bytes(b"aaaa")
+    first = await LocalStore().get(request_for(str(path), FIRST_BYTES))
+    status = path.stat()
+    (tmp_path / "new").write_bytes(b"bbbb")
+    (tmp_path / "new").replace(path)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    with pytest.raises(ObjectChangedError):
+        await read(path, if_match=first.etag)
+
+
+async def test_put_honours_the_umask(tmp_path: Path) -> None:
+    await LocalStore().put(str(tmp_path / "data"), CONTENT, overwrite=False)
+    (tmp_path / "plain").write_bytes(b"")
+    assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == stat.S_IMODE((tmp_path / "plain").stat().st_mode)
+
+
+async def test_put_onto_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "taken").mkdir()
+    for overwrite in (True, False):
+        with pytest.raises(InvalidInputError):
+            await LocalStore().put(str(tmp_path / "taken"), CONTENT, overwrite=overwrite)
+    assert names(tmp_path) == ["taken"]
+
+
+@pytest.mark.parametrize("step", ["fsync", "link", "replace"])
+async def test_failed_put_leaves_no_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    def fail(*_arguments: object, **_options: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(f"coldparquet.storage.local.os.{step}", fail)
+    with pytest.raises(StorageError, match="No space left"):
+        await LocalStore().put(str(tmp_path / "data"), CONTENT, overwrite=step == "replace")
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("taken", [False, True])
+async def test_put_on_file_systems_without_hard_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, taken: bool
+) -> None:
+    def refuse(*_arguments: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr("coldparquet.storage.local.os.link", refuse)
+    path = tmp_path / "data"
+    if taken:
+        path.write_bytes(b"old")
+        with pytest.raises(InvalidInputError):
+            await LocalStore().put(str(path), CONTENT, overwrite=False)
+        assert path.read_bytes() == b"old"
+    else:
+        await LocalStore().put(str(path), CONTENT, overwrite=False)
+        assert path.read_bytes() == CONTENT
+    assert names(tmp_path) == ["data"]
+
+
+async def test_put_cancelled_in_the_middle_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writing, go_on = threading.Event(), threading.Event()
+    fsync: Callable[[int], None] = os.fsync
+
+    def slow_fsync(file: int) -> None:
+        writing.set()
+        go_on.wait(10)
+        fsync(file)
+
+    monkeypatch.setattr("coldparquet.storage.local.os.fsync", slow_fsync)
+    writer = asyncio.create_task(LocalStore().put(str(tmp_path / "data"), CONTENT, overwrite=True))
+    await asyncio.to_thread(writing.wait, 10)
+    assert len(names(tmp_path)) == 1
+    writer.cancel()
+    await asyncio.sleep(0)
+    assert not writer.done()  # it waits for its thread to clean up
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await writer
+    assert names(tmp_path) == []

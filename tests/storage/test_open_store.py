@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from coldparquet.errors import InvalidInputError, UnsupportedError
+from coldparquet.ranges import ByteRange
+from coldparquet.storage.fsspec_store import FsspecStore
+from coldparquet.storage.local import LocalStore
+from coldparquet.storage.open_store import open_store
+from coldparquet.testing.store_contract import request_for
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("/data/trades/", "/data/trades"),
+        ("/data/a b%20c", "/data/a b%20c"),
+        ("/data/a?b#c", "/data/a?b#c"),
+        ("file:///data/trades/", "/data/trades"),
+        ("local:///data/trades", "/data/trades"),
+        ("trades", str(Path.cwd() / "trades")),
+        ("~/trades", str(Path.home() / "trades")),
+        ("/", "/"),
+    ],
+)
+def test_local_urls(url: str, expected: str) -> None:
+    store, path = open_store(url)
+    assert isinstance(store, LocalStore)
+    assert path == expected
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a"])
+async def test_s3_urls(scheme: str) -> None:
+    store, path = open_store(f"{scheme}://bucket/db/trades/?x#y/", storage_options={"key": "k", "secret": "s"})
+    assert type(store).__name__ == "S3Store"
+    assert path == "bucket/db/trades/?x#y"
+    await store.aclose()
+
+
+@pytest.mark.parametrize("package", ["aiohttp", "s3fs"])
+async def test_s3_without_its_packages_says_what_to_install(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(UnsupportedError, match=r"pip install 'coldparquet\[s3\]'") as caught:
+        open_store("s3://bucket/key")
+    assert caught.value.kind == "MissingPackage"
+
+
+def test_other_scheme_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "paramiko", None)
+    with pytest.raises(UnsupportedError, match="sftp") as caught:
+        open_store("sftp://host/path")
+    assert caught.value.kind == "MissingPackage"
+
+
+@pytest.mark.parametrize(
+    ("url", "part"),
+    [
+        ("", "empty"),
+        ("s3://", "bucket"),
+        ("s3:///key", "bucket"),
+        ("s3://AKIA:hunter2@bucket/key", "storage_options"),
+        ("https://user:hunter2@host/key", "storage_options"),
+        ("nonsense://host/path", "nonsense"),
+    ],
+)
+def test_urls_that_cannot_be_opened(url: str, part: str) -> None:
+    with pytest.raises(InvalidInputError, match=part) as caught:
+        open_store(url)
+    assert "hunter2" not in str(caught.value.as_dict())
+
+
+async def test_chained_url(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "table.zip", "w") as archive:
+        archive.writestr("2024-03-01/_pm", b"sidecar")
+    store, path = open_store(f"zip://2024-03-01/_pm::{tmp_path}/table.zip")
+    assert isinstance(store, FsspecStore)
+    assert (await store.get(request_for(path, ByteRange(0, 4)))).data == b"side"
+    await store.aclose()
+
+
+async def test_each_web_store_has_its_own_connections() -> None:
+    first, _ = open_store("https://example.org/a")
+    second, _ = open_store("https://example.org/a")
+    assert first is not second
+    assert isinstance(first, FsspecStore)
+    assert isinstance(second, FsspecStore)
+    assert first._filesystem is not second._filesystem

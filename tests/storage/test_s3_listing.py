@@ -1,0 +1,78 @@
+"""Listings: pages, names, and answers that are none."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coldparquet.errors import StorageError
+from coldparquet.storage.s3_listing import parse_list_page
+
+
+def page(content: str) -> bytes:
+    return (
+        f'<?xml version="1.0" encoding="UTF-8"?><ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
+        f"{content}</ListBucketResult>"
+    ).encode()
+
+
+def test_objects_and_directories() -> None:
+    listed = parse_list_page(
+        page(
+            "<Name>bucket</Name><Prefix>db/</Prefix><EncodingType>url</EncodingType><IsTruncated>true</IsTruncated>"
+            "<NextContinuationToken>abc==</NextContinuationToken>"
+            "<Contents><Key>db/</Key><Size>0</Size></Contents>"
+            "<Contents><Key>db/a%2Bb+c%3D%C3%A9</Key><ETag>&quot;1&quot;</ETag><Size>12</Size></Contents>"
+            "<CommonPrefixes><Prefix>db/2024-03-01/</Prefix></CommonPrefixes>"
+            "<CommonPrefixes><Prefix>db//</Prefix></CommonPrefixes>"
+        ),
+        bucket="bucket",
+        prefix="db/",
+    )
+    assert [(info.path, info.size_bytes, info.etag) for info in listed.objects] == [("bucket/db/a+b c=é", 12, '"1"')]
+    assert listed.directories == ("bucket/db/2024-03-01",)
+    assert listed.has_marker
+    assert listed.next_token == "abc=="  # noqa: S105
+
+
+def test_names_without_url_encoding_are_taken_as_they_are() -> None:
+    listed = parse_list_page(page("<Contents><Key>a+b%20c</Key><Size>1</Size></Contents>"), bucket="bucket", prefix="")
+    assert listed.objects[0].path == "bucket/a+b%20c"
+    assert (listed.has_marker, listed.next_token) == (False, None)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1))
+def test_any_name_survives_url_encoding(name: str) -> None:
+    body = page(f"<EncodingType>url</EncodingType><Contents><Key>{quote(name)}</Key><Size>1</Size></Contents>")
+    assert [info.path for info in parse_list_page(body, bucket="b", prefix="").objects] == [f"b/{name}"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<html></html>",
+        b"<ListBucketResult>",
+        b"\xff",
+        page("<Contents><Key>a</Key></Contents>"),
+        page("<Contents><Key>a</Key><Size>many</Size></Contents>"),
+        page("<IsTruncated>true</IsTruncated>"),
+        page("<IsTruncated>true</IsTruncated><Contents><Key>a</Key><Size>1</Size></Contents>"),
+        page("<IsTruncated>true</IsTruncated><NextContinuationToken>x</NextContinuationToken>"),
+        page("<CommonPrefixes><Prefix>elsewhere/</Prefix></CommonPrefixes>"),
+        b'<!DOCTYPE a [<!ENTITY b "c">]><ListBucketResult>&b;</ListBucketResult>',
+    ],
+)
+def test_answers_that_are_no_listing(body: bytes) -> None:
+    with pytest.raises(StorageError) as caught:
+        parse_list_page(body, bucket="bucket", prefix="db/")
+    assert caught.value.kind == "BadListing"
+
+
+@given(st.binary())
+def test_any_bytes(body: bytes) -> None:
+    with pytest.raises(StorageError):
+        parse_list_page(body, bucket="bucket", prefix="")

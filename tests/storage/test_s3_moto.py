@@ -1,0 +1,100 @@
+"""S3Store against moto: an S3 that somebody else wrote."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from coldparquet.errors import ArchivedObjectError, NotFoundError
+from coldparquet.ranges import ByteRange
+from coldparquet.storage.s3 import S3Store
+from coldparquet.testing.store_contract import StoreContract, request_for
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+_places = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def endpoint_url() -> Iterator[str]:
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def client(endpoint_url: str) -> Iterator[Any]:
+    client = boto3.client(
+        "s3",
+        endpoint_url=endpoint_url,
+        aws_access_key_id="key",
+        aws_secret_access_key="secret",  # noqa: S106 - moto takes any
+        region_name="us-east-1",
+    )
+    client.create_bucket(Bucket="bucket")
+    yield client
+    client.close()
+
+
+@pytest.fixture
+async def store(endpoint_url: str, client: object) -> AsyncIterator[S3Store]:
+    assert client
+    store = S3Store(storage_options={"key": "key", "secret": "secret", "endpoint_url": endpoint_url})
+    yield store
+    await store.aclose()
+
+
+@pytest.fixture
+def root() -> str:
+    return f"bucket/db/trades{next(_places)}"
+
+
+class TestS3StoreOnMoto(StoreContract):
+    """The contract of every store; ``store`` and ``root`` are the module's fixtures."""
+
+
+async def test_missing_bucket_is_told_from_missing_object(store: S3Store, root: str) -> None:
+    with pytest.raises(NotFoundError) as caught:
+        await store.get(request_for("nowhere/key", ByteRange(0, 4)))
+    assert caught.value.kind == "NoSuchBucket"
+    with pytest.raises(NotFoundError) as caught:
+        await store.get(request_for(f"{root}/key", ByteRange(0, 4)))
+    assert (caught.value.kind, caught.value.details["code"]) == ("NotFound", "NoSuchKey")
+    for call in (store.list("nowhere"), store.put("nowhere/key", b"", overwrite=True)):
+        with pytest.raises(NotFoundError) as caught:
+            await call
+        assert caught.value.kind == "NoSuchBucket"
+
+
+async def test_archived_object(store: S3Store, client: Any) -> None:
+    client.put_object(Bucket="bucket", Key="old", Body=b"cold", StorageClass="GLACIER")
+    with pytest.raises(ArchivedObjectError, match=r"GLACIER.*restore") as caught:
+        await store.get(request_for("bucket/old", ByteRange(0, 4)))
+    assert caught.value.details["storage_class"] == "GLACIER"
+    assert caught.value.path == "bucket/old"
+
+
+async def test_directory_marker_is_an_empty_directory(store: S3Store, client: Any) -> None:
+    client.put_object(Bucket="bucket", Key="marked/", Body=b"")
+    listing = await store.list("bucket/marked")
+    assert (listing.directories, listing.objects) == ((), ())
+
+
+async def test_large_object_makes_the_round_trip(store: S3Store, root: str) -> None:
+    data = bytes(range(256)) * 8192
+    await store.put(f"{root}/large", data, overwrite=False)
+    fetched = await store.get(request_for(f"{root}/large", ByteRange(0, len(data))))
+    assert fetched.data == data
+
+
+async def test_closed_store_opens_again(store: S3Store, root: str) -> None:
+    await store.put(f"{root}/x", b"abcd", overwrite=False)
+    await store.aclose()
+    assert (await store.get(request_for(f"{root}/x", ByteRange(1, 3)))).data == b"bc"

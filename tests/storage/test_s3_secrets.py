@@ -1,0 +1,77 @@
+"""No credential in any message, repr, log or pickle, whatever goes wrong."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import re
+import traceback
+from typing import TYPE_CHECKING
+
+import pytest
+from aiohttp import web
+
+from coldparquet.errors import ColdParquetError
+from coldparquet.ranges import ByteRange
+from coldparquet.storage.s3 import S3Store
+from coldparquet.storage.s3_credentials import resolve_account
+from coldparquet.storage.s3_options import parse_s3_options
+from coldparquet.testing.simulator_options import ColdStoreOptions
+from coldparquet.testing.store_contract import request_for
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+SECRETS = ("PLANTEDKEY", "PLANTEDSECRET", "PLANTEDTOKEN")
+OPTIONS = dict(zip(("key", "secret", "token"), SECRETS, strict=True))
+
+
+async def _echo_everything(request: web.BaseRequest) -> web.StreamResponse:
+    """Answer as an unkind server could: with the request's own headers in every field of the error."""
+    if request.path.endswith("/cut"):
+        assert request.transport
+        request.transport.close()
+        return web.Response()
+    echoed = " ".join([*request.headers.values(), *SECRETS])
+    document = (
+        f"<Error><Code>{SECRETS[1]}</Code><Message>{echoed}</Message><StorageClass>{echoed}</StorageClass></Error>"
+    )
+    return web.Response(status=int(request.path.rpartition("/")[2]), body=document.encode())
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[S3Store]:
+    runner = web.ServerRunner(web.Server(_echo_everything), shutdown_timeout=0)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    store = S3Store(storage_options={**OPTIONS, "endpoint_url": f"http://127.0.0.1:{runner.addresses[0][1]}"})
+    yield store
+    await store.aclose()
+    await runner.cleanup()
+
+
+def assert_free_of_secrets(text: str) -> None:
+    for secret in SECRETS:
+        assert secret not in text
+    assert not re.search("Signature=[0-9a-f]", text)
+
+
+@pytest.mark.parametrize("last", ["400", "403", "404", "412", "500", "503", "cut"])
+async def test_errors_and_logs(store: S3Store, caplog: pytest.LogCaptureFixture, last: str) -> None:
+    caplog.set_level(logging.DEBUG)
+    with pytest.raises(ColdParquetError) as caught:
+        await store.get(request_for(f"bucket/{last}", ByteRange(0, 4)))
+    error = caught.value
+    assert_free_of_secrets("".join(traceback.format_exception(error)))
+    assert_free_of_secrets(repr(error) + repr(error.as_dict()) + repr(error.details))
+    assert_free_of_secrets(pickle.dumps(error).decode("latin-1"))
+    assert_free_of_secrets(caplog.text)
+    assert (error.__cause__, error.__context__) == (None, None)
+
+
+async def test_reprs_and_labels(store: S3Store) -> None:
+    with pytest.raises(ColdParquetError):
+        await store.get(request_for("bucket/404", ByteRange(0, 4)))
+    options = parse_s3_options(OPTIONS)
+    for value in (store, store.label, options, resolve_account(options), ColdStoreOptions(secret_key=SECRETS[1])):
+        assert_free_of_secrets(repr(value))

@@ -1,0 +1,1 @@
+"""What several tests share: golden data, oracles, request logs."""

@@ -1,0 +1,86 @@
+"""The genuine QuestDB tables under tests/golden: their Parquet partitions, and the rows that QuestDB answered."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "questdb"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoldenPartition:
+    """One Parquet partition, and where its rows are in the answer of its table."""
+
+    table: str
+    name: str
+    directory: Path
+    first_row: int
+    row_count: int
+
+    def __str__(self) -> str:
+        return f"{self.table}/{self.name}"
+
+    def expected(self) -> pa.Table:
+        """Return the rows that QuestDB answers for the partition."""
+        return expected_rows(self.table).slice(self.first_row, self.row_count)
+
+    def copied_to(self, directory: Path) -> Path:
+        """Copy the partition to a place where a sidecar may be written beside it."""
+        return Path(shutil.copytree(self.directory, directory / self.directory.name))
+
+
+@cache
+def expected_rows(table: str) -> pa.Table:
+    with pa.memory_map(str(GOLDEN / table / "expected" / "rows.arrow")) as source:
+        return pa.ipc.open_file(source).read_all()
+
+
+def _version(directory: Path) -> int:
+    return int(directory.name.rpartition(".")[2]) if "." in directory.name else -1
+
+
+def _golden_partitions(table: Path) -> list[GoldenPartition]:
+    found, first_row = [], 0
+    for partition in json.loads((table / "expected" / "partitions.json").read_text()):
+        if not partition["attached"]:
+            continue
+        name, rows = partition["name"], partition["numRows"]
+        if partition["isParquet"]:
+            versions = [path for path in (table / "table").glob(f"{name}*") if path.name.partition(".")[0] == name]
+            directory = max((path for path in versions if (path / "data.parquet").exists()), key=_version)
+            found.append(
+                GoldenPartition(table=table.name, name=name, directory=directory, first_row=first_row, row_count=rows)
+            )
+        first_row += rows
+    return found
+
+
+PARTITIONS = [
+    partition for table in sorted(GOLDEN.iterdir()) if table.is_dir() for partition in _golden_partitions(table)
+]
+"""Every Parquet partition of every golden table."""
+
+
+def as_questdb_shows(rows: pa.Table) -> pa.Table:
+    """Turn rows that were read into what QuestDB answers: plain strings, and null for infinities and NaN."""
+    columns = []
+    for field, column in zip(rows.schema, rows.columns, strict=True):
+        shown = column
+        if pa.types.is_dictionary(field.type):
+            shown = column.cast(pa.string())
+        if pa.types.is_floating(field.type):
+            shown = pc.if_else(pc.is_finite(column), column, pa.scalar(None, field.type))
+        columns.append(shown)
+    return pa.table(columns, names=rows.schema.names)
+
+
+def plain(rows: pa.Table) -> pa.Table:
+    """Drop field metadata and chunk boundaries, so that tables compare by value."""
+    return pa.table([column.combine_chunks() for column in rows.columns], names=rows.schema.names)

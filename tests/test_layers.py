@@ -1,0 +1,91 @@
+"""The picture of the imports in one place: who may import whom, and what a plain import must not load."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[1] / "src" / "coldparquet"
+
+LAYERS: tuple[frozenset[str], ...] = (
+    frozenset({"errors", "ranges", "options"}),
+    frozenset({"format"}),
+    frozenset({"plan"}),
+    frozenset({"storage"}),
+    frozenset({"decode"}),
+    frozenset({"concurrency", "partition", "table", "scan", "scan_planner", "batch_stream", "index"}),
+    frozenset({"sync", "cli", "fsspec", "spark", "testing"}),
+)
+"""From left to right: a module imports from its own layer and from those before it."""
+
+FORBIDDEN_PAIRS = {("decode", "storage"), ("storage", "format")}
+FRONT_DOORS = LAYERS[-1]
+FRONT_DOOR_EXCEPTIONS = {("cli", "testing"), ("cli", "sync")}
+"""The command line's ``demo`` shows the simulator of ``testing``; commands that only read may use ``sync``."""
+
+MODULES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
+
+
+def _layer_name(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def _rank(name: str) -> int:
+    return next(rank for rank, names in enumerate(LAYERS) if name in names)
+
+
+def _imports(path: Path) -> set[str]:
+    """Return every module named in an import of ``path``, also inside functions and type-checking blocks."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return names
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_only_from_the_left(path: Path) -> None:
+    own = _layer_name(path)
+    for name in _imports(path):
+        parts = name.split(".")
+        if parts[0] != "coldparquet" or len(parts) == 1:
+            continue
+        other = parts[1]
+        if not (SOURCE / other).exists() and not (SOURCE / f"{other}.py").exists():
+            pytest.fail(f"{own} imports {name} from the front door; import it from its own module")
+        if other == own:
+            continue
+        assert _rank(other) <= _rank(own), f"{own} imports {other}, which lies to its right"
+        assert (own, other) not in FORBIDDEN_PAIRS, f"{own} must not know {other}"
+        if own in FRONT_DOORS and other in FRONT_DOORS:
+            assert (own, other) in FRONT_DOOR_EXCEPTIONS, f"front door {own} imports front door {other}"
+
+
+@pytest.mark.parametrize("layer", ["format", "plan"])
+def test_pure_layers_do_no_io(layer: str) -> None:
+    for path in (SOURCE / layer).rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        awaits = [node for node in ast.walk(tree) if isinstance(node, ast.Await | ast.AsyncFunctionDef)]
+        opens = [
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "open"
+        ]
+        assert not awaits, f"{path} awaits"
+        assert not opens, f"{path} opens files"
+        roots = {name.split(".")[0] for name in _imports(path)}
+        assert not roots & {"pyarrow", "asyncio", "aiohttp", "fsspec"}, f"{path} imports an I/O or Arrow library"
+
+
+def test_importing_the_package_loads_no_heavy_library() -> None:
+    heavy = ("pyspark", "s3fs", "botocore", "aiobotocore", "typer", "rich", "sqlglot", "aiohttp", "moto", "pandas")
+    script = f"import sys, coldparquet; print([name for name in {heavy!r} if name in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)  # noqa: S603
+    assert result.stdout.strip() == "[]"

@@ -1,0 +1,83 @@
+"""The blocking API gives what the async one gives."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import coldparquet as cp
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def partition_path(tmp_path: Path) -> Path:
+    path = tmp_path / "2024-03-01"
+    path.mkdir()
+    table = pa.table({"x": pa.array(range(1000)), "name": ["a", "b"] * 500})
+    pq.write_table(table, path / "data.parquet", row_group_size=100)
+    return path
+
+
+def test_a_table_answers_without_an_event_loop(partition_path: Path) -> None:
+    with cp.sync.open_partition(partition_path) as table:
+        scan = table.scan(["x"], [("x", ">=", 950)])
+        assert scan.count() == 50
+        assert scan.plan().request_count == 1
+        assert scan.to_arrow().column("x").to_pylist() == list(range(950, 1000))
+        assert sum(batch.num_rows for batch in scan.batches()) == 50
+        assert list(scan.to_pandas()["x"]) == list(range(950, 1000))
+        assert scan.to_polars()["x"].to_list() == list(range(950, 1000))
+        assert table.schema.names == ["x", "name"]
+        assert len(table.partitions) == 1
+        assert table.request_log
+
+
+def test_other_libraries_take_a_scan_as_it_is(partition_path: Path) -> None:
+    with cp.sync.open_table(partition_path) as table:
+        scan = table.scan(["x", "name"], "x < 3")
+        assert pa.table(scan).to_pydict() == {"x": [0, 1, 2], "name": ["a", "b", "a"]}
+        assert pl.DataFrame(scan).shape == (3, 2)
+        assert pd.DataFrame.from_arrow(scan).shape == (3, 2)
+
+
+def test_leaving_the_loop_early_is_fine(partition_path: Path) -> None:
+    with cp.sync.open_partition(partition_path) as table:
+        batches = table.scan().batches()
+        assert next(batches).num_rows == 100
+        batches.close()
+        assert table.scan(where="x = 7").count() == 1
+
+
+def test_it_works_inside_the_event_loop_of_a_notebook(partition_path: Path) -> None:
+    async def cell() -> int:
+        with cp.sync.open_partition(partition_path) as table:
+            return table.scan().count()
+
+    assert asyncio.run(cell()) == 1000
+
+
+def test_many_threads_may_share_a_table(partition_path: Path) -> None:
+    counts: list[int] = []
+    with cp.sync.open_partition(partition_path) as table:
+        threads = [threading.Thread(target=lambda: counts.append(table.scan(where="x < 10").count())) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert counts == [10] * 8
+
+
+def test_errors_arrive_as_they_are(partition_path: Path) -> None:
+    with pytest.raises(cp.errors.NotFoundError, match="nowhere"):
+        cp.sync.open_partition(partition_path / "nowhere")
+    with cp.sync.open_partition(partition_path) as table, pytest.raises(cp.errors.InvalidInputError, match="'y'"):
+        table.scan(["y"])

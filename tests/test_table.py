@@ -1,0 +1,162 @@
+"""Tables of many partitions, and partitions that differ from each other."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import coldparquet as cp
+from coldparquet.index import index_table
+from coldparquet.storage.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def parquet(columns: Mapping[str, object], **options: object) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(pa.table(dict(columns)), sink, **options)
+    return sink.getvalue()
+
+
+async def store_of(files: Mapping[str, bytes]) -> MemoryStore:
+    store = MemoryStore()
+    for path, data in files.items():
+        await store.put(path, data, overwrite=False)
+    return store
+
+
+async def test_the_newest_version_of_each_directory_wins_and_explain_says_so() -> None:
+    store = await store_of(
+        {
+            "t/2024-03-02.9/data.parquet": parquet({"x": [3]}),
+            "t/2024-03-01/data.parquet": parquet({"x": [0]}),
+            "t/2024-03-01.2/data.parquet": parquet({"x": [1]}),
+            "t/2024-03-01.10/data.parquet": parquet({"x": [2]}),
+            "t/2024-03-01.11.detached/data.parquet": parquet({"x": [9]}),
+            "t/lost+found/data.parquet": parquet({"x": [9]}),
+        }
+    )
+    async with cp.open_table("t", store=store) as table:
+        assert [partition.name for partition in table.partitions] == ["2024-03-01.10", "2024-03-02.9"]
+        assert (await table.scan().to_arrow()).column("x").to_pylist() == [2, 3]
+        explained = (await table.scan().plan()).explain()
+        assert "2024-03-01.2 was not read" in explained
+
+
+async def test_a_column_that_older_partitions_lack_is_null_there() -> None:
+    store = await store_of(
+        {
+            "t/2024-03-01/data.parquet": parquet({"x": [1, 2]}),
+            "t/2024-03-02/data.parquet": parquet({"x": [3], "y": ["a"]}),
+        }
+    )
+    async with cp.open_table("t", store=store) as table:
+        rows = await table.scan(["y", "x"]).to_arrow()
+        assert rows.to_pydict() == {"y": [None, None, "a"], "x": [1, 2, 3]}
+        assert await table.scan(where="y is null").count() == 2
+        assert await table.scan(where="y = 'a' or x = 1").count() == 2
+
+
+async def test_a_column_whose_type_changed_is_refused_by_name() -> None:
+    store = await store_of(
+        {
+            "t/2024-03-01/data.parquet": parquet({"x": [1.5]}),
+            "t/2024-03-02/data.parquet": parquet({"x": [3]}),
+        }
+    )
+    async with cp.open_table("t", store=store) as table:
+        with pytest.raises(cp.errors.UnsupportedError, match="column 'x' is DOUBLE here, but LONG"):
+            await table.scan().to_arrow()
+
+
+async def test_a_native_partition_is_refused_not_left_out() -> None:
+    store = await store_of(
+        {"t/2024-03-01/x.d": b"\0" * 8, "t/2024-03-02/data.parquet": parquet({"x": [3]})},
+    )
+    async with cp.open_table("t", store=store) as table:
+        with pytest.raises(cp.errors.UnsupportedError, match="native format") as caught:
+            await table.scan().to_arrow()
+        assert caught.value.path == "t/2024-03-01"
+
+
+async def test_one_partition_directory_or_file_is_a_table_too() -> None:
+    store = await store_of(
+        {"t/2024-03-01/data.parquet": parquet({"x": [1]}), "other/file.parquet": parquet({"x": [2]})}
+    )
+    for url, expected in (("t/2024-03-01", 1), ("t/2024-03-01/data.parquet", 1), ("other/file.parquet", 2)):
+        async with cp.open_table(url, store=store) as table:
+            assert (await table.scan().to_arrow()).column("x").to_pylist() == [expected]
+
+
+async def test_an_empty_directory_says_what_was_expected() -> None:
+    store = await store_of({"t/readme.txt": b"hello"})
+    with pytest.raises(cp.errors.NotFoundError, match=r"such as 2024-03-01 .*data\.parquet"):
+        await cp.open_table("t", store=store)
+
+
+async def test_a_missing_partition_names_the_file() -> None:
+    store = await store_of({"t/readme.txt": b"hello"})
+    with pytest.raises(cp.errors.NotFoundError, match=r"t/nowhere/data\.parquet"):
+        await cp.open_partition("t/nowhere", store=store)
+
+
+async def test_errors_of_the_call_come_before_any_request() -> None:
+    store = await store_of({"t/2024-03-01/data.parquet": parquet({"price": [1.0], "symbol": ["a"]})})
+    async with cp.open_table("t", store=store) as table:
+        before = len(table.request_log)
+        with pytest.raises(cp.errors.InvalidInputError, match="did you mean 'price'"):
+            table.scan(["prise"])
+        with pytest.raises(cp.errors.InvalidInputError, match="did you mean 'symbol'"):
+            table.scan(where="symbl = 'a'")
+        with pytest.raises(cp.errors.InvalidInputError, match="not one string"):
+            table.scan("price")
+        with pytest.raises(cp.errors.InvalidInputError, match="more than once"):
+            table.scan(["price", "price"])
+        with pytest.raises(cp.errors.InvalidInputError, match="count"):
+            table.scan([])
+        with pytest.raises(cp.errors.InvalidInputError, match="limit"):
+            table.scan(limit=-1)
+        with pytest.raises(cp.errors.InvalidInputError):
+            table.scan(where="price > 'abc'")
+        assert len(table.request_log) == before
+
+
+async def test_a_column_that_cannot_be_read_can_be_left_out() -> None:
+    times = pa.array([1], pa.duration("us"))
+    store = await store_of(
+        {"t/data.parquet": parquet({"x": [1], "odd": pa.array([b"12345"], pa.binary(5)), "d": times})}
+    )
+    async with cp.open_table("t", store=store) as table:
+        assert table.schema.names == ["x", "d"]
+        with pytest.raises(cp.errors.UnsupportedError, match="'odd'"):
+            table.scan()
+        assert (await table.scan(["x"]).to_arrow()).to_pydict() == {"x": [1]}
+
+
+async def test_two_scans_share_one_sidecar_request() -> None:
+    store = await store_of({f"t/2024-03-0{day}/data.parquet": parquet({"x": [day]}) for day in range(1, 4)})
+    await index_table("t", store=store)
+    async with cp.open_table("t", store=store) as table:
+        first, second = table.scan(), table.scan(["x"])
+        await first.plan()
+        await second.plan()
+        sidecars = [record for record in table.request_log if record.path.endswith("_pm")]
+        assert len(sidecars) == 3
+
+
+async def test_a_store_of_the_caller_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = await store_of({"t/data.parquet": parquet({"x": [1]})})
+    closed = []
+
+    async def aclose() -> None:
+        closed.append(True)
+
+    monkeypatch.setattr(store, "aclose", aclose)
+    async with cp.open_table("t", store=store):
+        pass
+    assert not closed
