@@ -32,6 +32,6 @@ def test_everything_public_is_documented() -> None:
         item = getattr(cp, name)
         assert inspect.getdoc(item), name
         if inspect.isclass(item):
-            for member_name, member in inspect.getmembers(item, lambda member: inspect.isfunction(member)):
+            for member_name, member in inspect.getmembers(item, inspect.isfunction):
                 if not member_name.startswith("_"):
                     assert inspect.getdoc(member), f"{name}.{member_name}"

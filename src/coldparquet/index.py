@@ -159,7 +159,7 @@ class _Indexer:
         except ColdParquetError as error:
             if error.kind == "NativePartition":
                 return IndexedPartition(path=path, action="skipped", reason=f"there is no {DATA_FILE}")
-            advice = "; --force writes it anew" if error.path == path and not self._force else ""
+            advice = "; use force to write it anew" if error.path == path and not self._force else ""
             return IndexedPartition(path=path, action="failed", reason=f"{error}{advice}")
 
     async def _index(self, location: PartitionLocation, path: str) -> IndexedPartition:
@@ -196,7 +196,7 @@ class _Indexer:
             path=path,
             action="kept",
             sidecar_bytes=sidecar.size_bytes,
-            reason=f"stale: it describes {stated_bytes:,} bytes, but {DATA_FILE} has {found_bytes:,}; --force writes it"
-            " anew",
+            reason=f"stale: it describes {stated_bytes:,} bytes, but {DATA_FILE} has {found_bytes:,};"
+            " use force to write it anew",
             is_stale=True,
         )

@@ -72,10 +72,9 @@ def test_random_columns_of_random_row_groups_equal_pyarrow_on_the_whole_file(
             assert decoded[name].equals(column.cast(decoded[name].type)), name
 
 
-def test_dictionaries_hold_each_occurring_symbol_once(golden_partition: Any, sparse_file: Any) -> None:
-    if golden_partition.fixture != "symbols":
-        pytest.skip("one fixture has every kind of symbol column")
-    file = sparse_file(golden_partition.file.read_bytes())
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("symbols/table/*/data.parquet")), ids=lambda path: path.parent.name)
+def test_dictionaries_hold_each_occurring_symbol_once(path: Path, sparse_file: Any) -> None:
+    file = sparse_file(path.read_bytes())
     symbols = [name for name in file.names if stored_type(file.sidecar, file.names.index(name)).name == "SYMBOL"]
     for read in file.plan(symbols).values():
         decoded = file.decode(read, symbols)

@@ -332,3 +332,11 @@ def test_lists_of_two_levels_by_old_writers() -> None:
     sidecar = _sidecar(_edited(_write(pa.table({"a": pa.array([[1.0]], REQUIRED_DOUBLES)})), flatten))
     assert type_name(sidecar.column(0).type_code) == "DOUBLE[]"
     assert (sidecar.column(0).max_rep_level, sidecar.column(0).max_def_level) == (1, 2)
+
+
+def test_a_repeated_field_without_a_list_is_unsupported() -> None:
+    def repeat(metadata: thrift.FileMetaData) -> None:
+        metadata.schema[1].repetition_type = Repetition.REPEATED
+
+    with pytest.raises(UnsupportedError, match="'bare'"):
+        _sidecar(_edited(_write(pa.table({"bare": [1]})), repeat))

@@ -66,7 +66,7 @@ def _write_day(table_path: Path, number: int) -> int:
         path,
         row_group_size=_ROW_GROUP_ROWS,
         compression="zstd",
-        use_dictionary=["symbol", "side", "venue"],
+        use_dictionary=["symbol", "side", "venue"],  # type: ignore[arg-type]  # the stubs know only bool
         sorting_columns=[pq.SortingColumn(0)],
     )
     return path.stat().st_size

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Told = TypeVar("Told")
 
-STORAGE_CLASSES = {"STANDARD": "S3 Standard", "GLACIER_IR": "Glacier Instant Retrieval"}
+STORAGE_CLASSES = {"STANDARD": "S3 Standard", "GLACIER_IR": "Glacier IR"}
 """Storage classes for which the demo names a price, and what people call them."""
 
 _DOLLARS_PER_MILLION_LISTS = 5.0

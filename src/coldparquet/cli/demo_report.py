@@ -33,7 +33,7 @@ def print_demo(result: DemoResult) -> None:
     for title, body in (
         ("the question", _question(result)),
         ("the plan, made before any data was fetched", Text(result.told.plan.explain())),
-        ("the requests", waterfall(result.told.request_log, max_lines=_WATERFALL_LINES)),
+        ("the requests", waterfall(result.told.request_log, width=console.width, max_lines=_WATERFALL_LINES)),
         ("side by side", _comparison(result)),
     ):
         console.print(Rule(Text(title, style="bold"), align="left"))
@@ -57,18 +57,18 @@ def _question(result: DemoResult) -> RenderableType:
 
 def _comparison(result: DemoResult) -> RenderableType:
     table = Table(box=None, header_style="bold", padding=(0, 3, 0, 0))
-    table.add_column("")
+    table.add_column("", no_wrap=True)
     for name in result.answers:
         table.add_column(name, justify="right", style="green" if name == "coldparquet" else None)
     rows: list[tuple[str, Callable[[Answer], float], Callable[[float], str]]] = [
         ("requests", lambda answer: len(answer.requests), _count),
         ("bytes", lambda answer: answer.fetched_bytes, lambda value: human_bytes(int(value))),
-        ("round trips, one after another", lambda answer: answer.round_trips, _count),
+        ("round trips", lambda answer: answer.round_trips, _count),
         ("wall time", lambda answer: answer.wall_s, _seconds),
     ]
     for storage_class, label in STORAGE_CLASSES.items():
         remark = "" if PRICES[storage_class].verified else " *"
-        rows.append((f"a million times, {label}{remark}", _price(storage_class), _dollars))
+        rows.append((f"dollars for a million, {label}{remark}", _price(storage_class), _dollars))
     for label, measure, write in rows:
         base, *others = (measure(answer) for answer in result.answers.values())
         table.add_row(label, write(base), *(f"{write(other)} {_ratio(other, base)}" for other in others))

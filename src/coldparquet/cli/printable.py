@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+from datetime import date
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+_STEPS_PER_S = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+_FIRST_ISO_DAY = (date.min - date(1970, 1, 1)).days
+_LAST_ISO_DAY = (date.max - date(1970, 1, 1)).days
 
 
 def printable_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -49,25 +54,36 @@ def _printable_column(column: pa.Array[Any]) -> pa.Array[Any]:
     column_type = column.type
     if isinstance(column, pa.DictionaryArray):
         return _printable_column(column.dictionary_decode())
-    if pa.types.is_timestamp(column_type):
-        return _iso_timestamps(column)
+    if pa.types.is_timestamp(column_type) or pa.types.is_date32(column_type):
+        return _iso_text(column)
     if pa.types.is_temporal(column_type) or pa.types.is_decimal(column_type):
         return column.cast(pa.string())
     if pa.types.is_binary(column_type) or pa.types.is_fixed_size_binary(column_type):
         return pa.array([None if value is None else value.hex() for value in column.to_pylist()], pa.string())
     if _is_list(column_type):
-        return pa.array(
-            [None if value is None else json.dumps(_finite(value)) for value in column.to_pylist()], pa.string()
-        )
+        texts = [None if value is None else json.dumps(_finite(value)) for value in column.to_pylist()]
+        return pa.array(texts, pa.string())
     return column
 
 
-def _iso_timestamps(column: pa.Array[Any]) -> pa.Array[Any]:
-    """Write ``2024-03-01T12:30:00.123456Z``; without the Z where the column has no time zone."""
-    # All zones here are UTC, and a cast to text without zone needs no time zone database.
-    text = column.cast(pa.timestamp(column.type.unit)).cast(pa.string())
-    iso = pc.replace_substring(text, " ", "T")
-    return iso if column.type.tz is None else pc.replace_substring_regex(iso, "$", "Z")
+def _iso_text(column: pa.Array[Any]) -> pa.Array[Any]:
+    """Write dates, and timestamps as ``2024-03-01T12:30:00.123456Z``; without the Z where they have no time zone.
+
+    Times outside the years 1 to 9999, which ISO text cannot hold, are written as the stored number.
+    """
+    if pa.types.is_date32(column.type):
+        iso, steps, steps_per_day = column.cast(pa.string()), column.cast(pa.int32()).cast(pa.int64()), 1
+    else:
+        # All zones here are UTC, and a cast to text without zone needs no time zone database.
+        iso = column.cast(pa.timestamp(column.type.unit)).cast(pa.string())
+        iso = pc.replace_substring(iso, " ", "T")
+        iso = iso if column.type.tz is None else pc.replace_substring_regex(iso, "$", "Z")
+        steps, steps_per_day = column.cast(pa.int64()), 86_400 * _STEPS_PER_S[column.type.unit]
+    first = pa.scalar(max(_FIRST_ISO_DAY * steps_per_day, -(2**63)))
+    last = pa.scalar(min((_LAST_ISO_DAY + 1) * steps_per_day, 2**63) - 1)
+    is_iso = pc.and_(pc.greater_equal(steps, first), pc.less_equal(steps, last))
+    text: pa.Array[Any] = pc.if_else(is_iso, iso, steps.cast(pa.string()))
+    return text
 
 
 def _is_list(column_type: pa.DataType) -> bool:

@@ -1,4 +1,4 @@
-"""A picture of requests over time: one line each, a bar from the moment it was sent until its last byte."""
+"""A picture of requests over time: one line each, with a bar from the moment it was sent until its last byte."""
 
 from __future__ import annotations
 
@@ -14,24 +14,27 @@ if TYPE_CHECKING:
 
     from coldparquet.storage.trace import RequestRecord
 
-_BAR_WIDTH = 32
-_EIGHTHS = " ▏▎▍▌▋▊▉"
-_REASON_WIDTH = 44
+_NUMBER_WIDTH = 8
+"""``1,234 ms``, ``1.2 MiB``."""
+_BAR_SHARE = 0.35
+"""Share of the line that the bar may take."""
+_EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 
 
-def waterfall(records: Sequence[RequestRecord], *, max_lines: int) -> Table:
+def waterfall(records: Sequence[RequestRecord], *, width: int, max_lines: int) -> Table:
     """Draw requests in the order in which they were sent.
 
     Args:
         records: What a :class:`~coldparquet.storage.trace.TraceStore` recorded; times count from its first request.
-        max_lines: Requests that get a line; the last one tells how many did not.
+        width: Characters in a line.
+        max_lines: Requests that get a line; the last line tells how many did not.
     """
-    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("sent", justify="right", no_wrap=True)
-    table.add_column("took", justify="right", no_wrap=True)
-    table.add_column("bytes", justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True, width=_BAR_WIDTH)
-    table.add_column("for", no_wrap=True, max_width=_REASON_WIDTH, overflow="ellipsis")
+    bar_width = max(8, int(width * _BAR_SHARE))
+    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0), width=width)
+    for header in ("sent", "took", "bytes"):
+        table.add_column(header, justify="right", no_wrap=True, width=_NUMBER_WIDTH)
+    table.add_column("", no_wrap=True, width=bar_width)
+    table.add_column("for", no_wrap=True, overflow="ellipsis", ratio=1)
     end_s = max((record.finished_s for record in records), default=0.0)
     shown = records if len(records) <= max_lines else records[: max_lines - 1]
     for record in shown:
@@ -39,32 +42,36 @@ def waterfall(records: Sequence[RequestRecord], *, max_lines: int) -> Table:
             _milliseconds(record.started_s),
             _milliseconds(record.finished_s - record.started_s),
             human_bytes(record.fetched_bytes) if record.operation == "get" else "",
-            _bar(record, end_s),
-            Text(f"{_partition_name(record)}{record.reason}"),
+            _bar(record, end_s, bar_width),
+            Text(_purpose(record)),
         )
     if len(shown) < len(records):
         table.add_row("...", "", "", "", f"{len(records) - len(shown):,} more requests")
     return table
 
 
-def _bar(record: RequestRecord, end_s: float) -> Text:
-    """Draw a bar with ends at an eighth of a character; never empty."""
-    scale = _BAR_WIDTH * 8 / end_s if end_s > 0 else 0.0
-    start = min(round(record.started_s * scale), _BAR_WIDTH * 8 - 8)
-    stop = max(round(record.finished_s * scale), start + 8)
-    style = "yellow" if record.operation == "list" else "cyan" if _is_metadata(record) else "green"
-    # The left end can only be drawn as a whole character: its blank part has no block of its own.
-    indent, filled = start // 8, stop - start // 8 * 8
-    return Text(" " * indent + "█" * (filled // 8) + _EIGHTHS[filled % 8].strip(), style=style)
+def _bar(record: RequestRecord, end_s: float, width: int) -> Text:
+    """Draw a bar whose right end is exact to an eighth of a character; it is never empty."""
+    scale = width * 8 / end_s if end_s > 0 else 0.0
+    # The left end falls on a whole character: there are no blocks that begin with a blank part.
+    indent = min(int(record.started_s * scale) // 8, width - 1)
+    filled = min(max(round(record.finished_s * scale) - indent * 8, 1), (width - indent) * 8)
+    return Text(" " * indent + "█" * (filled // 8) + _EIGHTHS[filled % 8], style=_style(record))
 
 
-def _is_metadata(record: RequestRecord) -> bool:
-    return record.reason in ("sidecar", "Parquet footer")
+def _style(record: RequestRecord) -> str:
+    if record.status != "ok":
+        return "red"
+    if record.operation == "list":
+        return "yellow"
+    return "cyan" if record.reason in ("sidecar", "Parquet footer") else "green"
 
 
-def _partition_name(record: RequestRecord) -> str:
-    """Return the directory of the object, which is what tells requests of one table apart."""
-    return "" if record.operation == "list" else f"{record.path.rsplit('/', 2)[-2]}  "
+def _purpose(record: RequestRecord) -> str:
+    """Say what the request was for; the directory of its object tells requests of one table apart."""
+    if record.operation == "list":
+        return record.reason
+    return f"{record.path.rsplit('/', 2)[-2]}  {record.reason}"
 
 
 def _milliseconds(seconds: float) -> str:

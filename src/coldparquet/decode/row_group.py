@@ -173,6 +173,8 @@ def _normalised(
 ) -> pa.ChunkedArray[Any]:
     """Give a decoded column the form that it has in every partition, however it was stored."""
     type_: Any = arrow_type(stored, symbols=symbols)
+    if pa.types.is_dictionary(array.type):
+        return array
     if stored.raw_array:
         chunks: list[Any] = array.chunks
         lists = [decode_raw_arrays(chunk, dimensions=stored.arrow.dimensions, label=label) for chunk in chunks]
@@ -181,12 +183,9 @@ def _normalised(
         return array.cast(type_)  # only the names of the items differ
     if stored.never_null and array.null_count:
         return array.fill_null(_zero(array.type))
-    if array.type != type_ and pa.types.is_dictionary(type_):
-        check_values(array, label)
-        return array.dictionary_encode()
     if stored.parquet_logical is not None and stored.parquet_logical.kind in _CHECKED_KINDS:
         check_values(array, label)
-    return array
+    return array.dictionary_encode() if pa.types.is_dictionary(type_) else array
 
 
 def _missing_values(row_count: int, type_: Any, *, never_null: bool) -> pa.Array[Any]:

@@ -70,9 +70,9 @@ def decode_symbols(
     leaf = LeafSpec(name="indices", physical_type=PhysicalType.INT32, max_def_level=max_def_level)
     index_file = one_column_file(index_pages, leaf, value_count=row_count, codec=codec)
     [indices] = read_columns(index_file, {0: label})
-    arrays: list[Any] = [
-        _with_used_values(pa.DictionaryArray.from_arrays(positions, entries)) for positions in indices.chunks
-    ]
+    arrays: list[Any] = [pa.DictionaryArray.from_arrays(positions, entries) for positions in indices.chunks]
+    if entries.index("").as_py() >= 0:
+        arrays = [_with_used_values(array) for array in arrays]
     return pa.chunked_array(arrays, type=SYMBOL_TYPE)
 
 
@@ -145,7 +145,7 @@ def _counting_dictionary_page(entry_count: int, codec: int) -> bytes:
 
 
 def _with_used_values(array: pa.DictionaryArray[Any, Any]) -> pa.DictionaryArray[Any, Any]:
-    """Drop the values that no row has; the entries of symbols that occur elsewhere in the table are empty strings."""
+    """Drop the entries that no row has: empty strings in the place of symbols that occur elsewhere in the table."""
     is_used = np.zeros(len(array.dictionary), dtype=bool)
     is_used[array.indices.drop_null().to_numpy()] = True
     if is_used.all():

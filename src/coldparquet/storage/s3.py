@@ -262,7 +262,10 @@ class S3Store:
                     self._account = await asyncio.to_thread(resolve_account, self._options)
                     self._signer = RequestSigner(self._account.credentials)
                 if self._session is None:
-                    self._session = self._new_session(self._account)
+                    # Reading a bundle of authorities takes a tenth of a second: off the loop, and never for plain http.
+                    is_plain = (self._account.endpoint_url or "").startswith("http://")
+                    bundle = None if is_plain else self._account.ca_bundle
+                    self._session = self._new_session(await asyncio.to_thread(_tls, self._options.verify, bundle))
                     self._loop = loop
         if self._loop is not loop:
             raise InvalidInputError(
@@ -270,10 +273,8 @@ class S3Store:
             )
         return self._session, self._account
 
-    def _new_session(self, account: S3Account) -> aiohttp.ClientSession:
-        connector = aiohttp.TCPConnector(
-            limit=self._max_connections, ttl_dns_cache=_DNS_CACHE_S, ssl=_tls(self._options.verify, account.ca_bundle)
-        )
+    def _new_session(self, tls: bool | ssl.SSLContext) -> aiohttp.ClientSession:
+        connector = aiohttp.TCPConnector(limit=self._max_connections, ttl_dns_cache=_DNS_CACHE_S, ssl=tls)
         return aiohttp.ClientSession(
             connector=connector,
             auto_decompress=False,

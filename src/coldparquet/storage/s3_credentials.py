@@ -51,6 +51,13 @@ def resolve_account(options: S3Options) -> S3Account:
         InvalidInputError: The profile does not exist, or a configured endpoint is no address.
         AccessError: No credentials were found, or fetching them failed.
     """
+    if _options_say_everything(options):
+        return S3Account(
+            region=options.region or DEFAULT_REGION,
+            endpoint_url=options.endpoint_url,
+            ca_bundle=os.environ.get("AWS_CA_BUNDLE"),
+            credentials=None if options.anonymous else Credentials(options.key or "", options.secret or "", options.token),
+        )
     failure: ColdParquetError
     try:
         session = Session(profile=options.profile)
@@ -70,6 +77,16 @@ def resolve_account(options: S3Options) -> S3Account:
         failure = _credentials_failed(error)
     # Raised out here so that botocore's exception, whose text may quote a credential process, is not its context.
     raise failure
+
+
+def _options_say_everything(options: S3Options) -> bool:
+    """Tell whether no file of the AWS configuration has a say: loading them takes botocore a tenth of a second.
+
+    Unsigned requests to an endpoint need no region.
+    """
+    if options.profile or not options.endpoint_url:
+        return False
+    return options.anonymous or bool(options.key and options.secret and options.region)
 
 
 def _credentials(options: S3Options, session: Session) -> Credentials:

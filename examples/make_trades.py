@@ -1,0 +1,56 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["coldparquet"]
+# ///
+"""Make a small table of trades with sidecars, for the other examples: python examples/make_trades.py [DIRECTORY]."""
+
+import asyncio
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from coldparquet.index import index_table
+
+ROWS_PER_DAY = 24_000
+SCHEMA = pa.schema(
+    [
+        pa.field("ts", pa.timestamp("us", "UTC"), nullable=False),  # sorted and never null: the designated timestamp
+        pa.field("symbol", pa.string()),
+        pa.field("price", pa.float64()),
+        pa.field("amount", pa.float64()),
+    ]
+)
+
+
+def make_day(day: datetime) -> pa.Table:
+    random = np.random.default_rng(day.toordinal())
+    seconds = np.sort(random.uniform(0, 86_400, ROWS_PER_DAY))
+    columns = [
+        pa.array(np.datetime64(day.replace(tzinfo=None), "us") + (seconds * 1e6).astype("timedelta64[us]")).cast(
+            SCHEMA.field("ts").type
+        ),
+        np.array(["BTC", "ETH", "SOL"])[random.integers(0, 3, ROWS_PER_DAY)],
+        100 + np.cumsum(random.normal(0, 0.01, ROWS_PER_DAY)),
+        random.exponential(1.0, ROWS_PER_DAY),
+    ]
+    return pa.table(columns, schema=SCHEMA)
+
+
+def main() -> None:
+    directory = Path(sys.argv[1] if len(sys.argv) > 1 else "trades")
+    for number in range(3):
+        day = datetime(2024, 3, 1, tzinfo=UTC) + timedelta(days=number)
+        partition = directory / f"{day:%Y-%m-%d}.1"
+        partition.mkdir(parents=True, exist_ok=True)
+        options = {"row_group_size": 4_000, "compression": "zstd", "sorting_columns": [pq.SortingColumn(0)]}
+        pq.write_table(make_day(day), partition / "data.parquet", **options)
+    report = asyncio.run(index_table(directory, force=True))
+    print(f"{directory}: {len(report.partitions)} partitions of {ROWS_PER_DAY:,} rows, each with its sidecar")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""What the tests of the command line share: a way to run it, and tables that QuestDB wrote."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner
+
+from coldparquet.cli.commands import app
+from tests.support.questdb_tables import PARTITIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.support.command_line import Run
+
+
+@pytest.fixture
+def run() -> Run:
+    """Run one command in this process; its standard output and standard error are no terminals."""
+    runner = CliRunner()
+
+    def run_command(*arguments: str | int | Path) -> Any:
+        return runner.invoke(app, [str(argument) for argument in arguments])
+
+    return run_command
+
+
+@pytest.fixture
+def questdb_table(tmp_path: Path) -> Callable[[str], Path]:
+    """Copy the Parquet partitions of a golden table to where they may be changed."""
+
+    def copy(name: str) -> Path:
+        table = tmp_path / name
+        for partition in PARTITIONS:
+            if partition.table == name:
+                directory = table / partition.directory.name
+                directory.mkdir(parents=True)
+                shutil.copyfile(partition.directory / "data.parquet", directory / "data.parquet")
+        return table
+
+    return copy

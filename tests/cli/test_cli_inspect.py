@@ -1,0 +1,147 @@
+"""``coldparquet inspect`` over every golden sidecar: the reference implementation's dump, or its error."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from coldparquet.testing.simulator import ColdStoreServer
+
+if TYPE_CHECKING:
+    from tests.support.command_line import Run
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "pm"
+CASES = {path.stem: json.loads(path.with_suffix(".json").read_text()) for path in sorted(GOLDEN.glob("*.pm"))}
+PARTS = ("header", "columns", "row_groups", "footer", "chain")
+
+
+def of_kind(*kinds: str) -> list[str]:
+    return [name for name, case in CASES.items() if case["kind"] in kinds]
+
+
+def expected(dump: dict[str, Any]) -> dict[str, Any]:
+    """The parts of a dump that ``inspect`` prints, with each bound reduced to what it shows."""
+    row_groups = [
+        {**row_group, "chunks": [{**chunk, **shown_bounds(chunk)} for chunk in row_group["chunks"]]}
+        for row_group in dump["row_groups"]
+    ]
+    return {**{part: dump[part] for part in PARTS}, "row_groups": row_groups}
+
+
+def shown_bounds(chunk: dict[str, Any]) -> dict[str, Any]:
+    absent = {"present": False, "exact": False, "hex": None}
+    return {side: {key: (chunk[side] or absent)[key] for key in absent} for side in ("min", "max")}
+
+
+@pytest.mark.parametrize("name", of_kind("good", "accepted", "newer"))
+def test_json_equals_the_reference_dump(run: Run, name: str) -> None:
+    result = run("inspect", "--json", GOLDEN / f"{name}.pm")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout) == expected(CASES[name]["dump"])
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if CASES[name].get("pinned")])
+def test_pm_size_shows_an_older_snapshot(run: Run, name: str) -> None:
+    for size, dump in CASES[name]["pinned"].items():
+        result = run("inspect", "--json", "--pm-size", size, GOLDEN / f"{name}.pm")
+        assert json.loads(result.stdout) == expected(dump)
+
+
+@pytest.mark.parametrize("name", of_kind("good", "accepted", "newer"))
+def test_parquet_size_finds_the_footer_that_the_reference_finds(run: Run, name: str) -> None:
+    for lookup in CASES[name]["dump"]["lookups"]:
+        result = run("inspect", "--json", "--parquet-size", lookup["parquet_size_wanted"], GOLDEN / f"{name}.pm")
+        if "error" in lookup:
+            assert json.loads(result.stdout)["error"]["kind"] == lookup["error"]
+            continue
+        footer = json.loads(result.stdout)["footer"]
+        assert footer["offset"] == lookup["offset"]
+        assert footer["parquet_size"] == lookup["parquet_size_wanted"]
+        assert footer["block_offsets"] == lookup["block_offsets"]
+
+
+def test_parquet_size_that_no_snapshot_has(run: Run) -> None:
+    result = run("inspect", "--json", "--parquet-size", 12345, GOLDEN / "20_chain_3.pm")
+    assert result.exit_code == 1
+    assert set(json.loads(result.stdout)) == {"error"}
+
+
+@pytest.mark.parametrize("name", of_kind("bad"))
+def test_bad_files_are_refused_with_the_reference_error(run: Run, name: str) -> None:
+    path = GOLDEN / f"{name}.pm"
+    result = run("inspect", "--json", path)
+    error = json.loads(result.stdout)["error"]
+    assert result.exit_code == 1
+    assert error["kind"] == CASES[name]["errors"][0]["error"]
+    assert error["path"] == str(path)
+    assert error["message"]
+
+    as_text = run("inspect", path)
+    assert as_text.exit_code == 1
+    assert as_text.stderr.startswith(f"error: {path}: ")
+    assert as_text.stdout == ""
+
+
+def test_one_line_per_file_and_a_bad_one_does_not_hide_the_others(run: Run) -> None:
+    names = ["03_sample_a", "40_bad_cut_last_byte", "04_sample_b"]
+    result = run("inspect", "--json", *(GOLDEN / f"{name}.pm" for name in names))
+    first, second, third = map(json.loads, result.stdout.splitlines())
+    assert result.exit_code == 1
+    assert first == expected(CASES["03_sample_a"]["dump"])
+    assert second["error"]["kind"] == "Truncated"
+    assert third == expected(CASES["04_sample_b"]["dump"])
+
+
+@pytest.mark.parametrize("name", of_kind("good", "accepted", "newer"))
+def test_text_names_every_column_and_row_group(run: Run, name: str) -> None:
+    result = run("inspect", GOLDEN / f"{name}.pm")
+    assert result.exit_code == 0
+    dump = CASES[name]["dump"]
+    for row_group in dump["row_groups"]:
+        assert f"{row_group['num_rows']:,}" in result.stdout
+    if name != "07_names":  # its names hold line breaks and what else names can hold
+        for column in dump["columns"]:
+            assert column["name"] in result.stdout
+
+
+def test_text_says_what_people_look_for(run: Run) -> None:
+    text = run("inspect", GOLDEN / "20_chain_3.pm").stdout
+    for fact in ("5,018 bytes", "32 in 3 row groups", "TIMESTAMP", "1970-01-01T00:00:00.000300Z", "correct"):
+        assert fact in text
+    assert [line.split()[0] for line in text.splitlines()[-4:-1]] == ["shown", "-1", "-2"]
+
+
+@pytest.mark.parametrize("form", ["directory", "directory/", "data.parquet", "_pm"])
+def test_the_sidecar_of_a_partition(run: Run, tmp_path: Path, form: str) -> None:
+    partition = tmp_path / "2024-03-01.12"
+    partition.mkdir()
+    (partition / "_pm").write_bytes((GOLDEN / "03_sample_a.pm").read_bytes())
+    argument = {"directory": str(partition), "directory/": f"{partition}/"}.get(form, str(partition / form))
+    assert json.loads(run("inspect", "--json", argument).stdout) == expected(CASES["03_sample_a"]["dump"])
+
+
+def test_a_directory_without_sidecar(run: Run, tmp_path: Path) -> None:
+    result = run("inspect", tmp_path)
+    assert result.exit_code == 1
+    assert result.stderr == (
+        f"error: {tmp_path}: there is no _pm in this directory; coldparquet index writes it where it is missing\n"
+    )
+
+
+def test_from_an_object_store(run: Run, tmp_path: Path) -> None:
+    partition = tmp_path / "bucket" / "trades" / "2024-03-01.12"
+    partition.mkdir(parents=True)
+    # Large enough for two requests, and followed by bytes that were never committed.
+    (partition / "_pm").write_bytes((GOLDEN / "13_out_of_line.pm").read_bytes() + b"not committed")
+    with ColdStoreServer(tmp_path) as server:
+        credentials = ("--storage-option", "key=a", "--storage-option", "secret=b")
+        store = (*credentials, "--endpoint-url", server.endpoint_url)
+        result = run("inspect", "--json", "s3://bucket/trades/2024-03-01.12", *store)
+        assert json.loads(result.stdout) == expected(CASES["13_out_of_line"]["dump"])
+
+        missing = run("inspect", "s3://bucket/trades/2024-03-02", *store)
+        assert missing.exit_code == 1
+        assert missing.stderr.startswith("error: bucket/trades/2024-03-02: ")

@@ -1,0 +1,135 @@
+"""Buffers of row groups: filled in any order, exactly once, and never read too early."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coldparquet.decode.row_group import OutputColumn
+from coldparquet.decode.virtual_file import RowGroupBuffer, new_row_group_buffer
+from coldparquet.errors import FormatError, InternalError, UnsupportedError
+
+FILE_END = b"footer" + (6).to_bytes(4, "little") + b"PAR1"
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=60), st.lists(st.integers(0, 60), max_size=6), st.randoms())
+def test_any_order_of_any_pieces_gives_the_file(payload: bytes, cuts: list[int], random: Any) -> None:
+    buffer = RowGroupBuffer(len(payload), FILE_END)
+    edges = sorted({0, len(payload), *(cut for cut in cuts if cut < len(payload))})
+    pieces = list(itertools.pairwise(edges))
+    random.shuffle(pieces)
+    missing = len(payload)
+    for start, stop in pieces:
+        assert not buffer.complete
+        assert buffer.missing_bytes == missing
+        buffer.place(4 + start, memoryview(payload)[start:stop])
+        missing -= stop - start
+    assert buffer.complete
+    assert buffer.parquet_file().to_pybytes() == b"PAR1" + payload + FILE_END
+    assert buffer.size_bytes == 4 + len(payload) + len(FILE_END)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), max_size=12))
+def test_overlaps_are_found_whatever_came_before(pieces: list[tuple[int, int]]) -> None:
+    buffer = RowGroupBuffer(20, FILE_END)
+    placed: set[int] = set()
+    for one, other in pieces:
+        start, stop = sorted((one, other))
+        wanted = set(range(start, stop))
+        if wanted & placed:
+            with pytest.raises(InternalError, match="twice"):
+                buffer.place(4 + start, memoryview(bytes(stop - start)))
+        else:
+            buffer.place(4 + start, memoryview(bytes(stop - start)))
+            placed |= wanted
+        assert buffer.missing_bytes == 20 - len(placed)
+
+
+@pytest.mark.parametrize(("offset", "length"), [(3, 1), (0, 4), (4, 11), (14, 1), (-1, 2)])
+def test_bytes_outside_the_chunks_are_refused(offset: int, length: int) -> None:
+    buffer = RowGroupBuffer(10, FILE_END)
+    with pytest.raises(InternalError, match="outside the chunks"):
+        buffer.place(offset, memoryview(bytes(length)))
+
+
+def test_an_incomplete_buffer_cannot_be_decoded() -> None:
+    buffer = RowGroupBuffer(10, FILE_END)
+    buffer.place(4, memoryview(bytes(9)))
+    with pytest.raises(InternalError, match="1 of its bytes"):
+        buffer.parquet_file()
+
+
+def written() -> bytes:
+    output = pa.BufferOutputStream()
+    pq.write_table(pa.table({"n": [1, 2, 3], "m": [0.5, 1.5, 2.5]}), output, compression="none")
+    content: bytes = output.getvalue().to_pybytes()
+    return content
+
+
+class _WithCodec:
+    """A sidecar that names another codec in every chunk."""
+
+    def __init__(self, sidecar: Any, codec: int) -> None:
+        self._sidecar = sidecar
+        self._codec = codec
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sidecar, name)
+
+    def chunks(self, column: int) -> Any:
+        chunks = self._sidecar.chunks(column)
+        return SimpleNamespace(
+            codec=np.full_like(chunks.codec, self._codec), num_values=chunks.num_values, encodings=chunks.encodings
+        )
+
+
+def with_codec(sidecar: Any, codec: int) -> Any:
+    return _WithCodec(sidecar, codec)
+
+
+def test_lzo_is_refused_before_anything_is_fetched(sparse_file: Any) -> None:
+    file = sparse_file(written())
+    lzo = with_codec(file.sidecar, 3)
+    with pytest.raises(UnsupportedError, match="row group 0, column 'n': compressed with LZO") as caught:
+        new_row_group_buffer(file.plan(["n"])[0], lzo, path="data.parquet")
+    assert caught.value.kind == "UnsupportedCodec"
+    assert caught.value.path == "data.parquet"
+
+
+def test_an_unknown_codec_is_damage(sparse_file: Any) -> None:
+    file = sparse_file(written())
+    with pytest.raises(FormatError, match="there is no compression codec 9"):
+        new_row_group_buffer(file.plan(["n"])[0], with_codec(file.sidecar, 9), path=None)
+
+
+def test_a_column_that_was_not_planned_is_a_bug_of_ours(sparse_file: Any) -> None:
+    file = sparse_file(written())
+    with pytest.raises(InternalError, match="without column 'm'"):
+        file.decode(file.plan(["n"])[0], ["m"])
+
+
+def test_a_type_other_than_the_table_s_is_an_error(sparse_file: Any) -> None:
+    file = sparse_file(written())
+    read = file.plan(["n", "m"])[0]
+    n, m = file.outputs(["n", "m"])
+    file.outputs = lambda _names: [OutputColumn(name="n", type=m.type, place=n.place)]
+    with pytest.raises(FormatError, match="column 'n': decodes to int64, expected double"):
+        file.decode(read, ["n"])
+
+
+def test_fewer_rows_than_promised_are_an_error(sparse_file: Any) -> None:
+    file = sparse_file(written())
+    read = replace(file.plan(["n", "m"])[0], row_count=4)
+    with pytest.raises(FormatError, match=r"row group 0, column 'n': .*expected 4"):
+        file.decode(read, ["n", "m"])

@@ -1,0 +1,22 @@
+"""The type of the fixture with which tests run the command line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class CommandResult(Protocol):
+    """How a command ended, and what it printed."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+class Run(Protocol):
+    """Runs one command."""
+
+    def __call__(self, *arguments: str | int | Path) -> CommandResult: ...

@@ -1,0 +1,66 @@
+"""Every example and every block of the README runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.py") if path.name != "make_trades.py")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working directory that holds the table ``trades``."""
+    directory = tmp_path_factory.mktemp("examples")
+    run([sys.executable, str(ROOT / "examples" / "make_trades.py")], directory)
+    return directory
+
+
+def run(command: list[str], directory: Path) -> str:
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    result = subprocess.run(
+        command, cwd=directory, env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert result.returncode == 0, f"{shlex.join(command)}\n{result.stdout}\n{result.stderr}"
+    assert "Warning" not in result.stderr, result.stderr
+    return result.stdout
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_example_runs(example: Path, directory: Path) -> None:
+    assert run([sys.executable, str(example)], directory).strip()
+
+
+@pytest.mark.parametrize("block", blocks("python"), ids=lambda block: block.split("\n", 1)[0])
+def test_python_block_of_the_readme_runs(block: str, directory: Path) -> None:
+    assert run([sys.executable, "-c", block], directory).strip()
+
+
+def test_the_readme_has_exactly_two_commands_for_a_fresh_machine() -> None:
+    fresh = [line for block in blocks("sh") for line in block.splitlines() if line.startswith("python3 ")]
+    assert len(fresh) == 2
+    assert fresh[0].endswith("/coldparquet demo")
+    assert fresh[1].endswith("/python -m tests")
+
+
+def shell_lines() -> list[str]:
+    """Return the commands of the README, apart from the two for a fresh machine and what those two cover."""
+    lines = [line for block in blocks("sh") for line in block.splitlines() if line and not line.startswith("#")]
+    return [line for line in lines if line.startswith("coldparquet ")]
+
+
+@pytest.mark.parametrize("line", shell_lines())
+def test_command_of_the_readme_runs(line: str, directory: Path) -> None:
+    assert run(shlex.split(line), directory).strip() or "--output" in line
