@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-def parquet(columns: Mapping[str, object], **options: object) -> bytes:
+def parquet(columns: Mapping[str, Any]) -> bytes:
     sink = io.BytesIO()
-    pq.write_table(pa.table(dict(columns)), sink, **options)
+    pq.write_table(pa.table(dict(columns)), sink)
     return sink.getvalue()
 
 

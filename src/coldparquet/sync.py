@@ -17,7 +17,7 @@ from coldparquet import table as asynchronous
 from coldparquet.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable, Iterator, Mapping
+    from collections.abc import Coroutine, Generator, Iterable, Mapping
     from types import TracebackType
 
     import pandas as pd
@@ -94,7 +94,7 @@ class Scan:
         """Count the rows; see :meth:`coldparquet.scan.Scan.count`."""
         return _background.run(self._scan.count())
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
+    def batches(self) -> Generator[pa.RecordBatch, None, None]:
         """Stream the rows as record batches. Leaving the loop early cancels what is in flight."""
         stream = _background.run(_entered(self._scan.batches()))
         try:

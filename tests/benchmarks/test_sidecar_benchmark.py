@@ -80,7 +80,7 @@ def milliseconds(action: Callable[[], object], *, repeat: int) -> float:
 
 
 def report(line: str) -> None:
-    print(line)  # noqa: T201 - the result of a benchmark is what it prints
+    print(line)
 
 
 def gather_bounds(data: bytes, columns: tuple[int, ...], *, verify_checksum: bool = True) -> int:

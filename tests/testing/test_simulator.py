@@ -345,7 +345,7 @@ class TestProcess:
     )
     def test_sigterm_and_end_of_input_stop_it(self, root: Path, end_it: Callable[[Any], None]) -> None:
         command = [sys.executable, "-m", "coldparquet.testing.simulator", "--root", str(root)]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:  # noqa: S603
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
             assert child.stdout
             assert b"http://127.0.0.1:" in child.stdout.readline()
             end_it(child)

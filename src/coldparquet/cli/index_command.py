@@ -66,12 +66,12 @@ def _print_report(console: Console, report: IndexReport) -> None:
     remarkable = [done for done in report.partitions if done.reason or done.action == "would write"]
     if remarkable:
         table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-        table.add_column("sidecar", overflow="fold")
+        table.add_column("partition", no_wrap=True)
         table.add_column("", no_wrap=True)
         table.add_column("", overflow="fold")
         for done in remarkable[:_LISTED]:
             remark = done.reason or human_bytes(done.sidecar_bytes or 0)
-            table.add_row(Text(done.path), Text(done.action, style=_STYLES[done.action]), Text(remark))
+            table.add_row(Text(done.path.split("/")[-2]), Text(done.action, style=_STYLES[done.action]), Text(remark))
         console.print(table)
         if len(remarkable) > _LISTED:
             console.print(Text(f"... and {len(remarkable) - _LISTED:,} more; --json shows all", style="dim"))

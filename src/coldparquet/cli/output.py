@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -31,7 +30,7 @@ def error_console() -> Console:
 
 def print_json(value: Mapping[str, Any]) -> None:
     """Print one value as one line of JSON."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, default=_plain) + "\n")
+    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
 
 
 def facts_table() -> Table:
@@ -61,9 +60,3 @@ def plural(count: int, noun: str) -> str:
     """Write a count with its noun: ``1 request``, ``2,000 requests``."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
-
-def _plain(value: object) -> Any:
-    """Turn what an error carries as a detail, such as a byte range, into something that JSON knows."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return asdict(value)
-    return str(value)

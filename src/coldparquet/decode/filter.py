@@ -11,9 +11,11 @@ from decimal import Decimal
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from coldparquet.decode.numpy_bridge import byte_strings_to_arrow, numbers_to_arrow
 from coldparquet.errors import InternalError
 from coldparquet.plan.bind import (
     BoundAnd,
@@ -119,13 +121,16 @@ def _column(name: str, table: pa.Table | pa.RecordBatch) -> pa.ChunkedArray[Any]
 
 
 def _constant(table: pa.Table | pa.RecordBatch, *, outcome: bool | None) -> pa.ChunkedArray[Any]:
-    return pa.chunked_array([pa.repeat(pa.scalar(outcome, pa.bool_()), table.num_rows)])
+    nulls = pa.nulls(table.num_rows, pa.bool_())
+    if outcome is None:
+        return pa.chunked_array([nulls])
+    return pa.chunked_array([nulls.is_null() if outcome else nulls.is_valid()])
 
 
 def _null_where_null(outcome: pa.ChunkedArray[Any], column: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any]:
     if column.null_count == 0:
         return outcome
-    unless_null: pa.ChunkedArray[Any] = _IF_ELSE(column.is_null(), pa.scalar(None, pa.bool_()), outcome)
+    unless_null: pa.ChunkedArray[Any] = _IF_ELSE(column.is_null(), pa.nulls(1, pa.bool_())[0], outcome)
     return unless_null
 
 
@@ -167,6 +172,10 @@ def _domain_array(values: Sequence[DomainValue], type_: Any) -> pa.Array[Any]:
     if pa.types.is_floating(type_) and 0.0 in values:
         # Sets are looked up by the bits of a double, by which the two zeros differ.
         values = [*values, math.copysign(0.0, -1.0), 0.0]
+    if pa.types.is_binary(type_) or pa.types.is_fixed_size_binary(type_):
+        return byte_strings_to_arrow([value for value in values if isinstance(value, bytes)], type_)
+    if pa.types.is_integer(type_) or pa.types.is_floating(type_):
+        return numbers_to_arrow(np.array(values, dtype=str(type_)), type_)
     array: pa.Array[Any] = pa.array(values, type_)
     return array
 

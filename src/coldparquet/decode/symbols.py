@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from coldparquet.decode.arrow_schema import SYMBOL_TYPE
+from coldparquet.decode.numpy_bridge import numbers_to_arrow, numbers_to_numpy
 from coldparquet.decode.parquet_reader import check_values, read_columns
 from coldparquet.decode.virtual_file import CODECS, one_column_file
 from coldparquet.format.logical_types import LogicalKind, LogicalType
@@ -71,7 +73,8 @@ def decode_symbols(
     index_file = one_column_file(index_pages, leaf, value_count=row_count, codec=codec)
     [indices] = read_columns(index_file, {0: label})
     arrays: list[Any] = [pa.DictionaryArray.from_arrays(positions, entries) for positions in indices.chunks]
-    if entries.index("").as_py() >= 0:
+    lengths: Any = pc.binary_length(entries)  # type: ignore[call-overload]
+    if not numbers_to_numpy(lengths, np.int32).all():  # unused symbols are empty strings
         arrays = [_with_used_values(array) for array in arrays]
     return pa.chunked_array(arrays, type=SYMBOL_TYPE)
 
@@ -147,10 +150,11 @@ def _counting_dictionary_page(entry_count: int, codec: int) -> bytes:
 def _with_used_values(array: pa.DictionaryArray[Any, Any]) -> pa.DictionaryArray[Any, Any]:
     """Drop the entries that no row has: empty strings in the place of symbols that occur elsewhere in the table."""
     is_used = np.zeros(len(array.dictionary), dtype=bool)
-    is_used[array.indices.drop_null().to_numpy()] = True
+    is_used[numbers_to_numpy(array.indices.drop_null(), np.int32)] = True
     if is_used.all():
         return array
     renumbered = np.cumsum(is_used, dtype=np.int32) - np.int32(1)
+    kept = numbers_to_arrow(np.flatnonzero(is_used).astype(np.int32), pa.int32())
     return pa.DictionaryArray.from_arrays(
-        pa.array(renumbered).take(array.indices), array.dictionary.filter(pa.array(is_used))
+        numbers_to_arrow(renumbered, pa.int32()).take(array.indices), array.dictionary.take(kept)
     )

@@ -234,7 +234,7 @@ def _side(raw: RawBounds, descriptor: ColumnDescriptor, column_type: ColumnType)
 
 def _numbers(raw: RawBounds, stored: np.dtype[np.generic]) -> NumericSide:
     # The first bytes of the little-endian word are the number, whatever the stored size says.
-    words = raw.raw.astype("<u8").view(stored.newbyteorder("<"))
+    words = raw.raw.astype("<u8", copy=False).view(stored.newbyteorder("<"))
     numbers = words[:: PREFIX_BYTES // stored.itemsize]
     if stored.kind == "f":
         return NumericSide(raw.inlined, numbers.astype(np.float64))

@@ -1,0 +1,96 @@
+"""``coldparquet demo``: it shows what it promises, all readers agree, and nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from coldparquet.cli.demo_data import ROWS_PER_DAY, write_trades
+from coldparquet.cli.demo_readers import Answer
+from coldparquet.testing.simulator_options import ServedRequest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.command_line import Run
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary folders are made during the test."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_json(run: Run, folder: Path) -> None:
+    result = run("demo", "--days", 5, "--json")
+    assert result.exit_code == 0
+    demo = json.loads(result.stdout)
+    assert demo["results_equal"] is True
+    assert demo["table_rows"] == 5 * ROWS_PER_DAY
+    ours, theirs = demo["answers"]["coldparquet"], demo["answers"]["pyarrow"]
+    assert 0 < ours["rows"] == theirs["rows"] < demo["table_rows"]
+    assert ours["requests"] < theirs["requests"]
+    assert ours["round_trips"] < theirs["round_trips"]
+    # The listing, one sidecar per partition, and what the plan announced.
+    assert ours["requests"] == 1 + 5 + demo["plan"]["request_count"]
+    assert list(folder.iterdir()) == []
+
+
+def test_text(run: Run, folder: Path) -> None:
+    result = run("demo", "--days", 2)
+    assert result.exit_code == 0
+    for promised in ("Read plan for s3://market/trades", "listing", "round trips", "wall time", "$", "the same"):
+        assert promised in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 120
+    assert list(folder.iterdir()) == []
+
+
+def test_the_data_is_the_same_in_every_run(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        assert write_trades(tmp_path / name, days=1, on_day=lambda: None) > 0
+    first, second = (tmp_path / name / "2024-01-01.0" / "data.parquet" for name in ("first", "second"))
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_nothing_is_left_behind_when_it_fails(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_arguments: object, **_options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("coldparquet.cli.demo.ask_pyarrow", fail)
+    assert run("demo", "--days", 1).exit_code == 130
+    assert list(folder.iterdir()) == []
+
+
+def served(started_s: float, finished_s: float) -> ServedRequest:
+    return ServedRequest(
+        operation="GetObject",
+        method="GET",
+        path="market/trades",
+        query="",
+        range_header=None,
+        status=206,
+        started_s=started_s,
+        finished_s=finished_s,
+        bytes_sent=1,
+    )
+
+
+@pytest.mark.parametrize(
+    ("requests", "expected"),
+    [
+        ([], 0),
+        ([(0, 1)], 1),
+        ([(0, 1), (0, 1), (0.5, 1.5)], 1),
+        ([(0, 1), (1, 2), (2, 3)], 3),
+        ([(0, 9), (0, 1), (1, 2), (2, 3)], 3),
+        ([(0, 1), (0.9, 2), (2.1, 3), (1, 1.5)], 3),
+    ],
+)
+def test_round_trips_are_the_longest_chain(requests: list[tuple[float, float]], expected: int) -> None:
+    answer = Answer(rows=pa.table({}), wall_s=0.0, requests=tuple(served(*times) for times in requests))
+    assert answer.round_trips == expected

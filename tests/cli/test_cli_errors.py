@@ -1,0 +1,163 @@
+"""What people read when something is wrong: one sentence that says what, where, and what to do; never a traceback."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import typer
+
+from coldparquet.cli.failures import reported_failures
+from coldparquet.cli.storage_flags import parse_storage_options
+from coldparquet.errors import StorageError
+from coldparquet.ranges import ByteRange
+from coldparquet.testing.simulator import ColdStoreServer
+from coldparquet.testing.simulator_options import ColdStoreOptions
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.command_line import Run
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    directory = tmp_path / "bucket" / "trades" / "2024-03-01.1"
+    directory.mkdir(parents=True)
+    pq.write_table(pa.table({"price": [1.5, 2.5], "symbol": ["BTC", "ETH"]}), directory / "data.parquet")
+    return directory.parent
+
+
+COMMANDS = ["scan", "explain", "count"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_unknown_column_lists_the_near_matches(run: Run, table: Path, command: str) -> None:
+    result = run(command, table, "--where", "prise > 2")
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert "'prise'" in result.stderr
+    assert "'price'" in result.stderr
+    as_json = json.loads(run(command, table, "--where", "prise > 2", "--json").stdout)
+    assert as_json["error"]["kind"] == "UnknownColumn"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_bad_predicate_points_at_the_spot(run: Run, table: Path, command: str) -> None:
+    result = run(command, table, "--where", "price > 2 and and symbol = 'BTC'")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: ")
+    assert "symbol" in result.stderr
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "index", "inspect"])
+def test_nothing_there(run: Run, tmp_path: Path, command: str) -> None:
+    missing = tmp_path / "missing"
+    result = run(command, missing)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"error: {missing}: ")
+    assert json.loads(run(command, missing, "--json").stdout)["error"]["kind"] == "NotFound"
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "index"])
+def test_the_store_says_which(run: Run, table: Path, command: str) -> None:
+    with ColdStoreServer(table.parents[1], ColdStoreOptions(secret_key="right")) as server:  # noqa: S106 - simulated
+
+        def error(url: str, secret: str) -> dict[str, Any]:
+            credentials = ("--storage-option", "key=a", "--storage-option", f"secret={secret}")
+            result = run(command, url, "--json", *credentials, "--endpoint-url", server.endpoint_url)
+            assert result.exit_code == 1
+            assert secret not in result.stdout
+            found: dict[str, Any] = json.loads(result.stdout)["error"]
+            return found
+
+        assert error("s3://bukket/trades", "right")["kind"] == "NoSuchBucket"
+        assert "bukket" in error("s3://bukket/trades", "right")["message"]
+        assert error("s3://bucket/trados", "right")["kind"] == "NotFound"
+        assert error("s3://bucket/trados", "right")["path"] == "bucket/trados"
+        assert error("s3://bucket/trades", "wrong")["path"].startswith("bucket/trades")
+        assert error("s3://bucket/trades", "wrong")["kind"] in {"AccessDenied", "SignatureDoesNotMatch"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("scan",), "Missing argument"),
+        (("frobnicate",), "No such command"),
+        (("scan", "x", "--frobnicate"), "No such option"),
+        (("scan", "x", "--limit", "-1"), "--limit"),
+        (("scan", "x", "--output", "out.xlsx"), "--output"),
+        (("scan", "x", "--output", "s3://bucket/out.parquet"), "--output"),
+        (("scan", "x", "--storage-option", "secret"), "--storage-option"),
+        (("inspect", "x", "--pm-size", "many"), "--pm-size"),
+        (("demo", "--days", "0"), "--days"),
+    ],
+)
+def test_wrong_usage_is_another_exit_code(run: Run, arguments: tuple[str, ...], expected: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert expected in result.stderr
+
+
+def test_storage_options() -> None:
+    settings = [
+        "profile=cold",
+        "anon=true",
+        "requester_pays=False",
+        "port=9000",
+        'client_kwargs={"region_name": "eu-west-1"}',
+        'token="123"',
+        "secret=a=b",
+        "empty=",
+    ]
+    assert parse_storage_options(settings, endpoint_url="http://127.0.0.1:9000", anonymous=False) == {
+        "profile": "cold",
+        "anon": True,
+        "requester_pays": False,
+        "port": 9000,
+        "client_kwargs": {"region_name": "eu-west-1"},
+        "token": "123",
+        "secret": "a=b",
+        "empty": "",
+        "endpoint_url": "http://127.0.0.1:9000",
+    }
+    assert parse_storage_options(None, endpoint_url=None, anonymous=True) == {"anon": True}
+
+
+@pytest.mark.parametrize("setting", ["secret", "=secret", 'client_kwargs={"secret'])
+def test_bad_storage_options_are_not_repeated(setting: str) -> None:
+    with pytest.raises(typer.BadParameter) as caught:
+        parse_storage_options([setting], endpoint_url=None, anonymous=False)
+    assert "secret" not in caught.value.message
+
+
+def test_details_become_json(capsys: pytest.CaptureFixture[str]) -> None:
+    error = StorageError("it failed", path="bucket/key", byte_range=ByteRange(1, 9), attempts=3)
+    with pytest.raises(typer.Exit) as caught, reported_failures(as_json=True):
+        raise error
+    assert caught.value.exit_code == 1
+    assert json.loads(capsys.readouterr().out)["error"] == {
+        "kind": "StorageFailed",
+        "message": "it failed",
+        "path": "bucket/key",
+        "byte_range": "[1, 9)",
+        "attempts": 3,
+    }
+
+
+def test_a_full_disk_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit) as caught, reported_failures(as_json=False):
+        raise OSError(28, "No space left on device", "/data/out.csv")
+    assert caught.value.exit_code == 1
+    assert capsys.readouterr().err == "error: /data/out.csv: No space left on device\n"
+
+
+def test_a_missing_package_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit), reported_failures(as_json=False):
+        raise ModuleNotFoundError("No module named 'aiohttp'", name="aiohttp")
+    assert "needs the package aiohttp" in capsys.readouterr().err
+    with pytest.raises(ModuleNotFoundError), reported_failures(as_json=False):
+        raise ModuleNotFoundError("No module named 'coldparquet.typo'", name="coldparquet.typo")

@@ -1,0 +1,59 @@
+"""``coldparquet index``: what it prints. What it does is tested with ``index_table``."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.support.command_line import Run
+
+
+@pytest.fixture
+def table(questdb_table: Callable[[str], Path]) -> Path:
+    return questdb_table("interval_day")
+
+
+def test_write_then_keep(run: Run, table: Path) -> None:
+    planned = run("index", table, "--dry-run")
+    assert planned.exit_code == 0
+    assert "4 partitions: 4 would write" in planned.stdout
+    assert not list(table.glob("*/_pm"))
+
+    written = run("index", table)
+    assert (written.exit_code, written.stderr) == (0, "")
+    assert written.stdout.startswith("4 partitions: 4 written (")
+    assert len(list(table.glob("*/_pm"))) == 4
+
+    assert run("index", table).stdout == "4 partitions: 4 kept\n"
+    assert run("index", table, "--force").stdout == written.stdout
+
+
+def test_json(run: Run, table: Path) -> None:
+    report = json.loads(run("index", table, "--json").stdout)
+    assert report["counts"] == {"written": 4}
+    assert report["url"] == str(table)
+    for partition in report["partitions"]:
+        assert partition["action"] == "written"
+        assert partition["path"].endswith("/_pm")
+        assert partition["sidecar_bytes"] > 0
+
+
+def test_a_failure_is_told_and_decides_the_exit_code(run: Run, table: Path) -> None:
+    run("index", table)
+    first, second, third, _ = sorted(table.iterdir())
+    (first / "_pm").write_bytes(b"garbage")
+    with (second / "data.parquet").open("ab") as file:
+        file.write(b"more")
+    (third / "_pm").unlink()
+    result = run("index", table)
+    assert result.exit_code == 1
+    text = " ".join(result.stdout.split())
+    assert f"{first.name} failed" in text
+    assert f"{second.name} kept stale" in text
+    assert text.endswith("2 kept, 1 failed, 1 of the kept ones stale")

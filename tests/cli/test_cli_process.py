@@ -1,0 +1,126 @@
+"""The command as a process: signals, pipes, terminals, exit codes, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from coldparquet.testing.simulator import ColdStoreServer
+from coldparquet.testing.simulator_options import ColdStoreOptions
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+COMMAND = [sys.executable, "-m", "coldparquet.cli"]
+
+
+def coldparquet(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """A table of 200,000 rows: more than a pipe holds."""
+    directory = tmp_path / "bucket" / "trades" / "2024-03-01.1"
+    directory.mkdir(parents=True)
+    rows = pa.table({"n": range(200_000), "text": ["a text of some length"] * 200_000})
+    pq.write_table(rows, directory / "data.parquet", row_group_size=20_000)
+    return directory.parent
+
+
+def test_version_and_help() -> None:
+    assert coldparquet("--version").stdout == f"coldparquet {version('coldparquet')}\n"
+    text = coldparquet("--help").stdout
+    for command in ("inspect", "explain", "scan", "count", "index", "demo"):
+        assert f"│ {command}" in text
+    assert coldparquet().returncode == 2
+
+
+def test_whoever_reads_the_output_may_stop(table: Path) -> None:
+    with subprocess.Popen([*COMMAND, "scan", str(table)], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == b'"n","text"\n'
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(30) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_scan_leaves_no_output(table: Path, tmp_path: Path, number: signal.Signals) -> None:
+    output = tmp_path / "out"
+    output.mkdir()
+    with ColdStoreServer(table.parents[1], ColdStoreOptions(first_byte_s=0.02, bandwidth_bytes_per_s=20_000)) as server:
+        store = ["--endpoint-url", server.endpoint_url, "--anon"]
+        command = [*COMMAND, "scan", "s3://bucket/trades", *store, "-o", str(output / "rows.parquet")]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            deadline = time.monotonic() + 30
+            while not list(output.iterdir()) and time.monotonic() < deadline:
+                time.sleep(0.02)
+            assert list(output.iterdir())
+            time.sleep(0.3)
+            process.send_signal(number)
+            printed, complaints = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert (printed, complaints) == ("", "")
+    assert list(output.iterdir()) == []
+
+
+def on_terminal(*arguments: str | Path) -> str:
+    """Run a command whose standard output is a terminal of 80 characters, and return what it shows."""
+    controller, terminal = pty.openpty()
+    environment = {**os.environ, "COLUMNS": "80", "TERM": "dumb"}
+    with subprocess.Popen(
+        [*COMMAND, *map(str, arguments)], stdout=terminal, stderr=terminal, stdin=terminal, env=environment
+    ) as process:
+        os.close(terminal)
+        pieces = []
+        while True:
+            try:
+                pieces.append(os.read(controller, 65_536))
+            except OSError:  # Linux reports the end of a terminal as an error
+                break
+            if not pieces[-1]:
+                break
+        process.wait(30)
+    os.close(controller)
+    return b"".join(pieces).decode().replace("\r\n", "\n")
+
+
+def test_a_terminal_gets_the_first_rows(table: Path) -> None:
+    lines = on_terminal("scan", table).splitlines()
+    assert lines[0].split() == ["n", "text"]
+    assert len(lines) == 52
+    assert lines[50].split()[0] == "49"
+    assert lines[51] == "the first 50 of 200,000 rows; --output FILE writes all of them"
+    limited = on_terminal("scan", table, "--limit", "7", "--columns", "n").splitlines()
+    assert len(limited) == 9
+    assert limited[-1] == "7 rows"
+
+
+def test_a_terminal_gets_the_columns_that_fit(tmp_path: Path) -> None:
+    path = tmp_path / "wide.parquet"
+    pq.write_table(pa.table({f"column_{number:02}": ["x" * 100] for number in range(12)}), path)
+    lines = on_terminal("scan", path).splitlines()
+    assert max(map(len, lines[:2])) <= 80
+    assert lines[0].split() == ["column_00"]
+    assert lines[1].rstrip().endswith("…")
+    assert lines[2] == "1 row"
+    assert " ".join(lines[3:]).startswith("11 columns without room here: column_01, column_02")
+
+
+def test_a_wide_sidecar_on_a_terminal(table: Path) -> None:
+    assert "1 written" in on_terminal("index", table)
+    shown = on_terminal("inspect", table / "2024-03-01.1")
+    assert "200,000 in 10 row groups" in shown
+    assert max(map(len, shown.splitlines()[2:])) <= 80

@@ -1,0 +1,270 @@
+"""Writing missing sidecars: what is written, what is kept, and that a failure leaves nothing half done."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import coldparquet as cp
+from coldparquet.errors import AccessError, InvalidInputError, NotFoundError, StorageError
+from coldparquet.format.sidecar import parse_sidecar
+from coldparquet.index import IndexedPartition, index_table
+from coldparquet.options import ReadOptions
+from coldparquet.storage.limit import LimitedStore
+from coldparquet.storage.local import LocalStore
+from coldparquet.storage.memory import MemoryStore
+from coldparquet.storage.trace import TraceStore
+from tests.support.questdb_tables import GOLDEN, PARTITIONS, as_questdb_shows, plain
+
+if TYPE_CHECKING:
+    from coldparquet.storage.base import FetchedRange, RangeRequest
+
+TABLES = sorted({partition.table for partition in PARTITIONS})
+
+
+def copied(name: str, tmp_path: Path) -> Path:
+    """Copy the Parquet partitions of a golden table to where sidecars may be written."""
+    table = tmp_path / name
+    for partition in PARTITIONS:
+        if partition.table == name:
+            directory = table / partition.directory.name
+            directory.mkdir(parents=True)
+            shutil.copyfile(partition.directory / "data.parquet", directory / "data.parquet")
+    return table
+
+
+def files(table: Path) -> dict[str, tuple[bytes, int]]:
+    """Content and modification time of every file."""
+    return {
+        str(path.relative_to(table)): (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in table.rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize("name", TABLES)
+async def test_the_indexed_table_answers_as_questdb(tmp_path: Path, name: str) -> None:
+    table = copied(name, tmp_path)
+    before = files(table)
+    report = await index_table(table)
+    assert [Path(done.path).parent.name for done in report.partitions] == sorted(path.name for path in table.iterdir())
+    assert {done.action for done in report.partitions} == {"written"}
+    after = files(table)
+    assert {key: after[key] for key in before} == before
+    written = {f"{Path(done.path).parent.name}/_pm": done.sidecar_bytes for done in report.partitions}
+    assert {key: len(after[key][0]) for key in after.keys() - before.keys()} == written
+
+    async with cp.open_table(table) as opened:
+        scan = opened.scan()
+        plan = await scan.plan()
+        assert {partition.metadata_source for partition in plan.partitions} == {"sidecar"}
+        rows = await scan.to_arrow()
+    expected = pa.concat_tables([partition.expected() for partition in PARTITIONS if partition.table == name])
+    newest = plain(expected).select(rows.schema.names)
+    assert plain(as_questdb_shows(rows)).equals(newest)
+
+
+async def test_a_second_run_keeps_everything(tmp_path: Path) -> None:
+    table = copied("interval_day", tmp_path)
+    await index_table(table)
+    before = files(table)
+    report = await index_table(table)
+    assert {(done.action, done.reason, done.is_stale) for done in report.partitions} == {("kept", None, False)}
+    assert files(table) == before
+
+
+async def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
+    table = copied("interval_day", tmp_path)
+    before = files(table)
+    planned = await index_table(table, dry_run=True)
+    assert files(table) == before
+    assert {done.action for done in planned.partitions} == {"would write"}
+    written = await index_table(table)
+    assert [done.sidecar_bytes for done in planned.partitions] == [done.sidecar_bytes for done in written.partitions]
+
+
+async def test_force_writes_anew(tmp_path: Path) -> None:
+    table = copied("interval_day", tmp_path)
+    await index_table(table)
+    sidecar = next(table.glob("*/_pm"))
+    good = sidecar.read_bytes()
+    sidecar.write_bytes(b"garbage")
+    report = await index_table(table, force=True)
+    assert {done.action for done in report.partitions} == {"written"}
+    assert sidecar.read_bytes() == good
+
+
+async def test_one_bad_partition_does_not_stop_the_others(tmp_path: Path) -> None:
+    table = copied("interval_day", tmp_path)
+    first, second, third, fourth = sorted(table.iterdir())
+    (first / "data.parquet").write_bytes(b"PAR1 this is no Parquet file")
+    (second / "_pm").write_bytes(b"garbage")
+    (third / "data.parquet").unlink()
+    report = await index_table(table)
+    assert [done.action for done in report.partitions] == ["failed", "failed", "skipped", "written"]
+    bad_data, bad_sidecar, native, _ = (done.reason or "" for done in report.partitions)
+    assert bad_data.startswith(f"{first}/data.parquet: ")
+    assert bad_sidecar.startswith(f"{second}/_pm: ")
+    assert bad_sidecar.endswith("use force to write it anew")
+    assert native == "there is no data.parquet"
+    assert not (first / "_pm").exists()
+    assert (second / "_pm").read_bytes() == b"garbage"
+    assert (fourth / "_pm").exists()
+    assert report.count("failed") == 2
+
+
+async def test_a_stale_sidecar_is_kept_and_reported(tmp_path: Path) -> None:
+    table = copied("interval_day", tmp_path)
+    await index_table(table)
+    partition = min(table.iterdir())
+    rows = pq.read_table(partition / "data.parquet")
+    pq.write_table(rows.slice(0, 1), partition / "data.parquet")
+    sidecar = (partition / "_pm").read_bytes()
+    size = (partition / "data.parquet").stat().st_size
+    report = await index_table(table)
+    stale, *others = report.partitions
+    assert (stale.action, stale.is_stale) == ("kept", True)
+    assert f"has {size:,}; use force" in (stale.reason or "")
+    assert not any(done.is_stale for done in others)
+    assert (partition / "_pm").read_bytes() == sidecar
+    assert (await index_table(table, force=True)).count("written") == len(report.partitions)
+    assert parse_sidecar((partition / "_pm").read_bytes()).parquet_size_bytes == size
+
+
+async def test_a_sidecar_without_parquet_file(tmp_path: Path) -> None:
+    table = copied("interval_day", tmp_path)
+    await index_table(table)
+    min(table.glob("*/data.parquet")).unlink()
+    orphan, *_ = (await index_table(table)).partitions
+    assert (orphan.action, orphan.reason) == ("skipped", "there is a sidecar, but no data.parquet beside it")
+
+
+@pytest.mark.parametrize("form", ["", "data.parquet"])
+async def test_one_partition(tmp_path: Path, form: str) -> None:
+    partition = min(copied("interval_day", tmp_path).iterdir())
+    report = await index_table(partition / form)
+    assert [(done.path, done.action) for done in report.partitions] == [(f"{partition}/_pm", "written")]
+    assert (partition / "_pm").exists()
+
+
+async def test_native_partitions_are_skipped() -> None:
+    report = await index_table(GOLDEN / "interval_day" / "table", dry_run=True)
+    assert [done.action for done in report.partitions] == ["would write"] * 4 + ["skipped"]
+
+
+async def test_what_cannot_be_indexed(tmp_path: Path) -> None:
+    other = tmp_path / "other.parquet"
+    pq.write_table(pa.table({"n": [1]}), other)
+    with pytest.raises(InvalidInputError, match=r"data\.parquet"):
+        await index_table(other)
+    with pytest.raises(NotFoundError, match="no partitions"):
+        await index_table(tmp_path)
+    with pytest.raises(NotFoundError):
+        await index_table(tmp_path / "nothing")
+
+
+async def test_requests_per_partition(tmp_path: Path) -> None:
+    table = copied("interval_day", tmp_path)
+    trace = TraceStore(LocalStore())
+    await index_table(str(table), store=trace)
+    of_first = [record for record in trace.records if min(table.iterdir()).name in record.path]
+    assert [(record.operation, record.status) for record in of_first] == [
+        ("get", "NotFound"),
+        ("get", "ok"),
+        ("put", "ok"),
+    ]
+    assert sum(record.operation == "list" for record in trace.records) == 1
+    trace.clear()
+    await index_table(str(table), store=trace)
+    of_first = [record for record in trace.records if min(table.iterdir()).name in record.path]
+    assert [(record.operation, record.fetched_bytes > 1) for record in of_first] == [("get", True), ("get", False)]
+
+
+class RefusingStore(LimitedStore):
+    """Reads from the disk, and fails every write."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(LocalStore(), max_concurrency=8)
+        self._error = error
+
+    async def put(self, path: str, data: bytes, *, overwrite: bool) -> None:  # noqa: ARG002 - the protocol's
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    "error", [StorageError("the disk is full"), AccessError("writing is not permitted")], ids=["full", "forbidden"]
+)
+async def test_a_refused_write_leaves_no_sidecar(tmp_path: Path, error: Exception) -> None:
+    table = copied("interval_day", tmp_path)
+    before = files(table)
+    report = await index_table(str(table), store=RefusingStore(error))
+    assert {(done.action, done.reason) for done in report.partitions} == {("failed", str(error))}
+    assert files(table) == before
+
+
+@pytest.mark.parametrize("step", ["fsync", "link", "replace"])
+@pytest.mark.parametrize("force", [False, True])
+async def test_a_write_that_fails_halfway_leaves_no_sidecar(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, force: bool
+) -> None:
+    table = copied("interval_day", tmp_path)
+    before = files(table)
+
+    def fail(*_arguments: object, **_options: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, step, fail)
+    report = await index_table(table, force=force)
+    monkeypatch.undo()
+    needed = step == "fsync" or (step == "replace") == force
+    assert {done.action for done in report.partitions} == {"failed" if needed else "written"}
+    if needed:
+        assert files(table) == before
+
+
+async def test_cancelling_leaves_whole_sidecars_or_none(tmp_path: Path) -> None:
+    table = copied("row_groups", tmp_path)
+    reference = copied("row_groups", tmp_path / "reference")
+    await index_table(reference)
+    for delay_ms in range(0, 40, 4):
+        indexing = asyncio.create_task(index_table(table, force=True))
+        await asyncio.sleep(delay_ms / 1000)
+        indexing.cancel()
+        await asyncio.gather(indexing, return_exceptions=True)
+        assert {path.name for path in table.rglob("*") if path.is_file()} <= {"data.parquet", "_pm"}
+        for path in table.glob("*/_pm"):
+            assert path.read_bytes() == (reference / path.relative_to(table)).read_bytes()
+
+
+class RacingStore(MemoryStore):
+    """Somebody else writes the sidecar while its footer is being read."""
+
+    async def get(self, request: RangeRequest) -> FetchedRange:
+        fetched = await super().get(request)
+        if request.path.endswith("data.parquet"):
+            await super().put(request.path.replace("data.parquet", "_pm"), b"theirs", overwrite=True)
+        return fetched
+
+
+async def test_a_sidecar_that_appears_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+    data = next(copied("interval_day", tmp_path).glob("*/data.parquet")).read_bytes()
+    store = RacingStore({"bucket/t/2024-02-27.4/data.parquet": data})
+    (done,) = (await index_table("bucket/t", store=store)).partitions
+    assert (done.action, done.reason) == ("kept", "somebody else wrote it in the meantime")
+
+
+async def test_progress_and_bounded_concurrency(tmp_path: Path) -> None:
+    table = copied("interval_hour", tmp_path)
+    seen: list[tuple[IndexedPartition, int]] = []
+    report = await index_table(
+        table, options=ReadOptions(max_concurrency=1), on_progress=lambda done, total: seen.append((done, total))
+    )
+    assert [done for done, _ in seen] == list(report.partitions)
+    assert {total for _, total in seen} == {len(report.partitions)}
