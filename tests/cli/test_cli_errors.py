@@ -64,22 +64,22 @@ def test_nothing_there(run: Run, tmp_path: Path, command: str) -> None:
 
 @pytest.mark.parametrize("command", [*COMMANDS, "index"])
 def test_the_store_says_which(run: Run, table: Path, command: str) -> None:
-    with ColdStoreServer(table.parents[1], ColdStoreOptions(secret_key="right")) as server:  # noqa: S106 - simulated
+    with ColdStoreServer(table.parents[1], ColdStoreOptions(secret_key="the right one")) as server:  # noqa: S106 - simulated
 
         def error(url: str, secret: str) -> dict[str, Any]:
-            credentials = ("--storage-option", "key=a", "--storage-option", f"secret={secret}")
+            credentials = ("--storage-option", "key=cold-store", "--storage-option", f"secret={secret}")
             result = run(command, url, "--json", *credentials, "--endpoint-url", server.endpoint_url)
             assert result.exit_code == 1
             assert secret not in result.stdout
             found: dict[str, Any] = json.loads(result.stdout)["error"]
             return found
 
-        assert error("s3://bukket/trades", "right")["kind"] == "NoSuchBucket"
-        assert "bukket" in error("s3://bukket/trades", "right")["message"]
-        assert error("s3://bucket/trados", "right")["kind"] == "NotFound"
-        assert error("s3://bucket/trados", "right")["path"] == "bucket/trados"
-        assert error("s3://bucket/trades", "wrong")["path"].startswith("bucket/trades")
-        assert error("s3://bucket/trades", "wrong")["kind"] in {"AccessDenied", "SignatureDoesNotMatch"}
+        assert error("s3://bukket/trades", "the right one")["kind"] == "NoSuchBucket"
+        assert "bukket" in error("s3://bukket/trades", "the right one")["message"]
+        assert error("s3://bucket/trados", "the right one")["kind"] == "NotFound"
+        assert error("s3://bucket/trados", "the right one")["path"] == "bucket/trados"
+        assert error("s3://bucket/trades", "a wrong one")["path"].startswith("bucket/trades")
+        assert error("s3://bucket/trades", "a wrong one")["kind"] in {"AccessDenied", "SignatureDoesNotMatch"}
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ def test_from_an_object_store(run: Run, tmp_path: Path) -> None:
     # Large enough for two requests, and followed by bytes that were never committed.
     (partition / "_pm").write_bytes((GOLDEN / "13_out_of_line.pm").read_bytes() + b"not committed")
     with ColdStoreServer(tmp_path) as server:
-        credentials = ("--storage-option", "key=a", "--storage-option", "secret=b")
+        credentials = ("--storage-option", "key=cold-store", "--storage-option", "secret=cold-store")
         store = (*credentials, "--endpoint-url", server.endpoint_url)
         result = run("inspect", "--json", "s3://bucket/trades/2024-03-01.12", *store)
         assert json.loads(result.stdout) == expected(CASES["13_out_of_line"]["dump"])

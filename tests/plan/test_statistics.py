@@ -4,7 +4,6 @@ import struct
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from coldparquet.errors import FormatError
@@ -34,7 +33,7 @@ from coldparquet.format.sidecar_writer import (
 from coldparquet.plan.bind import BoundField, bind
 from coldparquet.plan.bounds import Bounds, ByteSide, NumericSide
 from coldparquet.plan.prune import Verdict, prune
-from coldparquet.plan.statistics import IntervalStatistics, SidecarStatistics
+from coldparquet.plan.statistics import SidecarStatistics
 from coldparquet.plan.where import parse_predicate
 
 INT32, INT64, FLOAT, DOUBLE = PhysicalType.INT32, PhysicalType.INT64, PhysicalType.FLOAT, PhysicalType.DOUBLE
@@ -355,6 +354,15 @@ def test_short_texts_compare_by_length_after_equal_prefixes() -> None:
     assert survives(sidecar, "x > 'a\x00'") == [False]
 
 
+def test_texts_of_eight_bytes_come_before_longer_ones() -> None:
+    sidecar = one_column([chunk(b"prefix-1", b"prefix-1"), chunk(b"prefix-12", b"prefix-12")], 26, BYTES)
+    assert survives(sidecar, "x < 'prefix-12'") == [True, False]
+    assert survives(sidecar, "x = 'prefix-1'") == [True, False]
+    assert survives(sidecar, "x = 'prefix-12'") == [False, True]
+    assert survives(sidecar, "x in ('prefix-1', 'prefix-13')") == [True, False]
+    assert survives(sidecar, "x > 'prefix-1'") == [False, True]
+
+
 def test_null_counts_decide_null_tests() -> None:
     chunks = [chunk(nulls=0), chunk(nulls=3), chunk(nulls=ROWS), chunk(nulls=None)]
     sidecar = one_column(chunks, 6, INT64)
@@ -414,62 +422,7 @@ def test_sidecar_without_row_groups() -> None:
     assert survives(one_column([], 10, DOUBLE), "x > 1") == []
 
 
-def test_column_that_a_partition_lacks() -> None:
-    sidecar = one_column([chunk(i64(1), i64(9))], 6, INT64)
-    number = BoundField("n", 7, resolve_type(6, INT64, 0, 0))
-    short = BoundField("s", 8, resolve_type(3, INT32, 0, 0))
-    flag = BoundField("f", 9, resolve_type(1, PhysicalType.BOOLEAN, 0, 0))
-    other = BoundField("o", 10, number.type)
-    statistics = SidecarStatistics(sidecar, {7: None, 8: None, 9: None})
-    outcomes = {}
-    for where in ("n = 1", "n is null", "s = 0", "s > 0", "f", "not f", "f = false", "o = 1", "o is null"):
-        predicate = parse_predicate(where)
-        assert predicate is not None
-        bound = bind(predicate, {"n": number, "s": short, "f": flag, "o": other})
-        outcomes[where] = bool(prune(bound, statistics, 1)[0].survives[0])
-    assert outcomes == {
-        "n = 1": False, "n is null": True, "s = 0": True, "s > 0": False, "f": False, "not f": True,
-        "f = false": True, "o = 1": True, "o is null": True,
-    }  # fmt: skip
-
-
-def test_statistics_of_another_type_say_nothing() -> None:
-    sidecar = one_column([chunk(i64(1), i64(9))], 131_080, INT64)
-    for type_code in (262_152, 6, 7):
-        field = BoundField("x", 0, resolve_type(type_code, INT64, 0, 0))
-        assert SidecarStatistics(sidecar).bounds(field) is None
-    texts = one_column([chunk(b"a", b"b")], 26, BYTES)
-    assert SidecarStatistics(texts).bounds(BoundField("x", 0, resolve_type(12, BYTES, 0, 0))) is not None
-
-
-def test_column_of_an_unreadable_type_says_nothing() -> None:
-    sidecar = one_column([chunk(i64(1), i64(9))], -1, INT64)
-    assert SidecarStatistics(sidecar).bounds(BoundField("x", 0, resolve_type(6, INT64, 0, 0))) is None
-
-
 def test_impossible_counts_are_an_error() -> None:
     sidecar = one_column([chunk(i64(1), i64(9), num_values=2**63)], 6, INT64)
     with pytest.raises(FormatError, match="num_values"):
         survives(sidecar, "x = 1")
-
-
-def test_intervals_of_partitions() -> None:
-    timestamp = BoundField("ts", 2, resolve_type(131_080, INT64, 0, 0))
-    price = BoundField("price", 3, resolve_type(10, DOUBLE, 0, 0))
-    day_us = 86_400_000_000
-    lower = np.arange(3, dtype=np.int64) * day_us
-    known = np.array([True, True, False])
-    statistics = IntervalStatistics(column=2, lower=lower, upper=lower + day_us - 1, known=known)
-    outcomes = {}
-    for where in ("ts < '1970-01-02'", "ts >= '1970-01-01' and ts < '1970-01-03'", "ts is null", "price > 3"):
-        predicate = parse_predicate(where)
-        assert predicate is not None
-        verdict, report = prune(bind(predicate, {"ts": timestamp, "price": price}), statistics, 3)
-        outcomes[where] = (verdict.survives.tolist(), verdict.all_rows_match.tolist())
-        assert report.row_groups == 3
-    assert outcomes == {
-        "ts < '1970-01-02'": ([True, False, True], [True, False, False]),
-        "ts >= '1970-01-01' and ts < '1970-01-03'": ([True, True, True], [True, True, False]),
-        "ts is null": ([False, False, False], [False, False, False]),
-        "price > 3": ([True, True, True], [False, False, False]),
-    }

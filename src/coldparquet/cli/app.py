@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import signal
 import sys
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from types import FrameType
 
 
 def main() -> None:
     """Run the command line and exit: 0 done, 1 the command failed, 2 wrong usage, 130 interrupted."""
     # Being asked to end is the same as Ctrl-C: temporary files are removed on the way out.
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     for stream in (sys.stdout, sys.stderr):
-        # Names in files are any Unicode; a terminal that cannot show a character gets a question mark, not an error.
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+        if isinstance(stream, io.TextIOWrapper):
+            # Names in files are any Unicode; what a terminal cannot show becomes a question mark, not an error.
+            stream.reconfigure(errors="replace")
     try:
         from coldparquet.cli.commands import app  # noqa: PLC0415 - a missing package is explained below
     except ImportError as error:
@@ -26,7 +24,3 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     app()
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    signal.raise_signal(signal.SIGINT)

@@ -163,7 +163,7 @@ def count(
     endpoint_url: _EndpointUrl = None,
     anon: _Anonymous = False,
 ) -> None:
-    """Count the rows that satisfy a condition, from metadata where that is exact."""
+    """Count the rows that satisfy a condition, without data where that is exact."""
     storage_options = parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon)
     with reported_failures(as_json=as_json):
         from coldparquet.cli import scan_command
@@ -201,7 +201,7 @@ def demo(
     days: Annotated[int, typer.Option(min=1, max=366, metavar="DAYS", help="Days of trades to make.")] = 365,
     as_json: _Json = False,
 ) -> None:
-    """See it work: a year of trades on a simulated cold store, read in two ways."""
+    """See it work on a year of trades, side by side with pyarrow."""
     with reported_failures(as_json=as_json):
         from coldparquet.cli.demo import run_demo
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import tempfile
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
@@ -18,6 +20,8 @@ from coldparquet.testing.simulator import ColdStoreServer
 from coldparquet.testing.simulator_options import ColdStoreOptions
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from coldparquet.cli.demo_readers import Answer, ColdparquetAnswer
 
 _TABLE = "market/trades"
@@ -65,37 +69,61 @@ class DemoResult:
 
 def run_demo(*, days: int, as_json: bool) -> None:
     """Make the table, ask the question, show what happened, and leave nothing behind."""
-    with tempfile.TemporaryDirectory(prefix="coldparquet-demo-") as folder:
-        result = _run(Path(folder), days)
+    with _temporary_folder() as folder:
+        result = _run(folder, days)
     if as_json:
         print_json(result.as_dict())
     else:
         print_demo(result)
 
 
+@contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="coldparquet-demo-"))
+    try:
+        yield folder
+    finally:
+        try:
+            shutil.rmtree(folder)
+        except KeyboardInterrupt:
+            # Removing hundreds of files takes long enough to be interrupted; this is what the interrupt is for.
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+
 def _run(root: Path, days: int) -> DemoResult:
     table_path = root / _TABLE
-    with progress_bar("days") as progress:
-        making = progress.add_task("making trades", total=days)
-        table_bytes = write_trades(table_path, days=days, on_day=lambda: progress.advance(making))
-        indexing = progress.add_task("writing sidecars", total=days)
-        asyncio.run(index_table(table_path, on_progress=lambda _done, _total: progress.advance(indexing)))
     question = _question(days)
-    url = f"s3://{_TABLE}"
-    with ColdStoreServer(root, _COLD_STORE) as server:
-        # Once for nothing, so that nobody's libraries are loaded while the clock runs.
-        first_file = partition_path(Path(_TABLE), FIRST_DAY).as_posix()
-        ask_coldparquet(server, f"s3://{first_file}", question)
-        ask_pyarrow(server, [first_file], question)
-
-        answer, told = ask_coldparquet(server, url, question)
-        files = [partition.data_path for partition in told.plan.partitions]
-        answers = {
-            "coldparquet": answer,
-            "pyarrow": ask_pyarrow(server, _TABLE, question),
-            "pyarrow, given the files": ask_pyarrow(server, files, question),
-        }
+    with progress_bar() as progress:
+        making = progress.add_task("making trades", total=days, unit="days")
+        table_bytes = write_trades(table_path, days=days, on_day=lambda: progress.advance(making))
+        indexing = progress.add_task("writing sidecars", total=days, unit="days")
+        asyncio.run(index_table(table_path, on_progress=lambda _done, _total: progress.advance(indexing)))
+        with ColdStoreServer(root, _COLD_STORE) as server:
+            asking = progress.add_task("asking the question", total=4, unit="readers")
+            answers, told = _ask_all(server, question, on_answer=lambda: progress.advance(asking))
     return DemoResult(days=days, table_bytes=table_bytes, question=question, told=told, answers=answers)
+
+
+def _ask_all(
+    server: ColdStoreServer, question: DemoQuestion, *, on_answer: Callable[[], None]
+) -> tuple[dict[str, Answer], ColdparquetAnswer]:
+    """Ask every reader; ``on_answer`` is called four times."""
+    # Once for nothing, so that nobody's libraries are loaded while the clock runs.
+    first_file = partition_path(Path(_TABLE), FIRST_DAY).as_posix()
+    ask_coldparquet(server, f"s3://{first_file}", question)
+    ask_pyarrow(server, [first_file], question)
+    on_answer()
+
+    answers = {}
+    answers["coldparquet"], told = ask_coldparquet(server, f"s3://{_TABLE}", question)
+    on_answer()
+    answers["pyarrow"] = ask_pyarrow(server, _TABLE, question)
+    on_answer()
+    files = [partition.data_path for partition in told.plan.partitions]
+    answers["pyarrow, given the files"] = ask_pyarrow(server, files, question)
+    on_answer()
+    return answers, told
 
 
 def _question(days: int) -> DemoQuestion:

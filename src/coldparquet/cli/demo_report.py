@@ -82,8 +82,11 @@ def _verdict(result: DemoResult) -> Text:
         text.append(f"All three returned the same {rows:,} rows, compared value by value.", style="green")
     else:
         text.append("The results differ. This is a bug of coldparquet; please report it.", style="bold red")
-    text.append(f"\nDollars are estimates with the prices of {PRICES_AS_OF} in us-east-1;", style="dim")
-    text.append(" * the price of a GET in this class is unverified.", style="dim")
+    for remark in (
+        "Round trips: the longest chain of requests of which each began when the one before it was over.",
+        f"Dollars: estimates with the prices of {PRICES_AS_OF} in us-east-1. * The price of a GET is unverified.",
+    ):
+        text.append(f"\n{remark}", style="dim")
     return text
 
 

@@ -34,8 +34,8 @@ def index_and_report(url: str, *, storage_options: Mapping[str, Any], force: boo
     Returns:
         The exit code: 1 if any partition failed.
     """
-    with progress_bar("partitions") as progress:
-        task = progress.add_task("indexing", total=None)
+    with progress_bar() as progress:
+        task = progress.add_task("indexing", total=None, unit="partitions")
 
         def advance(_done: IndexedPartition, total: int) -> None:
             progress.update(task, total=total, advance=1)

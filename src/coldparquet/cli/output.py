@@ -41,14 +41,17 @@ def facts_table() -> Table:
     return table
 
 
-def progress_bar(unit: str) -> Progress:
-    """Return a progress bar on standard error, which shows nothing unless that is a terminal."""
+def progress_bar() -> Progress:
+    """Return progress bars on standard error, which show nothing unless that is a terminal.
+
+    Each task is added with a ``unit``: ``progress.add_task("reading", total=9, unit="MB")``.
+    """
     console = error_console()
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn(unit),
+        TextColumn("{task.fields[unit]}"),
         TimeElapsedColumn(),
         console=console,
         transient=True,
@@ -59,4 +62,3 @@ def progress_bar(unit: str) -> Progress:
 def plural(count: int, noun: str) -> str:
     """Write a count with its noun: ``1 request``, ``2,000 requests``."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-

@@ -99,7 +99,7 @@ def _scan_to_file(question: Question, output: str, *, as_json: bool) -> None:
     make_sink = SINKS.get(path.suffix)
     if "://" in output or make_sink is None:
         raise typer.BadParameter(f"expected a local file that ends in {', '.join(SINKS)}, or -", param_hint="--output")
-    with progress_bar("MB") as progress, file_in_place(path) as file:
+    with progress_bar() as progress, file_in_place(path) as file:
         rows = asyncio.run(_scan_to(question, file, make_sink, progress=progress))
     if as_json:
         print_json({"output": str(path), "rows": rows, "bytes": path.stat().st_size})
@@ -133,7 +133,7 @@ class _Watch:
         self._next_update_s = 0.0
         self._already_fetched_bytes = self._fetched_bytes()
         if progress is not None:
-            self._task = progress.add_task("reading", total=plan.bytes_fetched / 1e6)
+            self._task = progress.add_task("reading", total=plan.bytes_fetched / 1e6, unit="MB")
 
     def update(self) -> None:
         """Move the bar, unless it was moved a moment ago."""

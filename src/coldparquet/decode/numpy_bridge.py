@@ -25,7 +25,7 @@ def numbers_to_arrow(values: npt.NDArray[Any], type_: pa.DataType) -> pa.Array[A
         values: Shape ``(n,)``, of the width of ``type_``.
         type_: An integer or floating-point type.
     """
-    return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(memoryview(np.ascontiguousarray(values)))])
+    return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(np.ascontiguousarray(values).data)])
 
 
 def byte_strings_to_arrow(values: Sequence[bytes], type_: pa.DataType) -> pa.Array[Any]:
@@ -34,7 +34,7 @@ def byte_strings_to_arrow(values: Sequence[bytes], type_: pa.DataType) -> pa.Arr
     if pa.types.is_fixed_size_binary(type_):
         return pa.Array.from_buffers(type_, len(values), [None, data])
     offsets = np.fromiter(accumulate(map(len, values), initial=0), dtype=np.int32, count=len(values) + 1)
-    return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(memoryview(offsets)), data])
+    return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(offsets.data), data])
 
 
 def numbers_to_numpy(array: pa.Array[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:

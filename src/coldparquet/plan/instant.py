@@ -38,7 +38,8 @@ class Instant:
         return steps, self.has_rest or rest != 0
 
     def __str__(self) -> str:
-        return format_instant(self.nanoseconds, "ns")
+        text = format_instant(self.nanoseconds, "ns")
+        return text.removesuffix("Z").rstrip("0").rstrip(".") + "Z" if text.endswith("Z") else text
 
 
 def instant_of(moment: datetime) -> Instant:

@@ -141,9 +141,9 @@ def chunk_bounds(
     sides = _sides(chunks, descriptor, column_type)
     # Leaf slots of nested columns are not rows, and writers disagree about which NULLs of outer levels they count.
     is_flat = descriptor.max_rep_level == 0 and descriptor.max_def_level <= 1
-    counts_agree = (chunks.num_values == row_counts) & (chunks.null_count <= chunks.num_values)
-    nulls_known = chunks.has_null_count & counts_agree & is_flat
+    nulls_known = chunks.has_null_count & (chunks.num_values == row_counts) & is_flat
     some_null = ~nulls_known | (chunks.null_count > 0)
+    # A null count above the row count is wrong; it is neither none nor all, which claims nothing.
     all_null = nulls_known & (chunks.null_count == row_counts)
 
     if column_type.never_null:
