@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from coldparquet.cli.failures import FAILED, report
-from coldparquet.cli.output import facts_table, output_console, plural, print_json
+from coldparquet.cli.output import facts_table, output_console, plural, print_json, visible
 from coldparquet.errors import ColdParquetError, NotFoundError
 from coldparquet.format.sidecar_dump import describe_sidecar
 from coldparquet.format.sidecar_fetch import SidecarFetch
@@ -182,7 +182,7 @@ def _column_table(description: Mapping[str, Any]) -> RenderableType:
         flags += ["descending"] if column["descending"] else []
         flags += ["ascii"] if column["is_ascii"] else []
         flags += ["keys are global"] if column["local_key_is_global"] else []
-        table.add_row(column["name"], type_name(column["type"]), str(column["id"]), ", ".join(flags))
+        table.add_row(visible(column["name"]), type_name(column["type"]), str(column["id"]), ", ".join(flags))
     return table
 
 

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 _PLAIN_WIDTH = 100
 """Columns of text that goes into a file or a pipe."""
 
+_CONTROL_PICTURES = (
+    {code: 0x2400 + code for code in range(32)} | {0x7F: 0x2421} | dict.fromkeys(range(0x80, 0xA0), "\ufffd")
+)
+"""Unicode has a picture for each control character of ASCII, and none for those behind it."""
+
 
 def output_console() -> Console:
     """Return the console of standard output. Text is printed as it is: names may hold brackets and colons."""
@@ -57,6 +62,11 @@ def progress_bar() -> Progress:
         transient=True,
         disable=not console.is_terminal,
     )
+
+
+def visible(text: str) -> str:
+    """Replace control characters, with which data could move a terminal's cursor, by pictures of themselves."""
+    return text.translate(_CONTROL_PICTURES)
 
 
 def plural(count: int, noun: str) -> str:

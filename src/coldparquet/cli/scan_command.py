@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import typer
+from rich.cells import cell_len
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from coldparquet.cli.output import output_console, plural, print_json, progress_bar
+from coldparquet.cli.output import output_console, plural, print_json, progress_bar, visible
 from coldparquet.cli.printable import text_columns
 from coldparquet.cli.row_files import SINKS, CsvSink, JsonSink, ParquetSink, file_in_place
 from coldparquet.options import ReadOptions
@@ -192,13 +193,14 @@ def _rich_table(rows: pa.Table, *, width: int) -> tuple[RichTable, list[str]]:
     columns = text_columns(batch[0]) if batch else [[] for _ in rows.schema]
     shown: list[list[str]] = []
     for field, texts in zip(rows.schema, columns, strict=True):
-        needed = min(_CELL_WIDTH, max(map(len, [field.name, *texts]))) + 2
+        name, texts = visible(field.name), list(map(visible, texts))
+        needed = min(_CELL_WIDTH, max(map(cell_len, [name, *texts]))) + 2
         if shown and needed > width:
             break
         width -= needed
         is_number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
         table.add_column(
-            field.name,
+            name,
             justify="right" if is_number else "left",
             no_wrap=True,
             overflow="ellipsis",

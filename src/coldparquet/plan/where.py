@@ -28,7 +28,7 @@ def parse_predicate(where: Where) -> Predicate | None:
 
     Raises:
         InvalidInputError: It is none of these, or cannot be understood; ``kind`` says which: ``InvalidPredicate``,
-            ``UnsupportedPredicate``, ``InvalidLiteral``, ``PredicateTooDeep``.
+            ``UnsupportedPredicate``, ``InvalidLiteral``, ``InvalidColumnName``, ``PredicateTooDeep``.
     """
     match where:
         case None | Predicate():
