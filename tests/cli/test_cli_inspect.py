@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -145,3 +146,21 @@ def test_from_an_object_store(run: Run, tmp_path: Path) -> None:
         missing = run("inspect", "s3://bucket/trades/2024-03-02", *store)
         assert missing.exit_code == 1
         assert missing.stderr.startswith("error: bucket/trades/2024-03-02: ")
+
+
+def test_text_of_a_file_whose_columns_are_numbered_wrongly(run: Run, tmp_path: Path) -> None:
+    sidecar = bytearray((GOLDEN / "03_sample_a.pm").read_bytes())
+    sidecar[16:20] = (77).to_bytes(4, "little")  # the designated timestamp
+    footer = CASES["03_sample_a"]["dump"]["footer"]
+    checksum = zlib.crc32(sidecar[8 : footer["crc_file_offset"]])
+    sidecar[footer["crc_file_offset"] : footer["crc_file_offset"] + 4] = checksum.to_bytes(4, "little")
+    path = tmp_path / "_pm"
+    path.write_bytes(sidecar)
+    result = run("inspect", path)
+    assert result.exit_code == 0
+    assert "column 77, which does not exist" in result.stdout
+
+
+def test_control_characters_do_not_reach_the_terminal(run: Run) -> None:
+    text = run("inspect", GOLDEN / "07_names.pm").stdout
+    assert not set(text) & set(map(chr, [*range(9), *range(11, 32), *range(127, 160)]))

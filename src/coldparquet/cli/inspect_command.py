@@ -138,33 +138,24 @@ def _print_description(console: Console, path: str, description: Mapping[str, An
 
 
 def _facts(description: Mapping[str, Any]) -> RenderableType:
-    header, footer, columns = description["header"], description["footer"], description["columns"]
+    header, footer = description["header"], description["footer"]
+    snapshot_bytes, sidecar_bytes = footer["crc_file_offset"] + 8, header["parquet_meta_file_size"]
+    older = f", {_exactly(sidecar_bytes)} in the newest one" if snapshot_bytes != sidecar_bytes else ""
     rows = sum(row_group["num_rows"] for row_group in description["row_groups"])
     facts = facts_table()
-    facts.add_row(
-        "snapshot",
-        f"{_exactly(footer['crc_file_offset'] + 8)} of a sidecar with {_exactly(header['parquet_meta_file_size'])}"
-        if footer["crc_file_offset"] + 8 != header["parquet_meta_file_size"]
-        else _exactly(header["parquet_meta_file_size"]),
-    )
+    facts.add_row("snapshot", f"{_exactly(snapshot_bytes)}{older}")
     facts.add_row("Parquet file", _exactly(footer["parquet_size"]))
     facts.add_row("Parquet footer", f"{footer['parquet_footer_length']:,} bytes at {footer['parquet_footer_offset']:,}")
     if footer["unused_bytes"]:
         facts.add_row("unused", f"{_exactly(footer['unused_bytes'])} of replaced row groups in the Parquet file")
     facts.add_row("rows", f"{rows:,} in {plural(len(description['row_groups']), 'row group')}")
-    designated = header["designated_timestamp"]
-    if designated is not None:
-        facts.add_row("timestamp", columns[designated]["name"])
+    if header["designated_timestamp"] is not None:
+        facts.add_row("timestamp", _names(description, [header["designated_timestamp"]]))
     if header["sorting_columns"]:
-        names = (
-            columns[index]["name"] + (" descending" if columns[index]["descending"] else "")
-            for index in header["sorting_columns"]
-        )
-        facts.add_row("sorted by", ", ".join(names))
+        facts.add_row("sorted by", _names(description, header["sorting_columns"]))
     if header["bloom_filter_columns"]:
-        names = (columns[index]["name"] for index in header["bloom_filter_columns"])
         place = "in the Parquet file" if header["bloom_filters_external"] else "in the sidecar"
-        facts.add_row("bloom filters", f"{', '.join(names)} ({place})")
+        facts.add_row("bloom filters", f"{_names(description, header['bloom_filter_columns'])} ({place})")
     if header["squash_tracker"] is not None:
         facts.add_row("squash tracker", str(header["squash_tracker"]))
     if footer["seq_txn"] is not None:
@@ -173,6 +164,17 @@ def _facts(description: Mapping[str, Any]) -> RenderableType:
         facts.add_row("scratchpad", plural(len(footer["scratchpad"]), "note"))
     facts.add_row("checksum", f"{footer['checksum_stored']:#010x}, correct")
     return facts
+
+
+def _names(description: Mapping[str, Any], indexes: Sequence[int]) -> str:
+    """Name columns by their indexes, which the file may state wrongly."""
+    columns = description["columns"]
+    return ", ".join(
+        visible(columns[index]["name"]) + (" descending" if columns[index]["descending"] else "")
+        if 0 <= index < len(columns)
+        else f"column {index}, which does not exist"
+        for index in indexes
+    )
 
 
 def _column_table(description: Mapping[str, Any]) -> RenderableType:

@@ -193,8 +193,8 @@ def _rich_table(rows: pa.Table, *, width: int) -> tuple[RichTable, list[str]]:
     columns = text_columns(batch[0]) if batch else [[] for _ in rows.schema]
     shown: list[list[str]] = []
     for field, texts in zip(rows.schema, columns, strict=True):
-        name, texts = visible(field.name), list(map(visible, texts))
-        needed = min(_CELL_WIDTH, max(map(cell_len, [name, *texts]))) + 2
+        name, *cells = map(visible, [field.name, *texts])
+        needed = min(_CELL_WIDTH, max(map(cell_len, [name, *cells]))) + 2
         if shown and needed > width:
             break
         width -= needed
@@ -206,7 +206,7 @@ def _rich_table(rows: pa.Table, *, width: int) -> tuple[RichTable, list[str]]:
             overflow="ellipsis",
             max_width=_CELL_WIDTH,
         )
-        shown.append(texts)
-    for cells in zip(*shown, strict=True):
-        table.add_row(*map(Text, cells))
+        shown.append(cells)
+    for row in zip(*shown, strict=True):
+        table.add_row(*map(Text, row))
     return table, rows.schema.names[len(shown) :]

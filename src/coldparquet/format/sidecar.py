@@ -338,11 +338,15 @@ class Sidecar:
     @cached_property
     def blocks(self) -> BlockTable:
         """Where the row groups' blocks lie, for raw looks at them; `row_counts` and `chunks` are what plans need."""
+        # Offsets are stored divided by 8, which is the number of the word.
+        first_words = self.footer.block_entries.astype(np.int64)
+        strides = np.diff(first_words)
+        is_regular = len(strides) > 0 and strides[0] > 0 and bool((strides == strides[0]).all())
         return BlockTable(
             file=self.file,
             words=np.frombuffer(self.file, "<u8", self.size_bytes // layout.WORD_BYTES),
-            # Offsets are stored divided by 8, which is the number of the word.
-            first_words=self.footer.block_entries.astype(np.int64),
+            first_words=first_words,
+            stride_words=int(strides[0]) if is_regular else None,
             column_count=self.column_count,
             path=self.path,
         )

@@ -31,12 +31,18 @@ class BlockTable:
     """The same bytes as little-endian words, without the last incomplete one, which no chunk reaches."""
     first_words: npt.NDArray[np.int64]
     """Word at which each block begins, shape (row groups,)."""
+    stride_words: int | None
+    """Distance from each block to the next where it is always the same, as it is without out-of-line bytes."""
     column_count: int
     path: str | None
 
     def gather(self, word: int) -> npt.NDArray[np.uint64]:
         """Return one word of every block, counted from the start of the block, shape (row groups,)."""
-        return _read_only(self.words[self.first_words + word])
+        if self.stride_words is None:
+            return _read_only(self.words[word:].take(self.first_words))
+        start = int(self.first_words[0]) + word
+        stop = start + self.stride_words * (len(self.first_words) - 1) + 1
+        return _read_only(self.words[start : stop : self.stride_words].copy())
 
     def offset_of(self, row_group: int, word: int) -> int:
         """Return the byte offset in the file of one word of one block."""
@@ -145,15 +151,12 @@ class ChunkColumn:
     @cached_property
     def min(self) -> RawBounds:
         """Lower bounds."""
-        sizes = self.stat_sizes & np.uint8(0x0F)
-        return RawBounds(self._blocks, self._first_word + layout.CHUNK_MIN_WORD, self.stat_flags, sizes)
+        return RawBounds(self._blocks, self._first_word + layout.CHUNK_MIN_WORD, self._packed, is_max=False)
 
     @cached_property
     def max(self) -> RawBounds:
         """Upper bounds."""
-        flags = self.stat_flags >> np.uint8(layout.STAT_MAX_SHIFT)
-        sizes = self.stat_sizes >> np.uint8(layout.STAT_SIZE_BITS)
-        return RawBounds(self._blocks, self._first_word + layout.CHUNK_MAX_WORD, flags, sizes)
+        return RawBounds(self._blocks, self._first_word + layout.CHUNK_MAX_WORD, self._packed, is_max=True)
 
     def raw_word(self, word: int) -> npt.NDArray[np.uint64]:
         """Return one word of each chunk (`sidecar_layout.CHUNK_*_WORD`) as stored, unchecked."""
@@ -177,18 +180,27 @@ class RawBounds:
     Args:
         blocks: The blocks of the snapshot.
         word: Which word of each block holds the bound.
-        flags: The three flags of this side in the low bits, shape (row groups,).
-        inline_size: Stored byte length of inline bounds, shape (row groups,).
+        packed: The bytes of the packed words, which hold flags and inline sizes of both sides, shape (row groups, 8).
+        is_max: Whether this is the upper side.
     """
 
-    def __init__(
-        self, blocks: BlockTable, word: int, flags: npt.NDArray[np.uint8], inline_size: npt.NDArray[np.uint8]
-    ) -> None:
+    def __init__(self, blocks: BlockTable, word: int, packed: npt.NDArray[np.uint8], *, is_max: bool) -> None:
         self._blocks = blocks
         self._word = word
-        self._flags = flags
-        self.inline_size = inline_size
+        self._packed = packed
+        self._is_max = is_max
+
+    @cached_property
+    def _flags(self) -> npt.NDArray[np.uint8]:
+        """The three flags of this side in the low bits."""
+        flags = self._packed[:, 2]
+        return flags >> np.uint8(layout.STAT_MAX_SHIFT) if self._is_max else flags
+
+    @cached_property
+    def inline_size(self) -> npt.NDArray[np.uint8]:
         """Byte length of inline bounds as stored; only byte strings need it, and it may be wrong."""
+        sizes = self._packed[:, 3]
+        return sizes >> np.uint8(layout.STAT_SIZE_BITS) if self._is_max else sizes & np.uint8(0x0F)
 
     @cached_property
     def present(self) -> npt.NDArray[np.bool_]:

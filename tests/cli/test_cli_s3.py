@@ -1,0 +1,63 @@
+"""Every command against moto, an S3 that somebody else wrote: index a table there, then read it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from tests.support.questdb_tables import PARTITIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.support.command_line import Run
+
+ROWS = sum(partition.row_count for partition in PARTITIONS if partition.table == "interval_day")
+
+
+@pytest.fixture
+def bucket() -> Iterator[Any]:
+    """A client whose bucket holds the table ``db/trades``."""
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    client = boto3.client(
+        "s3",
+        endpoint_url=f"http://{host}:{port}",
+        aws_access_key_id="access-key",
+        aws_secret_access_key="secret-key",  # noqa: S106 - moto takes any
+        region_name="us-east-1",
+    )
+    client.create_bucket(Bucket="bucket")
+    for partition in PARTITIONS:
+        if partition.table == "interval_day":
+            data = (partition.directory / "data.parquet").read_bytes()
+            client.put_object(Bucket="bucket", Key=f"db/trades/{partition.directory.name}/data.parquet", Body=data)
+    yield client
+    client.close()
+    server.stop()
+
+
+def test_index_then_read(run: Run, bucket: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "access-key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret-key")
+    store = ("--endpoint-url", bucket.meta.endpoint_url)
+    table = "s3://bucket/db/trades"
+
+    before = {info["Key"]: info["ETag"] for info in bucket.list_objects_v2(Bucket="bucket")["Contents"]}
+    assert json.loads(run("index", table, "--json", *store).stdout)["counts"] == {"written": len(before)}
+    after = {info["Key"]: info["ETag"] for info in bucket.list_objects_v2(Bucket="bucket")["Contents"]}
+    assert {key: after[key] for key in before} == before
+    assert after.keys() - before.keys() == {key.replace("data.parquet", "_pm") for key in before}
+    assert run("index", table, *store).stdout == f"{len(before)} partitions: {len(before)} kept\n"
+
+    partition = next(iter(before)).removesuffix("/data.parquet")
+    assert json.loads(run("inspect", f"s3://bucket/{partition}", "--json", *store).stdout)["columns"]
+    assert run("count", table, *store).stdout == f"{ROWS}\n"
+    plan = json.loads(run("explain", table, "--json", *store).stdout)
+    assert {read["metadata_source"] for read in plan["partitions"]} == {"sidecar"}
+    assert len(run("scan", table, "--json", *store).stdout.splitlines()) == ROWS
