@@ -56,7 +56,9 @@ def resolve_account(options: S3Options) -> S3Account:
             region=options.region or DEFAULT_REGION,
             endpoint_url=options.endpoint_url,
             ca_bundle=os.environ.get("AWS_CA_BUNDLE"),
-            credentials=None if options.anonymous else Credentials(options.key or "", options.secret or "", options.token),
+            credentials=None
+            if options.anonymous
+            else Credentials(options.key or "", options.secret or "", options.token),
         )
     failure: ColdParquetError
     try:
