@@ -16,6 +16,7 @@ from coldparquet.decode.batches import to_batches
 from coldparquet.decode.filter import filter_rows
 from coldparquet.decode.row_group import OutputColumn, decode_row_group
 from coldparquet.decode.virtual_file import new_row_group_buffer
+from coldparquet.errors import InvalidInputError
 from coldparquet.plan.placement import place
 from coldparquet.storage.base import RangeRequest
 
@@ -77,6 +78,8 @@ class BatchStream:
         self._batches: deque[pa.RecordBatch] = deque()
         self._held_bytes = 0
         self._room = asyncio.Event()
+        self._is_open = False
+        self._consuming = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
         self._planned = await self._planning()
@@ -86,6 +89,7 @@ class BatchStream:
             _RowGroupState(read=read, rows=loop.create_future()) for read in self._planned.plan.row_groups
         ]
         self._start(self._fetch_all(self._fetches()))
+        self._is_open = True
         return self
 
     async def __aexit__(
@@ -108,29 +112,38 @@ class BatchStream:
         return self._planned.plan
 
     async def next_batch(self) -> pa.RecordBatch | None:
-        """Return the next batch, None after the last one.
+        """Return the next batch, None after the last one. Several consumers share the batches; none comes twice.
+
+        Giving up on a call, for example by a timeout, loses nothing: the next call waits for the same rows.
 
         Raises:
+            InvalidInputError: The stream is not open (``kind="StreamNotOpen"``), or its table was closed
+                (``kind="TableClosed"``).
             ObjectChangedError: The Parquet file was replaced since it was planned.
             FormatError: A page does not decode.
             StorageError: A request failed.
         """
-        while not self._batches:
-            rows = await self.next_row_group()
-            if rows is None:
-                return None
-            self._batches.extend(to_batches(rows, batch_rows=self._planned.question.options.batch_rows))
-        return self._batches.popleft()
+        async with self._consuming:
+            while not self._batches:
+                rows = await self.next_row_group()
+                if rows is None:
+                    return None
+                self._batches.extend(to_batches(rows, batch_rows=self._planned.question.options.batch_rows))
+            return self._batches.popleft()
 
     async def next_row_group(self) -> pa.Table | None:
         """Return the rows of the next row group, possibly none of them; None after the last one."""
+        if not self._is_open:
+            raise InvalidInputError(
+                "the stream is not open: read it inside of 'async with scan.batches() as batches'", kind="StreamNotOpen"
+            )
         if self._consumed_row_groups == len(self._row_groups) or self._rows_left == 0:
             return None
         state = self._row_groups[self._consumed_row_groups]
         if not state.read.columns:
             self._start(self._decode(state))
         self._room.set()  # what this row group needs may now be fetched, whatever the memory limit says
-        rows = await state.rows
+        rows = await asyncio.shield(state.rows)  # a caller that gives up must not take the rows from the next one
         self._hold(-state.held_bytes)
         self._consumed_row_groups += 1
         if self._rows_left is not None:
@@ -140,6 +153,7 @@ class BatchStream:
 
     async def aclose(self) -> None:
         """Cancel what is in flight, wait until it is gone, and release all memory."""
+        self._is_open = False
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -215,7 +229,12 @@ class BatchStream:
 
     async def _decode(self, state: _RowGroupState) -> None:
         """Decode and filter one row group in a thread."""
-        decoding = self._executor.submit(_decode_rows, self._planned, state.read, state.buffer)
+        try:
+            decoding = self._executor.submit(_decode_rows, self._planned, state.read, state.buffer)
+        except RuntimeError as error:
+            message = f"the rows cannot be decoded, as when the table was closed before its scan ended: {error}"
+            _fail(state, InvalidInputError(message, kind="TableClosed"))
+            return
         self._decoding.add(decoding)
         try:
             rows = await asyncio.wrap_future(decoding)

@@ -159,8 +159,9 @@ class _Indexer:
         except ColdParquetError as error:
             if error.kind == "NativePartition":
                 return IndexedPartition(path=path, action="skipped", reason=f"there is no {DATA_FILE}")
+            file_name = (error.path or location.data_path).rpartition("/")[2]
             advice = "; use force to write it anew" if error.path == path and not self._force else ""
-            return IndexedPartition(path=path, action="failed", reason=f"{error}{advice}")
+            return IndexedPartition(path=path, action="failed", reason=f"{file_name}: {error.message}{advice}")
 
     async def _index(self, location: PartitionLocation, path: str) -> IndexedPartition:
         # Without the path of a sidecar, the metadata comes from the footer.

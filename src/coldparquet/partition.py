@@ -41,6 +41,8 @@ class PartitionLocation:
     """None for a Parquet file that is not named ``data.parquet``: such files share directories."""
     directory: PartitionDirectory | None
     """The time range that the name says; None where the name follows no partition pattern."""
+    is_listed: bool
+    """Whether a listing showed the directory; otherwise nobody knows yet that it exists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +159,7 @@ class Partition:
                 answer = await self._fetch(path, wanted, "Parquet footer", spent, may_be_short=True)
                 fetch.receive(answer.data, start=answer.start, object_size_bytes=answer.object_size_bytes)
         except NotFoundError as error:
-            if self._location.directory is None:
+            if not self._location.is_listed:
                 raise
             raise UnsupportedError(
                 f"there is neither {SIDECAR_FILE} nor {DATA_FILE}: the partition is in QuestDB's native format,"

@@ -69,7 +69,8 @@ class Table:
 
     async def aclose(self) -> None:
         """Release connections and threads. Scans that are still running fail; calling it twice is fine."""
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        # Row groups that wait for a thread stay: the scans that want them would wait forever.
+        self._executor.shutdown(wait=False)
         if self._owns_store:
             await self._store.aclose()
 
@@ -196,7 +197,9 @@ class Table:
         self._notes = tuple(notes)
 
 
-def partition_location(path: str, *, interval: PartitionInterval | None = None) -> PartitionLocation:
+def partition_location(
+    path: str, *, interval: PartitionInterval | None = None, is_listed: bool = False
+) -> PartitionLocation:
     """Say where a partition lies, given its directory or its Parquet file and, where known, its table's interval."""
     path = path.rstrip("/")
     if path.endswith(".parquet"):
@@ -208,7 +211,9 @@ def partition_location(path: str, *, interval: PartitionInterval | None = None) 
         name = path.rpartition("/")[2]
         data_path, sidecar_path = f"{path}/{DATA_FILE}", f"{path}/{SIDECAR_FILE}"
     directory = parse_partition_directory(name, interval=interval) if sidecar_path else None
-    return PartitionLocation(name=name, data_path=data_path, sidecar_path=sidecar_path, directory=directory)
+    return PartitionLocation(
+        name=name, data_path=data_path, sidecar_path=sidecar_path, directory=directory, is_listed=is_listed
+    )
 
 
 def newest_versions(listing: Listing) -> tuple[list[PartitionLocation], list[str]]:
@@ -222,7 +227,7 @@ def newest_versions(listing: Listing) -> tuple[list[PartitionLocation], list[str
     newest: dict[str, PartitionLocation] = {}
     notes = []
     for path in listing.directories:
-        location = partition_location(path, interval=interval)
+        location = partition_location(path, interval=interval, is_listed=True)
         if location.directory is None:
             continue
         rival = newest.get(location.directory.base_name)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import signal
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 
 def main() -> None:
     """Run the command line and exit: 0 done, 1 the command failed, 2 wrong usage, 130 interrupted."""
-    # Being asked to end is the same as Ctrl-C: temporary files are removed on the way out.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, _interrupt)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # Names in files are any Unicode; what a terminal cannot show becomes a question mark, not an error.
@@ -24,3 +27,12 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     app()
+
+
+def _interrupt(_number: int, frame: FrameType | None) -> None:
+    """Take a request to end as Ctrl-C, so that temporary files are removed on the way out."""
+    handle = signal.getsignal(signal.SIGINT)
+    if callable(handle):
+        handle(signal.SIGINT, frame)  # while an event loop runs, this is asyncio's, which cancels
+    else:
+        raise KeyboardInterrupt  # background jobs of scripts ignore Ctrl-C, but not this

@@ -121,7 +121,7 @@ def _ask_all(
     answers["pyarrow"] = ask_pyarrow(server, _TABLE, question)
     on_answer()
     files = [partition.data_path for partition in told.plan.partitions]
-    answers["pyarrow, given the files"] = ask_pyarrow(server, files, question)
+    answers["pyarrow_given_files"] = ask_pyarrow(server, files, question)
     on_answer()
     return answers, told
 

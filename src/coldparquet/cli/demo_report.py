@@ -56,10 +56,11 @@ def _question(result: DemoResult) -> RenderableType:
 
 
 def _comparison(result: DemoResult) -> RenderableType:
-    table = Table(box=None, header_style="bold", padding=(0, 3, 0, 0))
+    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("", no_wrap=True)
-    for name in result.answers:
-        table.add_column(name, justify="right", style="green" if name == "coldparquet" else None)
+    headers = ("coldparquet", "pyarrow", f"pyarrow, {len(result.told.plan.partitions)} files")
+    for header, name in zip(headers, result.answers, strict=True):
+        table.add_column(header, justify="right", no_wrap=True, style="green" if name == "coldparquet" else None)
     rows: list[tuple[str, Callable[[Answer], float], Callable[[float], str]]] = [
         ("requests", lambda answer: len(answer.requests), _count),
         ("bytes", lambda answer: answer.fetched_bytes, lambda value: human_bytes(int(value))),
@@ -68,7 +69,7 @@ def _comparison(result: DemoResult) -> RenderableType:
     ]
     for storage_class, label in STORAGE_CLASSES.items():
         remark = "" if PRICES[storage_class].verified else " *"
-        rows.append((f"dollars for a million, {label}{remark}", _price(storage_class), _dollars))
+        rows.append((f"a million times, {label}{remark}", _price(storage_class), _dollars))
     for label, measure, write in rows:
         base, *others = (measure(answer) for answer in result.answers.values())
         table.add_row(label, write(base), *(f"{write(other)} {_ratio(other, base)}" for other in others))
@@ -83,6 +84,7 @@ def _verdict(result: DemoResult) -> Text:
     else:
         text.append("The results differ. This is a bug of coldparquet; please report it.", style="bold red")
     for remark in (
+        "The last column is pyarrow that was told which files to read.",
         "Round trips: the longest chain of requests of which each began when the one before it was over.",
         f"Dollars: estimates with the prices of {PRICES_AS_OF} in us-east-1. * The price of a GET is unverified.",
     ):

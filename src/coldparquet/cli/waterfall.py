@@ -18,6 +18,8 @@ _NUMBER_WIDTH = 8
 """``1,234 ms``, ``1.2 MiB``."""
 _BAR_SHARE = 0.35
 """Share of the line that the bar may take."""
+_PURPOSE_WIDTH = 30
+"""What the bar leaves at least for the purpose of the request."""
 _EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 
 
@@ -29,7 +31,7 @@ def waterfall(records: Sequence[RequestRecord], *, width: int, max_lines: int) -
         width: Characters in a line.
         max_lines: Requests that get a line; the last line tells how many did not.
     """
-    bar_width = max(8, int(width * _BAR_SHARE))
+    bar_width = max(8, min(int(width * _BAR_SHARE), width - _PURPOSE_WIDTH - 3 * (_NUMBER_WIDTH + 2) - 2))
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0), width=width)
     for header in ("sent", "took", "bytes"):
         table.add_column(header, justify="right", no_wrap=True, width=_NUMBER_WIDTH)

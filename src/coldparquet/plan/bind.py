@@ -7,7 +7,6 @@ SQL; a NaN that a foreign file stores as a value follows IEEE 754 (every compari
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,6 +29,7 @@ from coldparquet.plan.predicate import (
     quote_name,
     value_text,
 )
+from coldparquet.plan.projection import unknown_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -204,17 +204,7 @@ def _field(column: str, fields: Mapping[str, BoundField]) -> BoundField:
     found = fields.get(column)
     if found is not None:
         return found
-    # Names that differ in case alone come first: in QuestDB they would be the same column.
-    same = [name for name in fields if name.casefold() == column.casefold()]
-    near = same + [name for name in difflib.get_close_matches(column, fields, n=3) if name not in same]
-    if near:
-        hint = f"did you mean {' or '.join(map(repr, near))}?"
-    else:
-        shown = ", ".join(list(fields)[:20])
-        hint = f"columns are {shown}" + (f" and {len(fields) - 20} more" if len(fields) > 20 else "")
-    raise InvalidInputError(
-        f"there is no column {column!r}; {hint}", kind="UnknownColumn", column=column, near_matches=near
-    )
+    raise unknown_column(column, fields)
 
 
 def _bind_comparison(bound_field: BoundField, operator: Operator, value: Value) -> BoundPredicate:

@@ -102,6 +102,8 @@ def select_columns(columns: Sequence[TableColumn], names: Iterable[str] | None) 
         if repeated:
             raise InvalidInputError(f"column {repeated[0]!r} is asked for more than once", column=repeated[0])
         for name in wanted:
+            if not isinstance(name, str):
+                raise InvalidInputError(f"columns are chosen by name, not by {name!r}")
             if name not in by_name:
                 raise unknown_column(name, by_name)
         chosen = tuple(by_name[name] for name in wanted)
@@ -110,14 +112,20 @@ def select_columns(columns: Sequence[TableColumn], names: Iterable[str] | None) 
     return chosen
 
 
-def unknown_column(name: object, known: Iterable[str]) -> InvalidInputError:
+def unknown_column(name: str, known: Iterable[str]) -> InvalidInputError:
     """Return the error for a column that does not exist, with the names that are near to it."""
     names = list(known)
-    near = difflib.get_close_matches(str(name), names, n=3, cutoff=0.6)
-    shown = ", ".join(repr(known_name) for known_name in names[:_LISTED_NAMES])
-    more = f" and {len(names) - _LISTED_NAMES} more" if len(names) > _LISTED_NAMES else ""
-    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"the columns are {shown}{more}"
-    return InvalidInputError(f"there is no column {name!r}; {hint}", kind="UnknownColumn", column=str(name), near=near)
+    # Names that differ in case alone come first: in QuestDB they would be the same column.
+    same = [candidate for candidate in names if candidate.casefold() == name.casefold()]
+    near = same + [candidate for candidate in difflib.get_close_matches(name, names, n=3) if candidate not in same]
+    if near:
+        hint = f"did you mean {' or '.join(map(repr, near))}?"
+    else:
+        more = f" and {len(names) - _LISTED_NAMES} more" if len(names) > _LISTED_NAMES else ""
+        hint = f"columns are {', '.join(names[:_LISTED_NAMES])}{more}"
+    return InvalidInputError(
+        f"there is no column {name!r}; {hint}", kind="UnknownColumn", column=name, near_matches=near
+    )
 
 
 def match_columns(columns: Sequence[TableColumn], sidecar: Sidecar) -> tuple[int | None, ...]:
