@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from coldparquet import scan
 from coldparquet.scan_planner import plan_question
@@ -13,9 +14,14 @@ from coldparquet.storage.checked import CheckedStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from concurrent.futures import Executor
 
     from coldparquet.scan_planner import PlannedScan, Question
     from coldparquet.storage.base import FetchedRange, RangeRequest
+
+# A busy machine is no bug of an example; tests that bound their time say so themselves.
+settings.register_profile("without deadline", deadline=None)
+settings.load_profile("without deadline")
 
 METADATA_REASONS = {"sidecar", "Parquet footer", "size of the Parquet file"}
 """Requests that are sent to make plans, or sidecars, and so cannot be part of one."""
@@ -31,9 +37,11 @@ def _plans_are_honest(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
     sent: Counter[tuple[str, object]] = Counter()
     get = CheckedStore.get
 
-    async def remember_plan(question: Question) -> PlannedScan:
-        planned = await plan_question(question)
-        announced.update((planned_request.path, planned_request.byte_range) for planned_request in planned.plan.requests)
+    async def remember_plan(question: Question, executor: Executor) -> PlannedScan:
+        planned = await plan_question(question, executor)
+        announced.update(
+            (planned_request.path, planned_request.byte_range) for planned_request in planned.plan.requests
+        )
         return planned
 
     async def remember_request(store: CheckedStore, wanted: RangeRequest) -> FetchedRange:

@@ -24,8 +24,8 @@ LAYERS: tuple[frozenset[str], ...] = (
 
 FORBIDDEN_PAIRS = {("decode", "storage"), ("storage", "format")}
 FRONT_DOORS = LAYERS[-1]
-FRONT_DOOR_EXCEPTIONS = {("cli", "testing"), ("cli", "sync")}
-"""The command line's ``demo`` shows the simulator of ``testing``; commands that only read may use ``sync``."""
+FRONT_DOOR_EXCEPTIONS = {("cli", "testing")}
+"""The command line's ``demo`` shows the simulator of ``testing``."""
 
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
 

@@ -76,7 +76,8 @@ async def test_faults_are_errors_that_name_the_object(
         assert caught.value.kind == kind
 
 
-async def test_what_is_missing_is_named(bucket: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("bucket")
+async def test_what_is_missing_is_named(tmp_path: Path) -> None:
     with ColdStoreServer(tmp_path) as server:
         with pytest.raises(cp.errors.NotFoundError, match=r"bucket/db/2031-01-01/data\.parquet"):
             await cp.open_partition("s3://bucket/db/2031-01-01", storage_options=server.storage_options)
@@ -97,7 +98,11 @@ def moto_url() -> Iterator[str]:
 async def test_index_then_scan_on_moto(moto_url: str) -> None:
     credentials = {"key": "key", "secret": "secret"}
     client = boto3.client(
-        "s3", endpoint_url=moto_url, aws_access_key_id="key", aws_secret_access_key="secret", region_name="us-east-1"
+        "s3",
+        endpoint_url=moto_url,
+        aws_access_key_id=credentials["key"],
+        aws_secret_access_key=credentials["secret"],
+        region_name="us-east-1",
     )
     client.create_bucket(Bucket="cold")
     key = f"db/{GOLDEN.directory.name}"

@@ -160,3 +160,45 @@ async def test_a_store_of_the_caller_stays_open(monkeypatch: pytest.MonkeyPatch)
     async with cp.open_table("t", store=store):
         pass
     assert not closed
+
+
+async def test_a_column_that_changed_its_type_bothers_only_questions_that_need_it() -> None:
+    store = MemoryStore()
+    for day, values in ((1, pa.array([1, 2])), (2, pa.array(["a", "b"]))):
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.table({"kept": [day, day], "changed": values}), sink)
+        await store.put(f"table/2024-03-0{day}/data.parquet", sink.getvalue().to_pybytes(), overwrite=False)
+    async with cp.open_table("table", store=store) as table:
+        assert (await table.scan(["kept"]).to_arrow()).column("kept").to_pylist() == [1, 1, 2, 2]
+        with pytest.raises(
+            cp.errors.UnsupportedError, match="'changed' is LONG here, but VARCHAR in the newest"
+        ) as caught:
+            await table.scan(["kept"], "changed = 'a'").count()
+        assert caught.value.kind == "ChangedColumnType"
+
+
+async def test_directories_that_look_like_partitions_but_are_none_are_noted() -> None:
+    files = {
+        f"t/{name}/data.parquet": parquet({"x": [1]}) for name in ("2024-03-01", "2024-02-30", "1969-12-31", "old")
+    }
+    async with cp.open_table("t", store=await store_of(files)) as table:
+        assert [partition.name for partition in table.partitions] == ["2024-03-01"]
+        explained = (await table.scan().plan()).explain()
+        assert "2024-02-30 was not read" in explained
+        assert "1969-12-31 was not read" in explained
+        assert "old" not in explained
+
+
+@pytest.mark.parametrize("name", ["default", "1970-01-01", "2262-04-11", "9999-12-31"])
+async def test_partitions_whose_range_exceeds_nanoseconds_are_planned(name: str) -> None:
+    times = pa.array([7], pa.timestamp("ns", "UTC"))
+    field = pa.field("ts", times.type, nullable=False)
+    sink = io.BytesIO()
+    order = [pq.SortingColumn(0)]
+    pq.write_table(pa.table([times], schema=pa.schema([field])), sink, sorting_columns=order)
+    store = await store_of({f"t/{name}/data.parquet": sink.getvalue()})
+    async with cp.open_table("t", store=store) as table:
+        plan = await table.scan(where="ts < '2024-01-01'").plan()
+        begins_early = name in ("default", "1970-01-01")
+        assert len(plan.partitions) == begins_early
+        assert len(plan.partitions_pruned) == (not begins_early)

@@ -231,9 +231,8 @@ class BatchStream:
         """Decode and filter one row group in a thread."""
         try:
             decoding = self._executor.submit(_decode_rows, self._planned, state.read, state.buffer)
-        except RuntimeError as error:
-            message = f"the rows cannot be decoded, as when the table was closed before its scan ended: {error}"
-            _fail(state, InvalidInputError(message, kind="TableClosed"))
+        except Exception as error:  # noqa: BLE001 - whoever consumes the rows gets it
+            _fail(state, error)
             return
         self._decoding.add(decoding)
         try:

@@ -1,14 +1,53 @@
-"""Running several coroutines at once, so that a failure leaves none of them behind."""
+"""Running several coroutines at once, so that a failure leaves none of them behind, and the threads of a table."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, TypeVar
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from coldparquet.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
+    from concurrent.futures import Future
 
 Result = TypeVar("Result")
+
+
+class TableThreads(ThreadPoolExecutor):
+    """The threads that plan and decode for one table: refuses work that would never be done, and says why.
+
+    Args:
+        thread_count: Largest number of threads; None means one per processor.
+    """
+
+    def __init__(self, thread_count: int | None) -> None:
+        super().__init__(thread_count or os.cpu_count(), "coldparquet-decode")
+        self._process_id = os.getpid()
+        self._is_closed = False
+
+    def submit(self, fn: Callable[..., Result], /, *args: Any, **kwargs: Any) -> Future[Result]:
+        """Hand over a call.
+
+        Raises:
+            InvalidInputError: The table was closed (``kind="TableClosed"``), or opened before this process was forked
+                (``kind="TableOfAnotherProcess"``).
+        """
+        if self._is_closed:
+            raise InvalidInputError("the table was closed; open it again to read it", kind="TableClosed")
+        if self._process_id != os.getpid():  # a forked process inherits the object but not the threads
+            raise InvalidInputError(
+                "the table was opened before this process was forked; open it again in this process",
+                kind="TableOfAnotherProcess",
+            )
+        return super().submit(fn, *args, **kwargs)
+
+    def close(self) -> None:
+        """Take no more work and let the threads end; work that was taken is done, for those who wait for it."""
+        self._is_closed = True
+        self.shutdown(wait=False)
 
 
 async def gather_or_cancel(coroutines: Sequence[Coroutine[object, object, Result]]) -> list[Result]:

@@ -21,17 +21,30 @@ class Coalescing:
     """Ranges at most this far apart are fetched as one."""
     max_request_bytes: int
     """Longer requests are split."""
+    least_part_bytes: int
+    """Requests are split further, down to this length, as long as fewer are in flight than may be."""
+
+    def longest_request_bytes(self, wanted_bytes: int, max_concurrency: int) -> int:
+        """Return how long a request may be, so that a small read uses all connections and a large one long requests.
+
+        Args:
+            wanted_bytes: All that the read needs.
+            max_concurrency: Requests that may be in flight at once.
+        """
+        even_share_bytes = -(-wanted_bytes // max_concurrency)
+        return min(max(even_share_bytes, self.least_part_bytes), self.max_request_bytes)
 
 
 COALESCING_BY_GOAL: dict[Goal, Coalescing] = {
     # Reading over 128 KiB takes 1.5 ms at 90 MB/s, less than a request costs; wider gaps would make one long transfer
-    # of what parallel requests do at once. 8 MiB is the lower end of the 8-16 MiB that S3 names for throughput.
-    "fast": Coalescing(gap_bytes=128 * KIB, max_request_bytes=8 * MIB),
+    # of what parallel requests do at once. 8 MiB is the lower end of the 8-16 MiB that S3 names for throughput. Half a
+    # megabyte is 6 ms of transfer: splitting further gains less than another request costs.
+    "fast": Coalescing(gap_bytes=128 * KIB, max_request_bytes=8 * MIB, least_part_bytes=512 * KIB),
     # One GET of Standard-IA costs as much as retrieving about 100 KB of it. In Standard itself bytes are free within a
     # region: "few-requests" is the cheapest there.
-    "cheap": Coalescing(gap_bytes=100 * KIB, max_request_bytes=64 * MIB),
-    "few-requests": Coalescing(gap_bytes=16 * MIB, max_request_bytes=64 * MIB),
-    "few-bytes": Coalescing(gap_bytes=0, max_request_bytes=8 * MIB),
+    "cheap": Coalescing(gap_bytes=100 * KIB, max_request_bytes=64 * MIB, least_part_bytes=64 * MIB),
+    "few-requests": Coalescing(gap_bytes=16 * MIB, max_request_bytes=64 * MIB, least_part_bytes=64 * MIB),
+    "few-bytes": Coalescing(gap_bytes=0, max_request_bytes=8 * MIB, least_part_bytes=512 * KIB),
 }
 """Gap and request length of each goal, with the reason for the numbers."""
 
@@ -100,4 +113,5 @@ class ReadOptions:
         return Coalescing(
             gap_bytes=by_goal.gap_bytes if gap is None else gap,
             max_request_bytes=by_goal.max_request_bytes if longest is None else longest,
+            least_part_bytes=by_goal.least_part_bytes if longest is None else longest,
         )

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import NotFoundError, UnsupportedError
 from coldparquet.format.footer_fetch import FooterFetch
 from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 DATA_FILE = "data.parquet"
 SIDECAR_FILE = "_pm"
+
+NATIVE_PARTITION = "NativePartition"
+"""Kind of the error about a partition that is not in Parquet."""
 
 _PARSE_IN_THREAD_BYTES = 256 * 1024
 """Checksumming more than this holds up the event loop for longer than handing the work to a thread costs."""
@@ -141,8 +145,8 @@ class Partition:
         fetch = SidecarFetch(path, prefix_bytes=self._options.sidecar_prefix_bytes)
         while wanted := fetch.wanted():
             is_first = not spent
-            answers = await asyncio.gather(
-                *(self._fetch(path, byte_range, "sidecar", spent, may_be_short=is_first) for byte_range in wanted)
+            answers = await gather_or_cancel(
+                [self._fetch(path, byte_range, "sidecar", spent, may_be_short=is_first) for byte_range in wanted]
             )
             for byte_range, answer in zip(wanted, answers, strict=True):
                 fetch.receive(byte_range, answer.data)
@@ -164,7 +168,7 @@ class Partition:
             raise UnsupportedError(
                 f"there is neither {SIDECAR_FILE} nor {DATA_FILE}: the partition is in QuestDB's native format,"
                 " which this version does not read; convert it to Parquet or restrict the time range",
-                kind="NativePartition",
+                kind=NATIVE_PARTITION,
                 path=path.removesuffix(f"/{DATA_FILE}"),
             ) from error
         return await asyncio.to_thread(_sidecar_from_footer, fetch, path)

@@ -25,10 +25,6 @@ class ByteRange:
         """Number of bytes in the range."""
         return self.stop - self.start
 
-    def contains(self, other: ByteRange) -> bool:
-        """Tell whether every byte of ``other`` lies in this range."""
-        return self.start <= other.start and other.stop <= self.stop
-
     def __str__(self) -> str:
         return f"[{self.start}, {self.stop})"
 

@@ -45,20 +45,22 @@ class Scan:
             FormatError: A sidecar or footer is damaged.
             UnsupportedError: A partition holds a column with another type than the newest one.
         """
-        return (await plan_question(self.question)).plan
+        return (await plan_question(self.question, self.executor)).plan
 
     def batches(self) -> BatchStream:
         """Stream the rows as record batches, in table order: ``async with scan.batches() as batches``.
 
         Requests: those of the plan, fetched ahead of the consumer within ``options.memory_limit_bytes``.
         """
-        return BatchStream(lambda: plan_question(self.question), store=self.store, executor=self.executor)
+        return BatchStream(
+            lambda: plan_question(self.question, self.executor), store=self.store, executor=self.executor
+        )
 
     async def to_arrow(self) -> pa.Table:
         """Read all rows into one table. Requests: those of the plan."""
         async with self.batches() as stream:
             batches = [batch async for batch in stream]
-        return await asyncio.to_thread(concatenate, batches, self.schema)
+        return await asyncio.get_running_loop().run_in_executor(self.executor, concatenate, batches, self.schema)
 
     async def to_pandas(self) -> pd.DataFrame:
         """Read all rows into a pandas data frame. Requests: those of the plan."""
@@ -77,7 +79,7 @@ class Scan:
         Requests: metadata alone where it decides; else only the predicate's columns of the undecided row groups.
         """
         limit = self.question.limit
-        planned = await plan_question(replace(self.question, output_columns=(), limit=None))
+        planned = await plan_question(replace(self.question, output_columns=(), limit=None), self.executor)
         rows = sum(read.row_count for read in planned.plan.row_groups if read.all_rows_match)
         if limit is None or rows < limit:
             rows += await self._count_undecided(only_undecided(planned))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from coldparquet.concurrency import gather_or_cancel
+from coldparquet.plan.instant import NANOSECONDS_PER_UNIT
 from coldparquet.plan.partition_plan import plan_row_groups
 from coldparquet.plan.projection import match_columns
 from coldparquet.plan.prune import prune
@@ -24,7 +27,10 @@ from coldparquet.plan.read_plan import (
 from coldparquet.plan.statistics import IntervalStatistics
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from concurrent.futures import Executor
+
+    import numpy.typing as npt
 
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.options import ReadOptions
@@ -32,8 +38,6 @@ if TYPE_CHECKING:
     from coldparquet.plan.bind import BoundPredicate
     from coldparquet.plan.projection import TableColumn
     from coldparquet.plan.read_plan import MetadataRequest
-
-_NANOSECONDS = {"ms": 1_000_000, "us": 1_000, "ns": 1}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +56,14 @@ class Question:
     predicate: BoundPredicate | None
     limit: int | None
     open_requests: tuple[MetadataRequest, ...]
-    """What opening the table has cost: finding the partitions, and the metadata of the newest one."""
+    """What opening the table has cost: finding the partitions, and the metadata of the newest one in Parquet."""
     notes: tuple[str, ...]
+
+    @property
+    def needed_columns(self) -> tuple[TableColumn, ...]:
+        """Columns of the result and of the predicate, each once."""
+        fields = () if self.predicate is None else self.predicate.fields()
+        return tuple(dict.fromkeys((*self.output_columns, *(self.table_columns[field.index] for field in fields))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +72,8 @@ class PlannedPartition:
 
     sidecar: Sidecar
     data_path: str
-    places: tuple[int | None, ...]
-    """For each column of the table its index in the sidecar, or None where the partition lacks it."""
+    places: Mapping[int, int | None]
+    """By index in the table: where each column that the question needs is in the sidecar, None where it is not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,38 +86,46 @@ class PlannedScan:
     """In the order of :attr:`ReadPlan.partitions`."""
 
 
-async def plan_question(question: Question) -> PlannedScan:
+async def plan_question(question: Question, executor: Executor) -> PlannedScan:
     """Plan a question.
 
     Requests: the metadata of the partitions that are left by their time ranges, all at once; none for those known.
     """
     kept, pruned = _prune_partitions(question)
     metadata = await gather_or_cancel([partition.metadata() for partition in kept])
-    return await asyncio.to_thread(_plan, question, kept, pruned, metadata)
+    return await asyncio.get_running_loop().run_in_executor(executor, _plan, question, kept, pruned, metadata)
 
 
 def _prune_partitions(question: Question) -> tuple[list[Partition], list[PrunedPartition]]:
     """Drop the partitions whose directory name already proves that no row matches."""
     partitions, predicate, timestamp = question.partitions, question.predicate, question.designated_timestamp
-    if predicate is None or timestamp is None:
+    type_ = None if timestamp is None else question.table_columns[timestamp].type
+    # A damaged sidecar may name any column; directory names bound timestamps only.
+    if predicate is None or timestamp is None or type_ is None or type_.arrow.name != "timestamp":
         return list(partitions), []
-    unit_ns = _NANOSECONDS[question.table_columns[timestamp].readable_type.arrow.unit or "ns"]
+    unit_ns = NANOSECONDS_PER_UNIT[type_.arrow.unit or "ns"]
     ranges = [partition.time_range_ns for partition in partitions]
     statistics = IntervalStatistics(
         column=timestamp,
-        lower=np.array([start // unit_ns for start, _ in (known or (0, 0) for known in ranges)], dtype=np.int64),
-        upper=np.array([(stop - 1) // unit_ns for _, stop in (known or (0, 0) for known in ranges)], dtype=np.int64),
+        lower=_bounds([start // unit_ns for start, _ in (known or (0, 0) for known in ranges)]),
+        upper=_bounds([(stop - 1) // unit_ns for _, stop in (known or (0, 0) for known in ranges)]),
         known=np.array([known is not None for known in ranges], dtype=bool),
     )
     verdict, _ = prune(predicate, statistics, len(partitions))
-    kept = [partition for partition, may_match in zip(partitions, verdict.may_be_true, strict=True) if may_match]
-    reason = "its time range holds no matching row"
+    kept = [partition for partition, may_match in zip(partitions, verdict.survives, strict=True) if may_match]
+    reason = "time range"
     pruned = [
         PrunedPartition(name=partition.name, reason=reason)
-        for partition, may_match in zip(partitions, verdict.may_be_true, strict=True)
+        for partition, may_match in zip(partitions, verdict.survives, strict=True)
         if not may_match
     ]
     return kept, pruned
+
+
+def _bounds(values: Sequence[int]) -> npt.NDArray[np.int64]:
+    """Bound timestamps of 64 bits by numbers of any size: the first partition of a table has no begin."""
+    limits = np.iinfo(np.int64)
+    return np.array([min(max(value, limits.min), limits.max) for value in values], dtype=np.int64)
 
 
 def _plan(
@@ -118,26 +136,18 @@ def _plan(
 ) -> PlannedScan:
     reads: list[PartitionRead] = []
     row_groups: list[RowGroupRead] = []
-    requests: list[PlannedRequest] = []
     planned: list[PlannedPartition] = []
     beyond_limit: list[PrunedPartition] = []
     rows_left = question.limit
+    needed = question.needed_columns
     for partition, known in zip(kept, metadata, strict=True):
         if rows_left is not None and rows_left <= 0:
-            beyond_limit.append(PrunedPartition(name=partition.name, reason="limit reached before it"))
+            beyond_limit.append(PrunedPartition(name=partition.name, reason="limit"))
             continue
-        places = match_columns(question.table_columns, known.sidecar)
+        places = match_columns(needed, known.sidecar)
         read, of_partition = _plan_partition(question, partition, known, places, index=len(reads), rows_left=rows_left)
         if rows_left is not None:
             rows_left -= sum(row_group.row_count for row_group in of_partition if row_group.all_rows_match)
-        if of_partition:
-            requests += plan_requests(
-                of_partition,
-                path=partition.data_path,
-                column_names=[column.name for column in known.sidecar.columns],
-                gap_bytes=question.options.coalescing.gap_bytes,
-                max_request_bytes=question.options.coalescing.max_request_bytes,
-            )
         reads.append(read)
         row_groups += of_partition
         planned.append(PlannedPartition(sidecar=known.sidecar, data_path=partition.data_path, places=places))
@@ -149,27 +159,44 @@ def _plan(
         partitions_pruned=(*pruned, *beyond_limit),
         partitions=tuple(reads),
         row_groups=tuple(row_groups),
-        requests=tuple(requests),
-        metadata_requests=(*question.open_requests, *_spent_on(question, kept, metadata)),
+        requests=_requests(question, planned, row_groups),
+        metadata_requests=(*question.open_requests, *_spent_on(question, metadata)),
         options=question.options,
     )
     return PlannedScan(question=question, plan=plan, partitions=tuple(planned))
 
 
-def _spent_on(
-    question: Question, kept: Sequence[Partition], metadata: Sequence[PartitionMetadata]
-) -> list[MetadataRequest]:
+def _requests(
+    question: Question, partitions: Sequence[PlannedPartition], row_groups: Sequence[RowGroupRead]
+) -> tuple[PlannedRequest, ...]:
+    """Coalesce the chunks of each partition, as the options' goal says."""
+    coalescing = question.options.coalescing
+    wanted_bytes = sum(read.bytes_wanted for read in row_groups)
+    longest_bytes = coalescing.longest_request_bytes(wanted_bytes, question.options.max_concurrency)
+    requests: list[PlannedRequest] = []
+    for index, of_partition in groupby(row_groups, key=attrgetter("partition_index")):
+        partition, reads = partitions[index], list(of_partition)
+        fetched = {column for read in reads for column in read.columns}
+        requests += plan_requests(
+            reads,
+            path=partition.data_path,
+            column_names={column: partition.sidecar.column(column).name for column in fetched},
+            gap_bytes=coalescing.gap_bytes,
+            max_request_bytes=longest_bytes,
+        )
+    return tuple(requests)
+
+
+def _spent_on(question: Question, metadata: Sequence[PartitionMetadata]) -> list[MetadataRequest]:
     """Return the metadata requests that opening the table had not already spent."""
-    newest = question.partitions[-1]
-    pairs = zip(kept, metadata, strict=True)
-    return [request for partition, known in pairs if partition is not newest for request in known.requests]
+    return [request for known in metadata for request in known.requests if request not in question.open_requests]
 
 
 def _plan_partition(  # noqa: PLR0913 - the parts of one partition's plan
     question: Question,
     partition: Partition,
     known: PartitionMetadata,
-    places: Sequence[int | None],
+    places: Mapping[int, int | None],
     *,
     index: int,
     rows_left: int | None,

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
 import pyarrow as pa
 
+from coldparquet.concurrency import TableThreads
 from coldparquet.decode.arrow_schema import arrow_field
-from coldparquet.errors import InternalError, InvalidInputError, NotFoundError
+from coldparquet.errors import InternalError, InvalidInputError, NotFoundError, UnsupportedError
 from coldparquet.format.partition_names import infer_interval, parse_partition_directory
 from coldparquet.options import ReadOptions
-from coldparquet.partition import DATA_FILE, SIDECAR_FILE, Partition, PartitionLocation
+from coldparquet.partition import DATA_FILE, NATIVE_PARTITION, SIDECAR_FILE, Partition, PartitionLocation
 from coldparquet.plan.bind import BoundField, bind
 from coldparquet.plan.projection import TableColumn, select_columns, table_columns
 from coldparquet.plan.read_plan import MetadataRequest
@@ -21,7 +21,7 @@ from coldparquet.scan import Scan
 from coldparquet.scan_planner import Question
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.limit import LimitedStore
-from coldparquet.storage.open_store import open_store
+from coldparquet.storage.open_store import open_store, shown_url
 from coldparquet.storage.trace import TraceStore
 
 if TYPE_CHECKING:
@@ -30,10 +30,15 @@ if TYPE_CHECKING:
 
     from coldparquet.decode.arrow_schema import SymbolsAs
     from coldparquet.format.partition_names import PartitionInterval
+    from coldparquet.partition import PartitionMetadata
     from coldparquet.plan.predicate import Predicate
     from coldparquet.plan.where import Where
     from coldparquet.storage.base import Listing, ObjectStore
     from coldparquet.storage.trace import RequestRecord
+
+
+_YEAR_DIGITS = 4
+"""The names of partitions begin with a year; other directories that do are worth a note."""
 
 
 class Table:
@@ -54,7 +59,7 @@ class Table:
         self._designated_timestamp: int | None = None
         self._open_requests: tuple[MetadataRequest, ...] = ()
         self._notes: tuple[str, ...] = ()
-        self._executor = ThreadPoolExecutor(options.decode_threads or os.cpu_count(), "coldparquet-decode")
+        self._executor = TableThreads(options.decode_threads)
 
     def __repr__(self) -> str:
         return f"<Table {self._url}: {len(self._partitions)} partitions, {len(self._columns)} columns>"
@@ -69,8 +74,7 @@ class Table:
 
     async def aclose(self) -> None:
         """Release connections and threads. Scans that are still running fail; calling it twice is fine."""
-        # Row groups that wait for a thread stay: the scans that want them would wait forever.
-        self._executor.shutdown(wait=False)
+        self._executor.close()
         if self._owns_store:
             await self._store.aclose()
 
@@ -117,8 +121,8 @@ class Table:
             UnsupportedError: A chosen column has a type that this version does not read.
         """
         chosen = select_columns(self._columns, columns)
-        if limit is not None and limit < 0:
-            raise InvalidInputError(f"limit is {limit}; it must be 0 or more")
+        if limit is not None:
+            limit = _row_limit(limit)
         options = options or self._options
         predicate = parse_predicate(where)
         question = Question(
@@ -190,11 +194,28 @@ class Table:
         notes: Sequence[str] = (),
     ) -> None:
         self._partitions = tuple(Partition(location, self._store, self._options) for location in locations)
-        newest = await self._partitions[-1].metadata()
+        newest = await self._newest_readable()
         self._columns = table_columns(newest.sidecar)
         self._designated_timestamp = newest.sidecar.designated_timestamp
         self._open_requests = (*requests, *newest.requests)
         self._notes = tuple(notes)
+
+    async def _newest_readable(self) -> PartitionMetadata:
+        """Read the metadata of the newest partition that is in Parquet: QuestDB's active one usually is not."""
+        for partition in reversed(self._partitions):
+            try:
+                return await partition.metadata()
+            except UnsupportedError as error:
+                if error.kind != NATIVE_PARTITION or partition is self._partitions[0]:
+                    raise
+        raise InternalError("a table has at least one partition")
+
+
+def _row_limit(limit: object) -> int:
+    """Take any integer, numpy's too, as a plain one."""
+    if not isinstance(limit, SupportsIndex) or limit.__index__() < 0:
+        raise InvalidInputError(f"limit is {limit!r}; it must be a whole number, 0 or more")
+    return limit.__index__()
 
 
 def partition_location(
@@ -229,6 +250,8 @@ def newest_versions(listing: Listing) -> tuple[list[PartitionLocation], list[str
     for path in listing.directories:
         location = partition_location(path, interval=interval, is_listed=True)
         if location.directory is None:
+            if location.name[:_YEAR_DIGITS].isdecimal():
+                notes.append(f"{location.name} was not read: no partition of such a table has this name")
             continue
         rival = newest.get(location.directory.base_name)
         if rival is None or rival.directory is None:
@@ -289,7 +312,9 @@ class Opening:
             store, path = open_store(self._url, storage_options=self._storage_options)
         else:
             store, path = self._store, self._url
-        table = Table(self._url, store=TraceStore(store), owns_store=self._store is None, options=self._options)
+        table = Table(
+            shown_url(self._url), store=TraceStore(store), owns_store=self._store is None, options=self._options
+        )
         try:
             if self._is_partition or path.endswith(".parquet"):
                 await table._open_single(partition_location(path))  # noqa: SLF001 - the two are one mechanism

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from coldparquet.decode.row_group import OutputColumn, decode_row_group
-from coldparquet.decode.virtual_file import new_row_group_buffer, stored_type
+from coldparquet.decode.virtual_file import new_row_group_buffer
 from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
 from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.format.sidecar import parse_sidecar
@@ -63,7 +63,7 @@ class SparseFile:
     def outputs(self, names: Sequence[str]) -> list[OutputColumn]:
         places = [self.names.index(name) for name in names]
         return [
-            OutputColumn(name=name, type=stored_type(self.sidecar, place), place=place)
+            OutputColumn(name=name, type=self.sidecar.column_type(place), place=place)
             for name, place in zip(names, places, strict=True)
         ]
 

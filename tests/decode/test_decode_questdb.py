@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from coldparquet.decode.row_group import OutputColumn, decode_row_group
-from coldparquet.decode.virtual_file import stored_type
 from coldparquet.format.column_types import resolve_type
 from coldparquet.format.sidecar_layout import PhysicalType
 
@@ -61,7 +60,7 @@ def test_random_columns_of_random_row_groups_equal_pyarrow_on_the_whole_file(
         expected = whole.read_row_group(row_group, columns=names)
         assert decoded.column_names == names
         for name in names:
-            column_type = stored_type(file.sidecar, file.names.index(name))
+            column_type = file.sidecar.column_type(file.names.index(name))
             if column_type.raw_array:
                 continue  # pyarrow sees byte strings; the answers of QuestDB are the oracle
             column = expected[name]
@@ -75,7 +74,7 @@ def test_random_columns_of_random_row_groups_equal_pyarrow_on_the_whole_file(
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("symbols/table/*/data.parquet")), ids=lambda path: path.parent.name)
 def test_dictionaries_hold_each_occurring_symbol_once(path: Path, sparse_file: Any) -> None:
     file = sparse_file(path.read_bytes())
-    symbols = [name for name in file.names if stored_type(file.sidecar, file.names.index(name)).name == "SYMBOL"]
+    symbols = [name for name in file.names if file.sidecar.column_type(file.names.index(name)).name == "SYMBOL"]
     for read in file.plan(symbols).values():
         decoded = file.decode(read, symbols)
         for name in symbols:

@@ -23,7 +23,6 @@ from coldparquet.format.type_codes import (
     decimal_precision_scale,
     decimal_type_code,
     geohash_bits,
-    plain_type_code,
     tag_of,
     timestamp_unit,
     type_name,
@@ -132,14 +131,8 @@ def test_geohash_bits_must_fit_the_tag(code: int) -> None:
 
 @pytest.mark.parametrize("code", [8, 131080, 1179656])
 def test_designated_bits_do_not_change_the_type(code: int) -> None:
-    assert plain_type_code(code) == 8
     assert timestamp_unit(code) == "us"
     assert resolve_type(code, INT64, 0, 0) == resolve_type(8, INT64, 0, 0)
-
-
-def test_bits_of_a_decimal_scale_are_not_taken_for_designated_bits() -> None:
-    code = decimal_type_code(18, 4)  # scale 4 sets bit 20
-    assert plain_type_code(code) == code
 
 
 @pytest.mark.parametrize(

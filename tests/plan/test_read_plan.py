@@ -26,7 +26,7 @@ from coldparquet.plan.read_plan import (
 )
 from coldparquet.ranges import ByteRange, SuffixRange
 
-NAMES = ["ts", "symbol", "price", "amount", "fee", "note"]
+NAMES = dict(enumerate(["ts", "symbol", "price", "amount", "fee", "note"]))
 PATH = "bucket/trades/2024-03-01/data.parquet"
 
 

@@ -119,6 +119,20 @@ async def test_wrappers_close_the_store_within() -> None:
     assert inner.closed == 1
 
 
+async def test_a_closed_store_sends_nothing_not_even_what_it_held_back() -> None:
+    inner = Gated()
+    store = LimitedStore(inner, max_concurrency=1)
+    in_flight, held_back = (asyncio.create_task(store.get(request_for("table/x", FIRST_BYTES))) for _ in range(2))
+    await settle()
+    await store.aclose()
+    inner.gate.set()
+    assert (await in_flight).data == CONTENT[:4]
+    for refused in (held_back, store.get(request_for("table/x", FIRST_BYTES)), store.list("table")):
+        with pytest.raises(InvalidInputError, match="closed"):
+            await refused
+    assert inner.most_inside == 1
+
+
 async def test_trace_records_what_happened() -> None:
     times = iter([100.0, 101.0, 102.0, 104.0, 104.0, 104.5, 105.0, 106.0, 107.0, 108.0])
     store = TraceStore(MemoryStore({"table/x": CONTENT}), clock=lambda: next(times))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from coldparquet.errors import InvalidInputError, UnsupportedError
+from coldparquet.errors import InvalidInputError, StorageError, UnsupportedError
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.fsspec_store import FsspecStore
 from coldparquet.storage.local import LocalStore
@@ -25,6 +25,8 @@ from coldparquet.testing.store_contract import request_for
         ("trades", str(Path.cwd() / "trades")),
         ("~/trades", str(Path.home() / "trades")),
         ("/", "/"),
+        ("/data/a::b:/c", "/data/a::b:/c"),
+        ("~no-such-user-here", str(Path.cwd() / "~no-such-user-here")),
     ],
 )
 def test_local_urls(url: str, expected: str) -> None:
@@ -70,6 +72,13 @@ def test_other_scheme_without_its_package(monkeypatch: pytest.MonkeyPatch) -> No
 def test_urls_that_cannot_be_opened(url: str, part: str) -> None:
     with pytest.raises(InvalidInputError, match=part) as caught:
         open_store(url)
+    assert "hunter2" not in str(caught.value.as_dict())
+
+
+def test_a_filesystem_that_connects_at_once_and_fails() -> None:
+    with pytest.raises(StorageError, match="ConnectionRefusedError") as caught:
+        open_store("ftp://user:hunter2@127.0.0.1:1/data")
+    assert caught.value.path == "ftp://127.0.0.1:1/data"
     assert "hunter2" not in str(caught.value.as_dict())
 
 

@@ -13,7 +13,6 @@ from coldparquet.decode.chunk_label import ChunkLabel
 from coldparquet.decode.parquet_reader import check_values, read_columns
 from coldparquet.decode.raw_arrays import decode_raw_arrays
 from coldparquet.decode.symbols import decode_symbols
-from coldparquet.decode.virtual_file import stored_type
 from coldparquet.errors import InternalError, UnsupportedError
 from coldparquet.format.logical_types import LogicalKind
 from coldparquet.format.sidecar_layout import PhysicalType
@@ -29,6 +28,9 @@ if TYPE_CHECKING:
 
 _CHECKED_KINDS = frozenset({LogicalKind.STRING, LogicalKind.DECIMAL})
 """Kinds of which pyarrow decodes invalid values without complaint."""
+
+_MADE_BLOCK_ROWS = 65_536
+"""Columns that are made repeat one block of so many rows, so that they cost next to no memory."""
 
 _INT96_LIMIT_S = 9_223_372_036
 """Seconds from 1970 to the last whole second that nanoseconds in 64 bits can count."""
@@ -78,7 +80,6 @@ def decode_row_group(  # noqa: PLR0913 - one plan, one snapshot and how to show 
     fields, arrays = [], []
     for column in columns:
         field = arrow_field(column.name, column.type, symbols=symbols)
-        array: pa.ChunkedArray[Any] | pa.Array[Any]
         if column.place in fetched:
             array = fetched[column.place]
             if array.type != field.type:
@@ -100,7 +101,7 @@ def _decode_chunks(
     buffer: RowGroupBuffer, read: RowGroupRead, sidecar: Sidecar, symbols: SymbolsAs, path: str | None
 ) -> dict[int | None, pa.ChunkedArray[Any]]:
     """Decode every fetched chunk; returns the columns by their index in the sidecar."""
-    types = [stored_type(sidecar, column) for column in read.columns]
+    types = [sidecar.column_type(column) for column in read.columns]
     labels = {
         position: ChunkLabel(path=path, row_group=read.row_group, columns=(sidecar.column(column).name,))
         for position, column in enumerate(read.columns)
@@ -188,12 +189,11 @@ def _normalised(
     return array.dictionary_encode() if pa.types.is_dictionary(type_) else array
 
 
-def _missing_values(row_count: int, type_: Any, *, never_null: bool) -> pa.Array[Any]:
-    if never_null:
-        zeros: pa.Array[Any] = pa.repeat(_zero(type_), row_count)
-        return zeros
-    nulls: pa.Array[Any] = pa.nulls(row_count, type_)
-    return nulls
+def _missing_values(row_count: int, type_: Any, *, never_null: bool) -> pa.ChunkedArray[Any]:
+    block_rows = min(row_count, _MADE_BLOCK_ROWS)
+    block: Any = pa.repeat(_zero(type_), block_rows) if never_null else pa.nulls(block_rows, type_)
+    blocks, rest = divmod(row_count, _MADE_BLOCK_ROWS)
+    return pa.chunked_array([block] * blocks + [block.slice(0, rest)], type=type_)
 
 
 def _zero(type_: pa.DataType) -> Any:

@@ -19,17 +19,10 @@ from coldparquet.decode.numpy_bridge import numbers_to_arrow, numbers_to_numpy
 from coldparquet.decode.parquet_reader import check_values, read_columns
 from coldparquet.decode.virtual_file import CODECS, one_column_file
 from coldparquet.format.logical_types import LogicalKind, LogicalType
-from coldparquet.format.page_headers import (
-    DataPageHeader,
-    DictionaryPageHeader,
-    Page,
-    PageEncoding,
-    PageHeader,
-    PageType,
-    parse_pages,
-)
+from coldparquet.format.page_headers import Page, PageType, parse_pages
 from coldparquet.format.parquet_schema import LeafSpec
-from coldparquet.format.sidecar_layout import PhysicalType
+from coldparquet.format.parquet_thrift import DataPageHeader, DictionaryPageHeader, PageHeader
+from coldparquet.format.sidecar_layout import Encoding, PhysicalType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,8 +32,8 @@ if TYPE_CHECKING:
 _SEPARABLE_CODECS = frozenset({"uncompressed", "snappy", "gzip", "brotli", "zstd", "lz4_raw"})
 """Codecs in which Arrow compresses bytes just as a page holds them; the old LZ4 has a frame of its own."""
 
-_INDEX_ENCODINGS = frozenset({PageEncoding.RLE_DICTIONARY, PageEncoding.PLAIN_DICTIONARY})
-_ENTRY_ENCODINGS = frozenset({PageEncoding.PLAIN, PageEncoding.PLAIN_DICTIONARY})
+_INDEX_ENCODINGS = frozenset({Encoding.RLE_DICTIONARY, Encoding.PLAIN_DICTIONARY})
+_ENTRY_ENCODINGS = frozenset({Encoding.PLAIN, Encoding.PLAIN_DICTIONARY})
 _SMALLEST_ENTRY_BYTES = 4
 """A plain string begins with its length."""
 
@@ -114,9 +107,9 @@ def _read_entries(chunk: bytes, page: Page, codec: int, label: ChunkLabel) -> pa
         crc=page.header.crc,
         data_page_header=DataPageHeader(
             num_values=entry_count,
-            encoding=PageEncoding.PLAIN,
-            definition_level_encoding=PageEncoding.RLE,
-            repetition_level_encoding=PageEncoding.RLE,
+            encoding=Encoding.PLAIN,
+            definition_level_encoding=Encoding.RLE,
+            repetition_level_encoding=Encoding.RLE,
         ),
     )
     leaf = LeafSpec(
@@ -142,7 +135,7 @@ def _counting_dictionary_page(entry_count: int, codec: int) -> bytes:
         type=PageType.DICTIONARY,
         uncompressed_page_size=len(body),
         compressed_page_size=len(compressed),
-        dictionary_page_header=DictionaryPageHeader(num_values=entry_count, encoding=PageEncoding.PLAIN),
+        dictionary_page_header=DictionaryPageHeader(num_values=entry_count, encoding=Encoding.PLAIN),
     )
     return header.encode() + compressed
 

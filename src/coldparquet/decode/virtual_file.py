@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from coldparquet.decode.chunk_label import ChunkLabel
 from coldparquet.errors import InternalError, UnsupportedError
-from coldparquet.format.column_types import resolve_type
 from coldparquet.format.parquet_footer import (
     PARQUET_MAGIC,
     VirtualChunk,
@@ -23,14 +22,13 @@ from coldparquet.format.parquet_footer import (
     frame_footer,
 )
 from coldparquet.format.parquet_schema import LeafSpec
-from coldparquet.format.sidecar_layout import ENCODING_PLAIN, ENCODING_RLE_DICTIONARY
+from coldparquet.format.sidecar_layout import ENCODING_PLAIN, ENCODING_RLE_DICTIONARY, Codec
 
 if TYPE_CHECKING:
-    from coldparquet.format.column_types import ColumnType
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.plan.read_plan import RowGroupRead
 
-CODECS = ("uncompressed", "snappy", "gzip", "lzo", "brotli", "lz4", "zstd", "lz4_raw")
+CODECS = tuple(codec.name.lower() for codec in Codec)
 """Parquet's compression codecs by number, with Arrow's names. Arrow never has LZO, other ones by its build."""
 
 
@@ -154,7 +152,7 @@ def new_row_group_buffer(read: RowGroupRead, sidecar: Sidecar, *, path: str | No
                 repetition=descriptor.repetition,
                 max_rep_level=descriptor.max_rep_level,
                 max_def_level=descriptor.max_def_level,
-                logical=stored_type(sidecar, column).parquet_logical,
+                logical=sidecar.column_type(column).parquet_logical,
             )
         )
         chunks.append(
@@ -168,22 +166,6 @@ def new_row_group_buffer(read: RowGroupRead, sidecar: Sidecar, *, path: str | No
         )
     footer = encode_footer(leaves, [VirtualRowGroup(row_count=read.row_count, chunks=chunks)])
     return RowGroupBuffer(read.bytes_wanted, frame_footer(footer))
-
-
-def stored_type(sidecar: Sidecar, column: int) -> ColumnType:
-    """Return the type with which a column is stored in this partition.
-
-    Raises:
-        UnsupportedError: This version does not read the type.
-    """
-    descriptor = sidecar.column(column)
-    return resolve_type(
-        descriptor.type_code,
-        descriptor.physical_type,
-        descriptor.fixed_byte_length,
-        descriptor.max_rep_level,
-        sidecar.foreign_annotations.get(column),
-    )
 
 
 def _check_codec(codec: int, label: ChunkLabel) -> None:

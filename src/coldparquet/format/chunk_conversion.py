@@ -15,16 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _LAST_CODEC = max(layout.Codec)
-_ENCODING_BITS = {
-    0: layout.ENCODING_PLAIN,
-    2: layout.ENCODING_RLE_DICTIONARY,  # PLAIN_DICTIONARY, the old name of the same thing
-    5: layout.ENCODING_DELTA_BINARY_PACKED,
-    6: layout.ENCODING_DELTA_LENGTH_BYTE_ARRAY,
-    7: layout.ENCODING_DELTA_BYTE_ARRAY,
-    8: layout.ENCODING_RLE_DICTIONARY,
-    9: layout.ENCODING_BYTE_STREAM_SPLIT,
-}
-"""Parquet encoding number to mask bit. RLE (3) and BIT_PACKED (4) hold levels and leave no bit; nor do unknown ones."""
 
 
 def convert_chunk(  # noqa: PLR0913 - the fields of one Parquet structure, each by name
@@ -74,7 +64,8 @@ def convert_chunk(  # noqa: PLR0913 - the fields of one Parquet structure, each 
         )
     encoding_mask = 0
     for encoding in encodings:
-        encoding_mask |= _ENCODING_BITS.get(encoding, 0)
+        # Unknown encodings, and those of levels, leave no bit.
+        encoding_mask |= layout.ENCODING_BITS.get(encoding, 0)
     start = data_page_offset if dictionary_page_offset is None else dictionary_page_offset
     return ChunkSpec(
         codec=codec,

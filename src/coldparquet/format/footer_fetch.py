@@ -1,10 +1,12 @@
 """Which bytes to fetch for a Parquet footer: a state machine without I/O.
 
-fetch = FooterFetch(path=path, suffix_bytes=65_536, size_bytes=None)
-while (wanted := fetch.next_range) is not None:
-    answer = await store.get(...)
-    fetch.receive(answer.data, start=answer.start, object_size_bytes=answer.object_size_bytes)
-footer = parse_footer(fetch.footer, path=path, offset=fetch.footer_offset)
+    fetch = FooterFetch(path=path, suffix_bytes=65_536)
+    while (wanted := fetch.next_range) is not None:
+        answer = await store.get(...)
+        fetch.receive(answer.data, start=answer.start, object_size_bytes=answer.object_size_bytes)
+    footer = parse_footer(fetch.footer, path=path, offset=fetch.footer_offset)
+
+At most two ranges are wanted, one after the other.
 """
 
 from __future__ import annotations

@@ -1,20 +1,18 @@
 """The pages of one column chunk: where each begins, and what its header says.
 
 A chunk is a sequence of pages, each a Thrift header followed by its body. Only symbol columns are taken apart this far;
-everything else goes to pyarrow as a whole chunk. Field numbers are those of parquet.thrift.
+everything else goes to pyarrow as a whole chunk.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import ClassVar
 
 from thrift.protocol.TCompactProtocol import TCompactProtocolAcceleratedFactory
-from thrift.Thrift import TType
 from thrift.transport.TTransport import TMemoryBuffer
 
-from coldparquet.format.parquet_thrift import Structure, ThriftSpec
+from coldparquet.format.parquet_thrift import PageHeader
 
 MAX_PAGES = 10_000
 """Chunks of more pages are not taken apart."""
@@ -26,85 +24,6 @@ class PageType(IntEnum):
     DATA = 0
     DICTIONARY = 2
     DATA_V2 = 3
-
-
-class PageEncoding(IntEnum):
-    """How values are laid out in a page, as far as dictionaries are concerned."""
-
-    PLAIN = 0
-    PLAIN_DICTIONARY = 2
-    """In a dictionary page: plain values; in a data page: indices. Older name of what RLE_DICTIONARY means."""
-    RLE = 3
-    RLE_DICTIONARY = 8
-
-
-@dataclass(slots=True)
-class DataPageHeader(Structure):
-    """DataPageHeader, without its statistics."""
-
-    num_values: int | None = None
-    encoding: int | None = None
-    definition_level_encoding: int | None = None
-    repetition_level_encoding: int | None = None
-    thrift_spec: ClassVar[ThriftSpec] = (
-        None,
-        (1, TType.I32, "num_values", None, None),
-        (2, TType.I32, "encoding", None, None),
-        (3, TType.I32, "definition_level_encoding", None, None),
-        (4, TType.I32, "repetition_level_encoding", None, None),
-    )
-
-
-@dataclass(slots=True)
-class DictionaryPageHeader(Structure):
-    """DictionaryPageHeader."""
-
-    num_values: int | None = None
-    encoding: int | None = None
-    thrift_spec: ClassVar[ThriftSpec] = (
-        None,
-        (1, TType.I32, "num_values", None, None),
-        (2, TType.I32, "encoding", None, None),
-    )
-
-
-@dataclass(slots=True)
-class DataPageHeaderV2(Structure):
-    """DataPageHeaderV2, as far as needed to know what the page is."""
-
-    num_values: int | None = None
-    encoding: int | None = None
-    thrift_spec: ClassVar[ThriftSpec] = (
-        None,
-        (1, TType.I32, "num_values", None, None),
-        None,
-        None,
-        (4, TType.I32, "encoding", None, None),
-    )
-
-
-@dataclass(slots=True)
-class PageHeader(Structure):
-    """PageHeader: sizes of the body, and the header of the page's own type."""
-
-    type: int | None = None
-    uncompressed_page_size: int | None = None
-    compressed_page_size: int | None = None
-    crc: int | None = None
-    data_page_header: DataPageHeader | None = None
-    dictionary_page_header: DictionaryPageHeader | None = None
-    data_page_header_v2: DataPageHeaderV2 | None = None
-    thrift_spec: ClassVar[ThriftSpec] = (
-        None,
-        (1, TType.I32, "type", None, None),
-        (2, TType.I32, "uncompressed_page_size", None, None),
-        (3, TType.I32, "compressed_page_size", None, None),
-        (4, TType.I32, "crc", None, None),
-        (5, TType.STRUCT, "data_page_header", [DataPageHeader, DataPageHeader.thrift_spec], None),
-        None,
-        (7, TType.STRUCT, "dictionary_page_header", [DictionaryPageHeader, DictionaryPageHeader.thrift_spec], None),
-        (8, TType.STRUCT, "data_page_header_v2", [DataPageHeaderV2, DataPageHeaderV2.thrift_spec], None),
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,16 +17,8 @@ PARQUET_MAGIC = b"PAR1"
 QUESTDB_KEY = "questdb"
 """Key of the footer's own metadata under which QuestDB keeps its JSON."""
 
-_ENCODING_RLE = 3
-_ENCODINGS = (
-    (layout.ENCODING_PLAIN, 0),
-    (layout.ENCODING_DELTA_BINARY_PACKED, 5),
-    (layout.ENCODING_DELTA_LENGTH_BYTE_ARRAY, 6),
-    (layout.ENCODING_DELTA_BYTE_ARRAY, 7),
-    (layout.ENCODING_RLE_DICTIONARY, 8),
-    (layout.ENCODING_BYTE_STREAM_SPLIT, 9),
-)
-"""Bit of a sidecar's encoding mask, and Parquet's number of the same encoding."""
+_ENCODINGS = {bit: encoding for encoding, bit in layout.ENCODING_BITS.items()}
+"""Parquet encoding of each bit of a sidecar's mask: of two with the same bit the newer, which comes later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +240,10 @@ def _encode_row_group(
             thrift.ColumnChunk(
                 meta_data=thrift.ColumnMetaData(
                     type=column.physical_type,
-                    encodings=[_ENCODING_RLE, *(number for bit, number in _ENCODINGS if chunk.encodings & bit)],
+                    encodings=[
+                        layout.Encoding.RLE,
+                        *(encoding for bit, encoding in _ENCODINGS.items() if chunk.encodings & bit),
+                    ],
                     path_in_schema=leaf_path,
                     codec=chunk.codec,
                     num_values=chunk.value_count,

@@ -251,8 +251,6 @@ class ColumnMetaData(Structure):
     data_page_offset: int = ABSENT
     dictionary_page_offset: int | None = None
     statistics: Statistics | None = None
-    bloom_filter_offset: int | None = None
-    bloom_filter_length: int | None = None
     thrift_spec: ClassVar[ThriftSpec] = _spec(
         _i32(1, "type"),
         (2, TType.LIST, "encodings", (TType.I32, None, False), None),
@@ -264,8 +262,6 @@ class ColumnMetaData(Structure):
         _i64(9, "data_page_offset"),
         _i64(11, "dictionary_page_offset"),
         _structure(12, "statistics", Statistics),
-        _i64(14, "bloom_filter_offset"),
-        _i32(15, "bloom_filter_length"),
     )
 
 
@@ -276,18 +272,10 @@ class ColumnChunk(Structure):
     file_path: str | None = None
     file_offset: int = 0
     meta_data: ColumnMetaData | None = None
-    offset_index_offset: int | None = None
-    offset_index_length: int | None = None
-    column_index_offset: int | None = None
-    column_index_length: int | None = None
     thrift_spec: ClassVar[ThriftSpec] = _spec(
         _text(1, "file_path"),
         _i64(2, "file_offset"),
         _structure(3, "meta_data", ColumnMetaData),
-        _i64(4, "offset_index_offset"),
-        _i32(5, "offset_index_length"),
-        _i64(6, "column_index_offset"),
-        _i32(7, "column_index_length"),
     )
 
 
@@ -297,8 +285,7 @@ class SortingColumn(Structure):
 
     column_idx: int = ABSENT
     descending: bool | None = None
-    nulls_first: bool | None = None
-    thrift_spec: ClassVar[ThriftSpec] = _spec(_i32(1, "column_idx"), _bool(2, "descending"), _bool(3, "nulls_first"))
+    thrift_spec: ClassVar[ThriftSpec] = _spec(_i32(1, "column_idx"), _bool(2, "descending"))
 
 
 @dataclass(slots=True)
@@ -356,4 +343,60 @@ class FileMetaData(Structure):
         _text(6, "created_by"),
         _list(7, "column_orders", ColumnOrder),
         _structure(8, "encryption_algorithm", Empty),
+    )
+
+
+@dataclass(slots=True)
+class DataPageHeader(Structure):
+    """DataPageHeader, without its statistics."""
+
+    num_values: int | None = None
+    encoding: int | None = None
+    definition_level_encoding: int | None = None
+    repetition_level_encoding: int | None = None
+    thrift_spec: ClassVar[ThriftSpec] = _spec(
+        _i32(1, "num_values"),
+        _i32(2, "encoding"),
+        _i32(3, "definition_level_encoding"),
+        _i32(4, "repetition_level_encoding"),
+    )
+
+
+@dataclass(slots=True)
+class DictionaryPageHeader(Structure):
+    """DictionaryPageHeader."""
+
+    num_values: int | None = None
+    encoding: int | None = None
+    thrift_spec: ClassVar[ThriftSpec] = _spec(_i32(1, "num_values"), _i32(2, "encoding"))
+
+
+@dataclass(slots=True)
+class DataPageHeaderV2(Structure):
+    """DataPageHeaderV2, as far as needed to know what the page is."""
+
+    num_values: int | None = None
+    encoding: int | None = None
+    thrift_spec: ClassVar[ThriftSpec] = _spec(_i32(1, "num_values"), _i32(4, "encoding"))
+
+
+@dataclass(slots=True)
+class PageHeader(Structure):
+    """PageHeader: sizes of the body, and the header of the page's own type."""
+
+    type: int | None = None
+    uncompressed_page_size: int | None = None
+    compressed_page_size: int | None = None
+    crc: int | None = None
+    data_page_header: DataPageHeader | None = None
+    dictionary_page_header: DictionaryPageHeader | None = None
+    data_page_header_v2: DataPageHeaderV2 | None = None
+    thrift_spec: ClassVar[ThriftSpec] = _spec(
+        _i32(1, "type"),
+        _i32(2, "uncompressed_page_size"),
+        _i32(3, "compressed_page_size"),
+        _i32(4, "crc"),
+        _structure(5, "data_page_header", DataPageHeader),
+        _structure(7, "dictionary_page_header", DictionaryPageHeader),
+        _structure(8, "data_page_header_v2", DataPageHeaderV2),
     )

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from coldparquet.errors import FormatError, InvalidInputError
 from coldparquet.format import sidecar_layout as layout
+from coldparquet.format.column_types import ColumnType, resolve_type
 from coldparquet.format.foreign_annotations import FOREIGN_ANNOTATIONS_CODE, parse_foreign_annotations
 from coldparquet.format.sidecar_chunks import BlockTable, ChunkColumn
 from coldparquet.format.sidecar_footer import (
@@ -176,6 +177,23 @@ class Sidecar:
             column = parse_column(self.file, index, path=self.path)
             self._columns[index] = column
         return column
+
+    def column_type(self, index: int) -> ColumnType:
+        """Return the type with which a column is stored.
+
+        Raises:
+            UnsupportedError: This version does not read the type.
+            FormatError: The descriptor is wrong, see `column`.
+            InvalidInputError: There is no such column.
+        """
+        column = self.column(index)
+        return resolve_type(
+            column.type_code,
+            column.physical_type,
+            column.fixed_byte_length,
+            column.max_rep_level,
+            self.foreign_annotations.get(index),
+        )
 
     def column_index(self, name: str) -> int | None:
         """Return the index of the column with exactly this name, the first one if several have it, else None.

@@ -132,6 +132,21 @@ class Codec(IntEnum):
     LZ4_RAW = 7
 
 
+class Encoding(IntEnum):
+    """Parquet encodings, with Parquet's own numbers."""
+
+    PLAIN = 0
+    PLAIN_DICTIONARY = 2
+    """In a dictionary page: plain values; in a data page: indices. Older name of what RLE_DICTIONARY means."""
+    RLE = 3
+    BIT_PACKED = 4
+    DELTA_BINARY_PACKED = 5
+    DELTA_LENGTH_BYTE_ARRAY = 6
+    DELTA_BYTE_ARRAY = 7
+    RLE_DICTIONARY = 8
+    BYTE_STREAM_SPLIT = 9
+
+
 # --- Row group blocks and column chunks, section "Row group blocks" --------------------------------------------------
 
 BLOCK_ALIGNMENT_BITS = 3
@@ -174,6 +189,17 @@ ENCODING_DELTA_LENGTH_BYTE_ARRAY = 1 << 3
 ENCODING_DELTA_BYTE_ARRAY = 1 << 4
 ENCODING_BYTE_STREAM_SPLIT = 1 << 5
 """The ENCODINGS mask; PLAIN_DICTIONARY counts as RLE_DICTIONARY, RLE and BIT_PACKED levels are not recorded."""
+
+ENCODING_BITS: dict[int, int] = {
+    Encoding.PLAIN: ENCODING_PLAIN,
+    Encoding.PLAIN_DICTIONARY: ENCODING_RLE_DICTIONARY,
+    Encoding.DELTA_BINARY_PACKED: ENCODING_DELTA_BINARY_PACKED,
+    Encoding.DELTA_LENGTH_BYTE_ARRAY: ENCODING_DELTA_LENGTH_BYTE_ARRAY,
+    Encoding.DELTA_BYTE_ARRAY: ENCODING_DELTA_BYTE_ARRAY,
+    Encoding.RLE_DICTIONARY: ENCODING_RLE_DICTIONARY,
+    Encoding.BYTE_STREAM_SPLIT: ENCODING_BYTE_STREAM_SPLIT,
+}
+"""The bit of each Parquet encoding that is recorded."""
 
 STAT_PRESENT = 1 << 0
 STAT_INLINED = 1 << 1

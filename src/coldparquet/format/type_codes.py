@@ -103,13 +103,6 @@ def tag_of(type_code: int) -> TypeTag:
         raise unsupported_type(type_code, f"tag {type_code & 0xFF} is not a stored type") from None
 
 
-def plain_type_code(type_code: int) -> int:
-    """Return the code without the bits that mark a designated timestamp, so that equal types have equal codes."""
-    if type_code > 0 and type_code & 0xFF == TypeTag.TIMESTAMP:
-        return type_code & ~(DESIGNATED_BIT | DESCENDING_BIT)
-    return type_code
-
-
 def is_nanosecond(type_code: int) -> bool:
     """Tell whether a TIMESTAMP code means nanoseconds rather than microseconds."""
     return bool(type_code & NANOSECOND_BIT)

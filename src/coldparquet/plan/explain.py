@@ -84,6 +84,7 @@ def explain_dict(plan: ReadPlan) -> dict[str, Any]:
         ],
         "metadata_requests": [_metadata_dict(request) for request in plan.metadata_requests],
         "options": {
+            "goal": plan.options.goal,
             "coalesce_gap_bytes": plan.options.coalescing.gap_bytes,
             "max_request_bytes": plan.options.coalescing.max_request_bytes,
             "max_concurrency": plan.options.max_concurrency,
@@ -162,7 +163,8 @@ def _pruning(plan: ReadPlan) -> list[str]:
     row_group_reasons: Counter[str] = Counter()
     for partition in plan.partitions:
         for dropped in partition.dropped:
-            row_group_reasons[dropped.reason] += dropped.row_groups
+            if dropped.row_groups:
+                row_group_reasons[dropped.reason] += dropped.row_groups
     several = " (some for several reasons)" if row_group_reasons.total() > total - read else ""
     lines += _labelled("row groups", [f"{read:,} of {total:,} read{_and_pruned(total - read)}{several}"])
     lines += _counted(row_group_reasons)
@@ -223,7 +225,7 @@ def _fetch(plan: ReadPlan) -> list[str]:
             [
                 f"{_plural(plan.request_count, 'request')} in {_plural(plan.round_trips, 'round trip')}",
                 f"{human_bytes(fetched)} for {human_bytes(wanted)} wanted ({overhead})",
-                f"gaps up to {gap} read over, requests up to {longest}",
+                f"goal {options.goal}: gaps up to {gap} read over, requests up to {longest}",
             ],
         )
         lines += _labelled(

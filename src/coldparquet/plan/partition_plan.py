@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 _PARQUET_MAGIC_BYTES = 4
 """No chunk begins before the magic ``PAR1`` ends."""
 
+_MAX_ROW_GROUP_ROWS = 2**31 - 1
+"""Row groups of writers hold a few million rows. Damaged metadata may claim any number, and a column that is made
+without fetching would be made that long."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRowGroups:
@@ -66,17 +70,19 @@ def plan_row_groups(
             partition was written without the column.
 
     Raises:
-        FormatError: A chunk lies outside the data of the Parquet file or holds another number of values than rows.
+        FormatError: A chunk lies outside the data of the Parquet file or holds another number of values than rows, or a
+            row group claims more rows than any has.
     """
     row_counts = sidecar.row_counts
+    _check_row_counts(sidecar)
     survives = row_counts > 0
     all_match = np.ones(sidecar.row_group_count, dtype=bool)
     report = None
     if predicate is not None:
         statistics = SidecarStatistics(sidecar, predicate_columns)
         verdict, report = prune(predicate, statistics, sidecar.row_group_count)
-        survives &= verdict.may_be_true
-        all_match = ~(verdict.may_be_false | verdict.may_be_null)
+        survives &= verdict.survives
+        all_match = verdict.all_rows_match
     surviving = np.flatnonzero(survives)
     for_predicate = {place for place in predicate_columns.values() if place is not None}
     output_only = _chunk_table(sidecar, tuple(sorted(set(output_columns))), surviving)
@@ -95,6 +101,18 @@ def plan_row_groups(
         ),
         report=report,
     )
+
+
+def _check_row_counts(sidecar: Sidecar) -> None:
+    if sidecar.row_counts.max(initial=0) > _MAX_ROW_GROUP_ROWS:
+        row_group = int(np.argmax(sidecar.row_counts))
+        raise FormatError(
+            f"row group {row_group} claims {int(sidecar.row_counts[row_group]):,} rows, but at most"
+            f" {_MAX_ROW_GROUP_ROWS:,} can be; make the sidecar anew with 'coldparquet index --force'",
+            path=sidecar.path,
+            field="NUM_ROWS",
+            row_group=row_group,
+        )
 
 
 def _chunk_table(sidecar: Sidecar, columns: tuple[int, ...], row_groups: npt.NDArray[np.intp]) -> _ChunkTable:

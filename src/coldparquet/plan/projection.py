@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from coldparquet.errors import InvalidInputError, UnsupportedError
-from coldparquet.format.column_types import resolve_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -70,13 +69,7 @@ def _table_column(sidecar: Sidecar, index: int) -> TableColumn:
     descriptor = sidecar.column(index)
     column_type, problem = None, None
     try:
-        column_type = resolve_type(
-            descriptor.type_code,
-            descriptor.physical_type,
-            descriptor.fixed_byte_length,
-            descriptor.max_rep_level,
-            sidecar.foreign_annotations.get(index),
-        )
+        column_type = sidecar.column_type(index)
     except UnsupportedError as error:
         problem = error.message
     return TableColumn(index=index, name=descriptor.name, id=descriptor.id, type=column_type, problem=problem)
@@ -128,30 +121,36 @@ def unknown_column(name: str, known: Iterable[str]) -> InvalidInputError:
     )
 
 
-def match_columns(columns: Sequence[TableColumn], sidecar: Sidecar) -> tuple[int | None, ...]:
-    """Find each column of the table in one partition.
+def match_columns(columns: Iterable[TableColumn], sidecar: Sidecar) -> dict[int, int | None]:
+    """Find columns of the table in one partition.
 
     Columns of QuestDB are found by id, so that a rename does not hide data that was written under the old name;
     those of foreign files, which have no ids, by name.
 
+    Args:
+        columns: Those that are needed; what the partition says of others does not matter.
+        sidecar: The partition.
+
     Returns:
-        For each table column its index in the sidecar, or None where the partition was written without it.
+        By index in the table, the index in the sidecar, or None where the partition was written without the column.
 
     Raises:
         UnsupportedError: The partition holds the column with another type.
     """
-    ids = [sidecar.column(index).id for index in range(sidecar.column_count)]
-    has_ids = min(ids, default=-1) >= 0 and len(set(ids)) == len(ids) and all(column.id >= 0 for column in columns)
+    ids: list[int] = sidecar.header.descriptors["id"].tolist()
     by_id = {column_id: index for index, column_id in enumerate(ids)}
-    places = tuple(by_id.get(column.id) if has_ids else sidecar.column_index(column.name) for column in columns)
-    for column, place in zip(columns, places, strict=True):
-        if place is None or column.type is None:
+    has_ids = min(ids, default=-1) >= 0 and len(by_id) == len(ids)
+    places: dict[int, int | None] = {}
+    for column in columns:
+        place = by_id.get(column.id) if has_ids and column.id >= 0 else sidecar.column_index(column.name)
+        places[column.index] = place
+        if place is None:
             continue
         found = _table_column(sidecar, place)
         if found.type != column.type:
             raise UnsupportedError(
                 f"column {column.name!r} is {found.type.name if found.type else found.problem} here,"
-                f" but {column.type.name} in the newest partition; read the partitions one by one",
+                f" but {column.readable_type.name} in the newest partition; read the partitions one by one",
                 kind="ChangedColumnType",
                 path=sidecar.path,
                 column=column.name,

@@ -19,7 +19,7 @@ from coldparquet.plan.explain import explain_dict, explain_text
 from coldparquet.ranges import ByteRange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -135,11 +135,11 @@ class PlannedRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataRequest:
-    """A GET that was already spent to make the plan: sidecars, footers, listings of a table."""
+    """A request that was already spent to make the plan: sidecars, footers, listings of a table."""
 
     path: str
     byte_range: ByteRange | SuffixRange | None
-    """None for a listing."""
+    """None for a listing, and for the look at a sidecar that does not exist."""
     reason: str
     fetched_bytes: int
 
@@ -239,7 +239,7 @@ def plan_requests(  # noqa: PLR0913 - knobs are required keywords here; their de
     row_groups: Sequence[RowGroupRead],
     *,
     path: str,
-    column_names: Sequence[str],
+    column_names: Mapping[int, str],
     gap_bytes: int,
     max_request_bytes: int,
     stage: int = 1,
@@ -249,7 +249,7 @@ def plan_requests(  # noqa: PLR0913 - knobs are required keywords here; their de
     Args:
         row_groups: The row group reads of the partition, in ascending order of row groups.
         path: Its ``data.parquet``.
-        column_names: Name of each column of the partition's sidecar, by index; for the reasons.
+        column_names: Name of each fetched column by its index in the partition's sidecar; for the reasons.
         gap_bytes: Largest gap between two chunks that one request reads over.
         max_request_bytes: Longest request.
         stage: Stage of the requests.
@@ -274,7 +274,7 @@ def plan_requests(  # noqa: PLR0913 - knobs are required keywords here; their de
 
 
 def _reasons(
-    row_groups: Sequence[RowGroupRead], coalesced: CoalescedRequests, column_names: Sequence[str]
+    row_groups: Sequence[RowGroupRead], coalesced: CoalescedRequests, column_names: Mapping[int, str]
 ) -> Iterator[str]:
     """Yield one text per request: the row groups and columns that it serves."""
     chunks = [(read.row_group, column) for read in row_groups for column in read.columns]

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coldparquet.errors import UnsupportedError
-from coldparquet.format.column_types import ColumnType, Comparison, StatisticsTrust, resolve_type
+from coldparquet.format.column_types import ColumnType, Comparison, StatisticsTrust
 from coldparquet.format.sidecar_layout import ENCODING_RLE_DICTIONARY, PhysicalType
 from coldparquet.plan.bounds import PREFIX_BYTES, BoolArray, Bounds, ByteSide, IntArray, NumericSide, Side
 
@@ -89,8 +89,11 @@ class SidecarStatistics:
         if column_index is None:
             return _bounds_of_missing_column(field.type, self.may_hold_rows)
         descriptor = self._sidecar.column(column_index)
-        column_type = _type_of(descriptor, self._sidecar.foreign_annotations.get(column_index))
-        if column_type is None or not _compare_alike(column_type, field.type):
+        try:
+            column_type = self._sidecar.column_type(column_index)
+        except UnsupportedError:
+            return None
+        if not _compare_alike(column_type, field.type):
             return None
         return chunk_bounds(self._sidecar.chunks(column_index), self._sidecar.row_counts, descriptor, column_type)
 
@@ -102,12 +105,11 @@ class IntervalStatistics:
         column: Field index of the designated timestamp, which is never NULL.
         lower: First possible timestamp of each partition, in the column's own unit, shape ``(partitions,)``.
         upper: Last possible timestamp, inclusive, same shape.
-        known: False where a partition has no interval, same shape; None if all have one.
+        known: False where a partition has no interval, same shape.
     """
 
-    def __init__(self, *, column: int, lower: IntArray, upper: IntArray, known: BoolArray | None = None) -> None:
+    def __init__(self, *, column: int, lower: IntArray, upper: IntArray, known: BoolArray) -> None:
         everywhere = np.ones(len(lower), np.bool_)
-        known = everywhere if known is None else known
         self._column = column
         self._bounds = Bounds(
             lower=NumericSide(known, lower),
@@ -164,19 +166,6 @@ def chunk_bounds(
         may_hold_nulls=some_null,
         may_hold_nan=column_type.comparison is Comparison.FLOAT,
     )
-
-
-def _type_of(descriptor: ColumnDescriptor, annotation: str | None) -> ColumnType | None:
-    try:
-        return resolve_type(
-            descriptor.type_code,
-            descriptor.physical_type,
-            descriptor.fixed_byte_length,
-            descriptor.max_rep_level,
-            annotation,
-        )
-    except UnsupportedError:
-        return None
 
 
 def _compare_alike(stored: ColumnType, wanted: ColumnType) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from urllib.parse import urlsplit
 import fsspec
 from fsspec.core import url_to_fs
 
-from coldparquet.errors import InvalidInputError, UnsupportedError
+from coldparquet.errors import InvalidInputError, StorageError, UnsupportedError
 from coldparquet.storage.fsspec_store import FsspecStore, without_secrets
 from coldparquet.storage.local import LocalStore
 
@@ -41,12 +42,13 @@ def open_store(url: str, *, storage_options: Mapping[str, Any] | None = None) ->
     Raises:
         InvalidInputError: The URL is empty, holds a password, or nobody knows its scheme.
         UnsupportedError: A package for this kind of store is missing.
+        StorageError: A filesystem that connects at once, such as FTP, did not reach its server.
     """
     options = dict(storage_options or {})
     scheme, separator, rest = url.partition("://")
     if not url:
         raise InvalidInputError("the URL is empty; needed: a local path or a URL such as s3://bucket/table")
-    if not separator and "::" not in url:
+    if url.startswith("/") or (not separator and "::" not in url):
         return LocalStore(), _absolute(url)
     if scheme in _LOCAL_SCHEMES:
         return LocalStore(), _absolute(rest)
@@ -57,8 +59,19 @@ def open_store(url: str, *, storage_options: Mapping[str, Any] | None = None) ->
     return _open_other(url, options)
 
 
+def shown_url(url: str) -> str:
+    """Return a URL as plans, messages and logs may show it: without password, query string and fragment.
+
+    Local and S3 URLs hold no secrets, but their paths may hold any character.
+    """
+    return url if url.partition("://")[0] in (*_LOCAL_SCHEMES, *_S3_SCHEMES) else without_secrets(url)
+
+
 def _absolute(path: str) -> str:
-    return str(Path(path).expanduser().absolute())
+    local = Path(path)
+    with contextlib.suppress(RuntimeError):  # no such user: the name itself begins with a tilde
+        local = local.expanduser()
+    return str(local.absolute())
 
 
 def _open_s3(rest: str, options: dict[str, Any]) -> tuple[ObjectStore, str]:
@@ -110,4 +123,7 @@ def _filesystem(url: str, options: dict[str, Any]) -> tuple[AbstractFileSystem, 
     except ValueError as error:
         message = without_secrets(str(error))
         raise InvalidInputError(f"{scheme}:// cannot be opened: {message}", kind="UnknownScheme") from None
+    except OSError as error:
+        cause = f"{type(error).__name__}: {without_secrets(str(error))}"
+        raise StorageError(f"{scheme}:// cannot be opened ({cause})", path=without_secrets(url)) from None
     return filesystem, str(path)

@@ -20,14 +20,13 @@ from yarl import URL
 
 from coldparquet.errors import InvalidInputError, NotFoundError, StorageError
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.base import FetchedRange, Listing, ObjectInfo, RangeRequest
+from coldparquet.storage.base import FetchedRange, Listing, ObjectInfo, RangeRequest, already_exists
 from coldparquet.storage.s3_address import BucketAddress, bucket_address
 from coldparquet.storage.s3_answers import read_up_to, take_range
 from coldparquet.storage.s3_credentials import RequestSigner, S3Account, resolve_account
 from coldparquet.storage.s3_errors import (
     MAX_ERROR_BODY_BYTES,
     S3Refusal,
-    already_exists_error,
     connection_error,
     parse_refusal,
     refusal_error,
@@ -174,7 +173,7 @@ class S3Store:
             accepted=frozenset({HTTPStatus.OK}) | refused,
         )
         if await self._exchange(call, _status) in refused:
-            raise already_exists_error(path=path)
+            raise already_exists(path)
 
     async def aclose(self) -> None:
         """Close the connections. Calling it twice is fine; a closed store opens again with the next request."""

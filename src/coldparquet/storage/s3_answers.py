@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from coldparquet.errors import StorageError
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.base import FetchedRange, RangeRequest
+from coldparquet.storage.base import FetchedRange, RangeRequest, clipped
 
 if TYPE_CHECKING:
     import aiohttp
@@ -34,7 +34,7 @@ async def take_range(response: aiohttp.ClientResponse, request: RangeRequest) ->
     if not match:
         raise _failure("a 206 answer without a readable Content-Range", "WrongRange", response, request)
     start, last, size_bytes = (int(number) for number in match.groups())
-    expected = _clip(request, size_bytes)
+    expected = clipped(request.byte_range, object_size_bytes=size_bytes)
     if ByteRange(start, max(start, last + 1)) != expected:
         raise _failure(
             f"the answer holds bytes {start}-{last} of {size_bytes} instead of {expected}",
@@ -56,7 +56,7 @@ async def read_up_to(response: aiohttp.ClientResponse, limit_bytes: int) -> byte
 async def _whole_object(response: aiohttp.ClientResponse, request: RangeRequest) -> FetchedRange:
     """Accept a 200 answer only when the request covers the object, whose length must be known beforehand."""
     size_bytes = response.content_length
-    if size_bytes is None or _clip(request, size_bytes) != ByteRange(0, size_bytes):
+    if size_bytes is None or clipped(request.byte_range, object_size_bytes=size_bytes) != ByteRange(0, size_bytes):
         raise _failure(
             "the store ignored the Range header and sends the whole object; it is not read. Is this an S3 store, or "
             "does a proxy strip the header?",
@@ -93,17 +93,9 @@ def _nothing(response: aiohttp.ClientResponse, request: RangeRequest) -> Fetched
     size = response.headers.get("Content-Range", "").removeprefix("bytes */")
     size_bytes = int(size) if re.fullmatch(r"\d{1,18}", size, re.ASCII) else None
     start = request.byte_range.start if isinstance(request.byte_range, ByteRange) else 0
-    if size_bytes is not None and _clip(request, size_bytes).length_bytes:
+    if size_bytes is not None and clipped(request.byte_range, object_size_bytes=size_bytes).length_bytes:
         raise _failure(f"416 for a range inside an object of {size_bytes} bytes", "WrongRange", response, request)
     return FetchedRange(data=b"", start=start, etag=response.headers.get("ETag"), object_size_bytes=size_bytes)
-
-
-def _clip(request: RangeRequest, size_bytes: int) -> ByteRange:
-    """Return the bytes that the request means in an object of this size."""
-    asked = request.byte_range
-    if isinstance(asked, ByteRange):
-        return ByteRange(min(asked.start, size_bytes), min(asked.stop, size_bytes))
-    return ByteRange(max(0, size_bytes - asked.length_bytes), size_bytes)
 
 
 def _failure(message: str, kind: str, response: aiohttp.ClientResponse, request: RangeRequest) -> StorageError:

@@ -14,7 +14,6 @@ from coldparquet.errors import (
     AccessError,
     ArchivedObjectError,
     ColdParquetError,
-    InvalidInputError,
     NotFoundError,
     ObjectChangedError,
     StorageError,
@@ -59,8 +58,6 @@ class S3Refusal:
     region: str | None
     """Region of the bucket, where the answer names it."""
     storage_class: str | None
-    object_size_bytes: int | None
-    """From a 416: how long the object really is."""
 
     def redirects_from(self, region: str) -> bool:
         """Tell whether the answer says that the bucket lies in another region than ``region``."""
@@ -96,7 +93,6 @@ def parse_refusal(status: int, headers: Mapping[str, str], body: bytes) -> S3Ref
     except (ET.ParseError, ValueError):
         root = ET.Element("Error")
     region = headers.get("x-amz-bucket-region") or root.findtext("Region") or root.findtext("BucketRegion") or ""
-    size = headers.get("Content-Range", "").rpartition("/")[2] or root.findtext("ActualObjectSize") or ""
     return S3Refusal(
         status=status,
         code=root.findtext("Code") or _status_name(status),
@@ -104,7 +100,6 @@ def parse_refusal(status: int, headers: Mapping[str, str], body: bytes) -> S3Ref
         request_id=headers.get("x-amz-request-id") or root.findtext("RequestId"),
         region=region if _REGION.fullmatch(region) else None,
         storage_class=root.findtext("StorageClass") or headers.get("x-amz-storage-class"),
-        object_size_bytes=int(size) if size.isascii() and size.isdigit() and len(size) < 19 else None,
     )
 
 
@@ -144,13 +139,6 @@ def _cause_and_advice(refusal: S3Refusal) -> tuple[str, str]:
     if refusal.status < HTTPStatus.BAD_REQUEST:
         return "RequestRefused", "it points to another address; check the bucket's region and endpoint_url"
     return "RequestRefused", "check the path and endpoint_url"
-
-
-def already_exists_error(*, path: str) -> InvalidInputError:
-    """Return the error for a PUT that must not replace an object."""
-    return InvalidInputError(
-        "the object already exists; pass overwrite=True to replace it", path=path, kind="AlreadyExists"
-    )
 
 
 def connection_error(error: aiohttp.ClientError | TimeoutError, *, path: str, **facts: Any) -> StorageError:

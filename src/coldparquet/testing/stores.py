@@ -1,7 +1,9 @@
 """Stores that misbehave on purpose, for tests of whatever reads through a store.
 
-store = FaultStore(MemoryStore(objects), scripted({2: ShortBody(missing_bytes=1)}))
-store = LatencyStore(MemoryStore(objects), first_byte_s=0.03, bandwidth_bytes_per_s=55e6)
+    store = FaultStore(MemoryStore(objects), scripted({2: ShortBody(missing_bytes=1)}))
+    store = LatencyStore(MemoryStore(objects), first_byte_s=0.03, bandwidth_bytes_per_s=55e6)
+
+Both take any store, and are stores themselves.
 """
 
 from __future__ import annotations

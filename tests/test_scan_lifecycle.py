@@ -1,0 +1,159 @@
+"""Scans that are interrupted, shared or outlive their table: they end, lose no row and leave nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import coldparquet as cp
+from coldparquet.storage.memory import MemoryStore
+from coldparquet.testing.stores import FaultStore, Hang, LatencyStore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from coldparquet.storage.base import RangeRequest
+
+ROWS, ROW_GROUPS = 1_000, 10
+
+
+def parquet() -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"x": range(ROWS)}), sink, row_group_size=ROWS // ROW_GROUPS)
+    return sink.getvalue().to_pybytes()
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore({"t/data.parquet": parquet()})
+
+
+async def test_a_scan_of_a_closed_table_fails_and_sends_nothing(store: MemoryStore) -> None:
+    table = await cp.open_table("t", store=store)
+    scan = table.scan(["x"], "x > 5")
+    await table.aclose()
+    before = len(table.request_log)
+    for read in (scan.to_arrow, scan.count):
+        with pytest.raises(cp.errors.InvalidInputError, match="closed") as caught:
+            await asyncio.wait_for(read(), timeout=5)
+        assert caught.value.kind == "TableClosed"
+    assert len(table.request_log) == before
+
+
+async def test_closing_the_table_ends_a_scan_that_waits_for_data(store: MemoryStore) -> None:
+    slow = LatencyStore(store, first_byte_s=0.05)
+    table = await cp.open_table("t", store=slow)
+    async with table.scan(["x"]).batches() as batches:
+        waiting = asyncio.create_task(batches.next_batch())
+        await asyncio.sleep(0.01)
+        await table.aclose()
+        with pytest.raises(cp.errors.InvalidInputError, match="closed"):
+            await asyncio.wait_for(waiting, timeout=5)
+
+
+async def test_a_stream_that_is_not_open_says_so_instead_of_ending(store: MemoryStore) -> None:
+    async with cp.open_table("t", store=store) as table:
+        stream = table.scan(["x"]).batches()
+        with pytest.raises(cp.errors.InvalidInputError, match="async with") as caught:
+            _ = [batch async for batch in stream]
+        assert caught.value.kind == "StreamNotOpen"
+        async with stream:
+            assert await stream.next_batch() is not None
+        with pytest.raises(cp.errors.InvalidInputError, match="async with"):
+            await stream.next_batch()
+
+
+async def test_a_timeout_loses_no_rows(store: MemoryStore) -> None:
+    slow = LatencyStore(store, first_byte_s=0.02)
+    async with (
+        cp.open_table("t", store=slow, options=cp.ReadOptions(coalesce_gap_bytes=0, max_concurrency=1)) as table,
+        table.scan(["x"]).batches() as batches,
+    ):
+        rows: list[object] = []
+        timeouts = 0
+        while True:
+            try:
+                batch = await asyncio.wait_for(batches.next_batch(), timeout=0.003)
+            except TimeoutError:
+                timeouts += 1
+                continue
+            if batch is None:
+                break
+            rows += batch.column("x").to_pylist()
+    assert timeouts
+    assert rows == list(range(ROWS))
+
+
+async def test_consumers_of_one_stream_share_its_batches(store: MemoryStore) -> None:
+    slow = LatencyStore(store, first_byte_s=0.01)
+    async with cp.open_table("t", store=slow) as table, table.scan(["x"]).batches() as batches:
+        several = await asyncio.gather(*(batches.next_batch() for _ in range(ROW_GROUPS + 2)))
+    xs = [x for batch in several if batch is not None for x in batch.column("x").to_pylist()]
+    assert xs == list(range(ROWS))
+    assert several.count(None) == 2
+
+
+async def test_a_read_that_is_cancelled_leaves_nothing_behind(store: MemoryStore) -> None:
+
+    def hang(number: int, _request: RangeRequest) -> Hang | None:
+        return Hang() if number % 3 == 2 else None
+
+    faults = FaultStore(store, hang)
+    for _ in range(5):
+
+        async def read() -> None:
+            async with cp.open_table("t", store=faults, options=cp.ReadOptions(coalesce_gap_bytes=0)) as table:
+                await table.scan().to_arrow()
+
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(read(), timeout=0.1)
+        assert faults.hanging_count == 0
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+@pytest.mark.parametrize("limit", [1, np.int64(150), True])
+async def test_limits_are_any_whole_numbers(store: MemoryStore, limit: int) -> None:
+    async with cp.open_table("t", store=store) as table:
+        scan = table.scan(limit=limit)
+        assert (await scan.to_arrow()).num_rows == int(limit)
+        assert (await scan.plan()).as_dict()["limit"] == int(limit)
+
+
+@pytest.mark.parametrize("limit", [1.5, "3", -1, [1]])
+async def test_other_limits_are_refused(store: MemoryStore, limit: int) -> None:
+    async with cp.open_table("t", store=store) as table:
+        with pytest.raises(cp.errors.InvalidInputError, match="whole number"):
+            table.scan(limit=limit)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_process_is_told_to_open_its_own_table(tmp_path: Path) -> None:
+    (tmp_path / "data.parquet").write_bytes(parquet())
+    with cp.sync.open_table(tmp_path) as table:
+        scan = table.scan(["x"], "x > 5")
+        expected = scan.count()
+        child = os.fork()
+        if child == 0:
+            os._exit(_exit_code_of_child(scan, tmp_path, expected))
+        _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def _exit_code_of_child(scan: cp.sync.Scan, path: Path, expected: int) -> int:
+    """Return 0 if the inherited scan is refused and a new one works; the alarm ends a child that hangs."""
+    signal.alarm(20)
+    try:
+        scan.count()
+    except cp.errors.InvalidInputError as error:
+        if error.kind != "TableOfAnotherProcess":
+            return 2
+        with cp.sync.open_table(path) as table:
+            return 0 if table.scan(["x"], "x > 5").count() == expected else 3
+    return 4
