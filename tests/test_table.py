@@ -84,6 +84,17 @@ async def test_a_native_partition_is_refused_not_left_out() -> None:
         assert caught.value.path == "t/2024-03-01"
 
 
+async def test_the_columns_come_from_the_newest_partition_that_is_in_parquet() -> None:
+    store = await store_of({"t/2024-03-01/data.parquet": parquet({"x": [3]}), "t/2024-03-02/x.d": b"\0" * 8})
+    async with cp.open_table("t", store=store) as table:
+        assert table.schema.names == ["x"]
+        with pytest.raises(cp.errors.UnsupportedError, match="native format"):
+            await table.scan().to_arrow()
+    only_native = await store_of({"t/2024-03-02/x.d": b"\0" * 8})
+    with pytest.raises(cp.errors.UnsupportedError, match="native format"):
+        await cp.open_table("t", store=only_native)
+
+
 async def test_one_partition_directory_or_file_is_a_table_too() -> None:
     store = await store_of(
         {"t/2024-03-01/data.parquet": parquet({"x": [1]}), "other/file.parquet": parquet({"x": [2]})}

@@ -1,0 +1,45 @@
+"""Options: limits, goals and how they become request lengths."""
+
+from __future__ import annotations
+
+import pytest
+
+from coldparquet.errors import InvalidInputError
+from coldparquet.options import COALESCING_BY_GOAL, MIB, ReadOptions
+
+
+@pytest.mark.parametrize("goal", COALESCING_BY_GOAL)
+def test_a_goal_sets_gap_and_length_unless_they_are_given(goal: str) -> None:
+    by_goal = ReadOptions(goal=goal).coalescing  # type: ignore[arg-type]
+    given = ReadOptions(goal=goal, coalesce_gap_bytes=7, max_request_bytes=1_000).coalescing  # type: ignore[arg-type]
+    assert by_goal == COALESCING_BY_GOAL[goal]  # type: ignore[index]
+    assert (given.gap_bytes, given.max_request_bytes) == (7, 1_000)
+    assert given.longest_request_bytes(10**9, max_concurrency=32) == 1_000
+
+
+@pytest.mark.parametrize(
+    ("wanted_bytes", "longest_bytes"),
+    [(0, MIB // 2), (2 * MIB, MIB // 2), (64 * MIB, 2 * MIB), (10_000 * MIB, 8 * MIB)],
+)
+def test_fast_reads_use_all_connections_before_requests_grow(wanted_bytes: int, longest_bytes: int) -> None:
+    assert ReadOptions().coalescing.longest_request_bytes(wanted_bytes, max_concurrency=32) == longest_bytes
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"sidecar_prefix_bytes": 31},
+        {"coalesce_gap_bytes": -1},
+        {"max_request_bytes": 0},
+        {"max_concurrency": 0},
+        {"memory_limit_bytes": 0},
+        {"batch_rows": 0},
+        {"decode_threads": 0},
+        {"symbols": "categories"},
+        {"goal": "best"},
+    ],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_an_option_out_of_its_range_is_named(wrong: dict[str, object]) -> None:
+    with pytest.raises(InvalidInputError, match=f"ReadOptions.{next(iter(wrong))} is"):
+        ReadOptions(**wrong)  # type: ignore[arg-type]
