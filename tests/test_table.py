@@ -124,8 +124,12 @@ async def test_errors_of_the_call_come_before_any_request() -> None:
             table.scan(["prise"])
         with pytest.raises(cp.errors.InvalidInputError, match="did you mean 'symbol'"):
             table.scan(where="symbl = 'a'")
-        with pytest.raises(cp.errors.InvalidInputError, match="not one string"):
+        with pytest.raises(cp.errors.InvalidInputError, match=r"such as \['ts', 'price'\], not 'price'"):
             table.scan("price")
+        with pytest.raises(cp.errors.InvalidInputError, match="not 5"):
+            table.scan(5)  # type: ignore[arg-type]
+        with pytest.raises(cp.errors.InvalidInputError, match="by name"):
+            table.scan(["price", ["x"]])  # type: ignore[list-item]
         with pytest.raises(cp.errors.InvalidInputError, match="more than once"):
             table.scan(["price", "price"])
         with pytest.raises(cp.errors.InvalidInputError, match="count"):

@@ -15,7 +15,7 @@ from coldparquet.ranges import SuffixRange
 from coldparquet.storage.base import RangeRequest
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.limit import LimitedStore
-from coldparquet.storage.open_store import open_store
+from coldparquet.storage.open_store import open_store, shown_url
 from coldparquet.table import newest_versions, partition_location
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
             snapshots and transaction numbers.
         dry_run: Write nothing, but derive every sidecar that would be written.
         options: How to read; ``max_concurrency`` is also how many partitions are worked on at once.
-        store: A store of your own; ``url`` is then a path in it.
+        store: A store of your own; ``url`` is then a path in it. It stays open.
         on_progress: Called for each partition when it is done, with the number of all partitions.
 
     Returns:
@@ -94,7 +94,7 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
     """
     options = options or ReadOptions()
     path = os.fspath(url)
-    label = path
+    label, owns_store = shown_url(path), store is None
     if store is None:
         store, path = open_store(path, storage_options=storage_options)
     checked = CheckedStore(LimitedStore(store, max_concurrency=options.max_concurrency))
@@ -112,7 +112,8 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
 
         partitions = await gather_or_cancel([index_one(location) for location in locations])
     finally:
-        await checked.aclose()
+        if owns_store:
+            await checked.aclose()
     return IndexReport(url=label, partitions=tuple(partitions), notes=tuple(notes))
 
 

@@ -92,15 +92,17 @@ class ReadOptions:
             "max_request_bytes": 1,
             "max_concurrency": 1,
             "memory_limit_bytes": 1,
+            "decode_threads": 1,
             "batch_rows": 1,
         }
+        optional = {"coalesce_gap_bytes", "max_request_bytes", "decode_threads"}
         for name, minimum in least.items():
             value = getattr(self, name)
-            if value is not None and value < minimum:
-                raise InvalidInputError(f"ReadOptions.{name} is {value}; it must be at least {minimum}")
-        if self.decode_threads is not None and self.decode_threads < 1:
-            raise InvalidInputError(f"ReadOptions.decode_threads is {self.decode_threads}; it must be at least 1")
-        if self.goal not in COALESCING_BY_GOAL:
+            if value is None and name in optional:
+                continue
+            if not isinstance(value, int) or value < minimum:
+                raise InvalidInputError(f"ReadOptions.{name} is {value!r}; it must be a whole number, at least {minimum}")
+        if self.goal not in list(COALESCING_BY_GOAL):
             raise InvalidInputError(f"ReadOptions.goal is {self.goal!r}; use one of {', '.join(COALESCING_BY_GOAL)}")
         if self.symbols not in ("dictionary", "string"):
             raise InvalidInputError(f"ReadOptions.symbols is {self.symbols!r}; use 'dictionary' or 'string'")

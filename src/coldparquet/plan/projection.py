@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from coldparquet.errors import InvalidInputError, UnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from coldparquet.format.column_types import ColumnType
     from coldparquet.format.sidecar import Sidecar
@@ -85,20 +86,20 @@ def select_columns(columns: Sequence[TableColumn], names: Iterable[str] | None) 
     if names is None:
         chosen = tuple(columns)
     else:
-        if isinstance(names, str):
-            raise InvalidInputError(f"columns must be a list of names, such as [{names!r}], not one string")
+        if isinstance(names, str) or not isinstance(names, Iterable):
+            raise InvalidInputError(f"columns must be a list of names, such as ['ts', 'price'], not {names!r}")
         by_name = {column.name: column for column in columns}
         wanted = list(names)
         if not wanted:
             raise InvalidInputError("columns is empty: name at least one, or use count() for the number of rows")
-        repeated = [name for name, count in Counter(wanted).items() if count > 1]
-        if repeated:
-            raise InvalidInputError(f"column {repeated[0]!r} is asked for more than once", column=repeated[0])
         for name in wanted:
             if not isinstance(name, str):
                 raise InvalidInputError(f"columns are chosen by name, not by {name!r}")
             if name not in by_name:
                 raise unknown_column(name, by_name)
+        repeated = [name for name, count in Counter(wanted).items() if count > 1]
+        if repeated:
+            raise InvalidInputError(f"column {repeated[0]!r} is asked for more than once", column=repeated[0])
         chosen = tuple(by_name[name] for name in wanted)
     for column in chosen:
         _ = column.readable_type
