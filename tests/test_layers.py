@@ -17,7 +17,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"plan"}),
     frozenset({"storage"}),
     frozenset({"decode"}),
-    frozenset({"concurrency", "partition", "table", "scan", "scan_planner", "batch_stream", "index"}),
+    frozenset({"concurrency", "discovery", "partition", "table", "scan", "scan_planner", "batch_stream", "index"}),
     frozenset({"sync", "cli", "fsspec", "spark", "testing"}),
 )
 """From left to right: a module imports from its own layer and from those before it."""

@@ -157,3 +157,23 @@ def _exit_code_of_child(scan: cp.sync.Scan, path: Path, expected: int) -> int:
         with cp.sync.open_table(path) as table:
             return 0 if table.scan(["x"], "x > 5").count() == expected else 3
     return 4
+
+
+async def test_leaving_a_stream_waits_for_what_threads_still_decode(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore()
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"x": range(100)}), sink)
+    await store.put("t/data.parquet", sink.getvalue().to_pybytes(), overwrite=False)
+    began, ended = threading.Event(), threading.Event()
+
+    def decode_slowly(*_: object) -> pa.Table:
+        began.set()
+        time.sleep(0.2)
+        ended.set()
+        return pa.table({"x": range(100)})
+
+    monkeypatch.setattr("coldparquet.batch_stream._decode_rows", decode_slowly)
+    async with cp.open_partition("t", store=store) as partition:
+        async with partition.scan().batches():
+            await asyncio.to_thread(began.wait, 5)
+        assert ended.is_set()

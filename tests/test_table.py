@@ -153,6 +153,16 @@ async def test_a_column_that_cannot_be_read_can_be_left_out() -> None:
         assert (await table.scan(["x"]).to_arrow()).to_pydict() == {"x": [1]}
 
 
+async def test_a_preview_reads_the_metadata_of_no_more_partitions_than_it_needs() -> None:
+    store = await store_of({f"t/2024-03-{day:02}/data.parquet": parquet({"x": [day] * 10}) for day in range(1, 21)})
+    await index_table("t", store=store)
+    async with cp.open_table("t", store=store) as table:
+        rows = await table.scan(limit=15).to_arrow()
+        assert rows.column("x").to_pylist() == [1] * 10 + [2] * 5
+        sidecars = [record.path for record in table.request_log if record.path.endswith("_pm")]
+        assert sidecars == ["t/2024-03-20/_pm", "t/2024-03-01/_pm", "t/2024-03-02/_pm"]
+
+
 async def test_two_scans_share_one_sidecar_request() -> None:
     store = await store_of({f"t/2024-03-0{day}/data.parquet": parquet({"x": [day]}) for day in range(1, 4)})
     await index_table("t", store=store)

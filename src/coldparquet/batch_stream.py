@@ -157,9 +157,8 @@ class BatchStream:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for decoding in self._decoding:
-            decoding.cancel()
-        await asyncio.gather(*map(asyncio.wrap_future, self._decoding), return_exceptions=True)
+        # A thread cannot be interrupted: what it decodes is waited for. Work that no thread has begun is gone already.
+        await asyncio.gather(*map(asyncio.wrap_future, tuple(self._decoding)), return_exceptions=True)
         for state in self._row_groups:
             if not state.rows.cancel() and not state.rows.cancelled():
                 state.rows.exception()  # an error that nobody will ask for any more
@@ -235,13 +234,13 @@ class BatchStream:
             _fail(state, error)
             return
         self._decoding.add(decoding)
+        decoding.add_done_callback(self._decoding.discard)
         try:
             rows = await asyncio.wrap_future(decoding)
         except Exception as error:  # noqa: BLE001 - whoever consumes the rows gets it
             _fail(state, error)
             return
         finally:
-            self._decoding.discard(decoding)
             state.buffer = None
         self._hold(rows.nbytes - state.held_bytes)
         state.held_bytes = rows.nbytes

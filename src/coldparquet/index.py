@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from coldparquet.concurrency import gather_or_cancel
+from coldparquet.discovery import find_partitions, partition_location
 from coldparquet.errors import ColdParquetError, InvalidInputError, NotFoundError
 from coldparquet.options import ReadOptions
 from coldparquet.partition import DATA_FILE, SIDECAR_FILE, Partition
@@ -16,7 +17,6 @@ from coldparquet.storage.base import RangeRequest
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.limit import LimitedStore
 from coldparquet.storage.open_store import open_store, shown_url
-from coldparquet.table import newest_versions, partition_location
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -128,19 +128,7 @@ async def _find_partitions(store: ObjectStore, path: str) -> tuple[list[Partitio
                 path=path,
             )
         return [location], []
-    listing = await store.list(path)
-    names = {info.path.rpartition("/")[2] for info in listing.objects}
-    if DATA_FILE in names:
-        return [partition_location(path)], []
-    locations, notes = newest_versions(listing)
-    if not locations:
-        raise NotFoundError(
-            "no partitions here: expected directories such as 2024-03-01 or 2024-03-01.12 with a"
-            f" {DATA_FILE} in each, or a {DATA_FILE} itself",
-            kind="NoPartitions",
-            path=path,
-        )
-    return locations, notes
+    return await find_partitions(store, path)
 
 
 class _Indexer:

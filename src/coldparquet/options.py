@@ -101,7 +101,9 @@ class ReadOptions:
             if value is None and name in optional:
                 continue
             if not isinstance(value, int) or value < minimum:
-                raise InvalidInputError(f"ReadOptions.{name} is {value!r}; it must be a whole number, at least {minimum}")
+                raise InvalidInputError(
+                    f"ReadOptions.{name} is {value!r}; it must be a whole number, at least {minimum}"
+                )
         if self.goal not in list(COALESCING_BY_GOAL):
             raise InvalidInputError(f"ReadOptions.goal is {self.goal!r}; use one of {', '.join(COALESCING_BY_GOAL)}")
         if self.symbols not in ("dictionary", "string"):

@@ -92,8 +92,20 @@ async def plan_question(question: Question, executor: Executor) -> PlannedScan:
     Requests: the metadata of the partitions that are left by their time ranges, all at once; none for those known.
     """
     kept, pruned = _prune_partitions(question)
-    metadata = await gather_or_cancel([partition.metadata() for partition in kept])
+    metadata = await _metadata_of(question, kept)
     return await asyncio.get_running_loop().run_in_executor(executor, _plan, question, kept, pruned, metadata)
+
+
+async def _metadata_of(question: Question, kept: Sequence[Partition]) -> list[PartitionMetadata]:
+    """Read the metadata of all partitions at once; for the first rows of a table, of no more than hold them."""
+    known: list[PartitionMetadata] = []
+    is_preview = question.limit is not None and question.predicate is None
+    while len(known) < len(kept):
+        if is_preview and sum(metadata.sidecar.total_rows for metadata in known) >= (question.limit or 0):
+            break
+        stop = max(1, 2 * len(known)) if is_preview else len(kept)
+        known += await gather_or_cancel([partition.metadata() for partition in kept[len(known) : stop]])
+    return known
 
 
 def _prune_partitions(question: Question) -> tuple[list[Partition], list[PrunedPartition]]:
@@ -137,10 +149,10 @@ def _plan(
     reads: list[PartitionRead] = []
     row_groups: list[RowGroupRead] = []
     planned: list[PlannedPartition] = []
-    beyond_limit: list[PrunedPartition] = []
+    beyond_limit = [PrunedPartition(name=partition.name, reason="limit") for partition in kept[len(metadata) :]]
     rows_left = question.limit
     needed = question.needed_columns
-    for partition, known in zip(kept, metadata, strict=True):
+    for partition, known in zip(kept, metadata, strict=False):
         if rows_left is not None and rows_left <= 0:
             beyond_limit.append(PrunedPartition(name=partition.name, reason="limit"))
             continue

@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from coldparquet.concurrency import TableThreads
 from coldparquet.decode.arrow_schema import arrow_field
-from coldparquet.errors import InternalError, InvalidInputError, NotFoundError, UnsupportedError
-from coldparquet.format.partition_names import infer_interval, parse_partition_directory
+from coldparquet.discovery import find_partitions, partition_location
+from coldparquet.errors import InternalError, InvalidInputError, UnsupportedError
 from coldparquet.options import ReadOptions
-from coldparquet.partition import DATA_FILE, NATIVE_PARTITION, SIDECAR_FILE, Partition, PartitionLocation
+from coldparquet.partition import NATIVE_PARTITION, Partition
 from coldparquet.plan.bind import BoundField, bind
 from coldparquet.plan.projection import TableColumn, select_columns, table_columns
 from coldparquet.plan.read_plan import MetadataRequest
@@ -29,16 +29,11 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from coldparquet.decode.arrow_schema import SymbolsAs
-    from coldparquet.format.partition_names import PartitionInterval
-    from coldparquet.partition import PartitionMetadata
+    from coldparquet.partition import PartitionLocation, PartitionMetadata
     from coldparquet.plan.predicate import Predicate
     from coldparquet.plan.where import Where
-    from coldparquet.storage.base import Listing, ObjectStore
+    from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.trace import RequestRecord
-
-
-_YEAR_DIGITS = 4
-"""The names of partitions begin with a year; other directories that do are worth a note."""
 
 
 class Table:
@@ -168,22 +163,8 @@ class Table:
 
     async def _open_directory(self, path: str) -> None:
         """Find the partitions below ``path``: 1 request to list it, then the newest partition's metadata."""
-        listing = await self._store.list(path)
+        locations, notes = await find_partitions(self._store, path)
         listed = MetadataRequest(path=path, byte_range=None, reason="list the partitions", fetched_bytes=0)
-        names = {info.path.rsplit("/", 1)[-1] for info in listing.objects}
-        if DATA_FILE in names or SIDECAR_FILE in names:
-            await self._adopt([partition_location(path)], requests=(listed,))
-            return
-        locations, notes = newest_versions(listing)
-        if not locations:
-            raise NotFoundError(
-                "no partitions here: expected directories such as 2024-03-01 or 2024-03-01.12 with a"
-                f" {DATA_FILE} in each, or a {DATA_FILE} itself",
-                kind="NoPartitions",
-                path=path,
-            )
-        if "_txn" in names:
-            notes.append("the newest version of each directory was taken; _txn is not consulted by this version")
         await self._adopt(locations, requests=(listed,), notes=notes)
 
     async def _adopt(
@@ -216,63 +197,6 @@ def _row_limit(limit: object) -> int:
     if not isinstance(limit, SupportsIndex) or limit.__index__() < 0:
         raise InvalidInputError(f"limit is {limit!r}; it must be a whole number, 0 or more")
     return limit.__index__()
-
-
-def partition_location(
-    path: str, *, interval: PartitionInterval | None = None, is_listed: bool = False
-) -> PartitionLocation:
-    """Say where a partition lies, given its directory or its Parquet file and, where known, its table's interval."""
-    path = path.rstrip("/")
-    if path.endswith(".parquet"):
-        directory_path, _, file_name = path.rpartition("/")
-        sidecar_path = f"{directory_path}/{SIDECAR_FILE}" if file_name == DATA_FILE else None
-        name = directory_path.rpartition("/")[2] if sidecar_path else file_name
-        data_path = path
-    else:
-        name = path.rpartition("/")[2]
-        data_path, sidecar_path = f"{path}/{DATA_FILE}", f"{path}/{SIDECAR_FILE}"
-    directory = parse_partition_directory(name, interval=interval) if sidecar_path else None
-    return PartitionLocation(
-        name=name, data_path=data_path, sidecar_path=sidecar_path, directory=directory, is_listed=is_listed
-    )
-
-
-def newest_versions(listing: Listing) -> tuple[list[PartitionLocation], list[str]]:
-    """Choose the partitions of a table directory: of each time slice the version with the highest suffix.
-
-    Returns:
-        The partitions in time order, and a note for each directory that looks like a partition but was not taken.
-    """
-    # A name such as 2024-03-05 is a day, or a piece of a month or of a year: the other names tell which.
-    interval = infer_interval(path.rpartition("/")[2] for path in listing.directories)
-    newest: dict[str, PartitionLocation] = {}
-    notes = []
-    for path in listing.directories:
-        location = partition_location(path, interval=interval, is_listed=True)
-        if location.directory is None:
-            if location.name[:_YEAR_DIGITS].isdecimal():
-                notes.append(f"{location.name} was not read: no partition of such a table has this name")
-            continue
-        rival = newest.get(location.directory.base_name)
-        if rival is None or rival.directory is None:
-            newest[location.directory.base_name] = location
-            continue
-        older, newer = sorted((rival, location), key=_version)
-        newest[location.directory.base_name] = newer
-        notes.append(f"{older.name} was not read: {newer.name} is a newer version of it")
-    return sorted(newest.values(), key=_start), notes
-
-
-def _version(location: PartitionLocation) -> int:
-    if location.directory is None:
-        raise InternalError("only directories with a partition name have versions")
-    return location.directory.name_txn
-
-
-def _start(location: PartitionLocation) -> int:
-    if location.directory is None:
-        raise InternalError("only directories with a partition name have a start")
-    return location.directory.start_ns
 
 
 class Opening:

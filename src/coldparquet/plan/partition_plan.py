@@ -128,7 +128,10 @@ def _chunk_table(sidecar: Sidecar, columns: tuple[int, ...], row_groups: npt.NDA
         starts[:, position] = chunks.byte_range_start[row_groups]
         stops[:, position] = starts[:, position] + chunks.total_compressed_bytes[row_groups]
         # In a nested column a null count may count elements, so only flat columns prove that all rows are null.
-        all_null[:, position] = chunks.has_null_count[row_groups] & (chunks.null_count[row_groups] == values) & is_flat
+        # A REQUIRED column cannot mark nulls: rows counted as such hold 0 in BYTE and its like, and unknown values else.
+        can_be_made = is_flat and (descriptor.max_def_level > 0 or sidecar.column_type(column).never_null)
+        counted_null = chunks.has_null_count[row_groups] & (chunks.null_count[row_groups] == values)
+        all_null[:, position] = counted_null & can_be_made
         if is_flat:
             _check(values == row_counts, sidecar, row_groups, descriptor.name, "NUM_VALUES differs from NUM_ROWS")
     inside = (starts >= _PARQUET_MAGIC_BYTES) & (stops >= starts) & (stops <= sidecar.footer.parquet_footer_offset)
