@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
+import time
 from typing import TYPE_CHECKING
 
 import numpy as np
