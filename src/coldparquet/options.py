@@ -76,7 +76,7 @@ class ReadOptions:
     """Stop fetching ahead while fetched but not yet consumed bytes exceed this."""
 
     decode_threads: int | None = None
-    """Threads that decode row groups; None means one per processor."""
+    """Threads that decode row groups; None means one per processor. Arrow's own threads share the columns of each."""
 
     batch_rows: int = 65_536
     """Largest number of rows in one record batch."""

@@ -56,7 +56,7 @@ def decode_row_group(  # noqa: PLR0913 - one plan, one snapshot and how to show 
     symbols: SymbolsAs,
     path: str | None,
 ) -> pa.Table:
-    """Decode one row group. Runs on the calling thread; pyarrow releases the GIL meanwhile.
+    """Decode one row group. Blocks; pyarrow releases the GIL meanwhile and spreads the columns over its own threads.
 
     Args:
         buffer: The row group's virtual file, complete.
