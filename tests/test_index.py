@@ -112,7 +112,7 @@ async def test_one_bad_partition_does_not_stop_the_others(tmp_path: Path) -> Non
     bad_data, bad_sidecar, native, _ = (done.reason or "" for done in report.partitions)
     assert bad_data.startswith("data.parquet: ")
     assert bad_sidecar.startswith("_pm: ")
-    assert bad_sidecar.endswith("use force to write it anew")
+    assert bad_sidecar.endswith("use --force to write it anew")
     assert native == "there is no data.parquet"
     assert not (first / "_pm").exists()
     assert (second / "_pm").read_bytes() == b"garbage"
@@ -131,7 +131,7 @@ async def test_a_stale_sidecar_is_kept_and_reported(tmp_path: Path) -> None:
     report = await index_table(table)
     stale, *others = report.partitions
     assert (stale.action, stale.is_stale) == ("kept", True)
-    assert f"has {size:,}; use force" in (stale.reason or "")
+    assert f"has {size:,}; use --force" in (stale.reason or "")
     assert not any(done.is_stale for done in others)
     assert (partition / "_pm").read_bytes() == sidecar
     assert (await index_table(table, force=True)).count("written") == len(report.partitions)
@@ -268,3 +268,12 @@ async def test_progress_and_bounded_concurrency(tmp_path: Path) -> None:
     )
     assert [done for done, _ in seen] == list(report.partitions)
     assert {total for _, total in seen} == {len(report.partitions)}
+
+
+async def test_files_without_a_designated_timestamp_are_noted(tmp_path: Path) -> None:
+    partition = tmp_path / "2024-03-01"
+    partition.mkdir()
+    pq.write_table(pa.table({"x": [1]}), partition / "data.parquet")
+    report = await index_table(tmp_path)
+    assert [entry.has_timestamp for entry in report.partitions] == [False]
+    assert "1 of 1 files name no designated timestamp" in report.notes[-1]

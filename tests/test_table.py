@@ -227,3 +227,17 @@ async def test_partitions_whose_range_exceeds_nanoseconds_are_planned(name: str)
         begins_early = name in ("default", "1970-01-01")
         assert len(plan.partitions) == begins_early
         assert len(plan.partitions_pruned) == (not begins_early)
+
+
+async def test_a_table_that_is_not_awaited_says_how_to_open_it() -> None:
+    store = await store_of({"t/data.parquet": parquet({"x": [1]})})
+    with pytest.raises(cp.errors.InvalidInputError, match="async with"), cp.open_table("t", store=store):
+        pass
+
+
+async def test_a_plan_prints_as_its_explanation() -> None:
+    store = await store_of({"t/data.parquet": parquet({"x": [1]})})
+    async with cp.open_table("t", store=store) as table:
+        plan = await table.scan().plan()
+        assert str(plan) == plan.explain()
+        assert repr(plan) == f"<ReadPlan of t: 1 requests, {plan.bytes_fetched} bytes>"

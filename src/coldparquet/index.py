@@ -40,6 +40,8 @@ class IndexedPartition:
     """Size of the sidecar that exists now, or would; None where there is none."""
     reason: str | None = None
     """Why it was skipped or failed, or what is wrong with a sidecar that was kept."""
+    has_timestamp: bool = True
+    """False if a sidecar was written that names no designated timestamp, by which partitions are pruned."""
     is_stale: bool = False
     """True if the sidecar that was kept describes a Parquet file of another size than the one beside it."""
 
@@ -51,7 +53,7 @@ class IndexReport:
     url: str
     partitions: tuple[IndexedPartition, ...]
     notes: tuple[str, ...] = ()
-    """Directories that were not looked into, and why, one sentence each."""
+    """Directories that were not looked into, and what the sidecars lack, one sentence each."""
 
     def count(self, action: IndexAction) -> int:
         """Return how many partitions met this fate."""
@@ -114,6 +116,12 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
     finally:
         if owns_store:
             await checked.aclose()
+    unsorted = sum(not partition.has_timestamp for partition in partitions)
+    if unsorted:
+        notes.append(
+            f"{unsorted} of {len(partitions)} files name no designated timestamp, so their directories' names prune"
+            " nothing; a timestamp column becomes it by being the file's first sorting column, ascending and never null"
+        )
     return IndexReport(url=label, partitions=tuple(partitions), notes=tuple(notes))
 
 
@@ -149,7 +157,7 @@ class _Indexer:
             if error.kind == "NativePartition":
                 return IndexedPartition(path=path, action="skipped", reason=f"there is no {DATA_FILE}")
             file_name = (error.path or location.data_path).rpartition("/")[2]
-            advice = "; use force to write it anew" if error.path == path and not self._force else ""
+            advice = "; use --force to write it anew" if error.path == path and not self._force else ""
             return IndexedPartition(path=path, action="failed", reason=f"{file_name}: {error.message}{advice}")
 
     async def _index(self, location: PartitionLocation, path: str) -> IndexedPartition:
@@ -167,7 +175,8 @@ class _Indexer:
             if error.kind != "AlreadyExists":
                 raise
             return IndexedPartition(path=path, action="kept", reason="somebody else wrote it in the meantime")
-        return IndexedPartition(path=path, action="written", sidecar_bytes=len(derived))
+        has_timestamp = known.sidecar.designated_timestamp is not None
+        return IndexedPartition(path=path, action="written", sidecar_bytes=len(derived), has_timestamp=has_timestamp)
 
     async def _kept(self, location: PartitionLocation, path: str, sidecar: Sidecar) -> IndexedPartition:
         """Keep a valid sidecar, and compare the size that it states with that of the Parquet file."""
@@ -187,6 +196,6 @@ class _Indexer:
             action="kept",
             sidecar_bytes=sidecar.size_bytes,
             reason=f"stale: it describes {stated_bytes:,} bytes, but {DATA_FILE} has {found_bytes:,};"
-            " use force to write it anew",
+            " use --force to write it anew",
             is_stale=True,
         )

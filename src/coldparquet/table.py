@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Self, SupportsIndex
+from typing import TYPE_CHECKING, Any, NoReturn, Self, SupportsIndex
 
 import pyarrow as pa
 
@@ -220,6 +220,12 @@ class Opening:
 
     def __await__(self) -> Generator[Any, None, Table]:
         return self._open().__await__()
+
+    def __enter__(self) -> NoReturn:
+        raise InvalidInputError("use 'async with', or coldparquet.sync without an event loop", kind="NotAwaited")
+
+    def __exit__(self, *_: object) -> None:
+        """Never reached; ``with`` looks for it first."""
 
     async def __aenter__(self) -> Table:
         self._table = await self._open()

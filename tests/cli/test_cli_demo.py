@@ -66,9 +66,9 @@ def test_nothing_is_left_behind_when_it_fails(run: Run, folder: Path, monkeypatc
     assert list(folder.iterdir()) == []
 
 
-def served(started_s: float, finished_s: float) -> ServedRequest:
+def served(operation: str, started_s: float, finished_s: float) -> ServedRequest:
     return ServedRequest(
-        operation="GetObject",
+        operation=operation,
         method="GET",
         path="market/trades",
         query="",
@@ -76,21 +76,13 @@ def served(started_s: float, finished_s: float) -> ServedRequest:
         status=206,
         started_s=started_s,
         finished_s=finished_s,
-        bytes_sent=1,
+        bytes_sent=10**9,
     )
 
 
-@pytest.mark.parametrize(
-    ("requests", "expected"),
-    [
-        ([], 0),
-        ([(0, 1)], 1),
-        ([(0, 1), (0, 1), (0.5, 1.5)], 1),
-        ([(0, 1), (1, 2), (2, 3)], 3),
-        ([(0, 9), (0, 1), (1, 2), (2, 3)], 3),
-        ([(0, 1), (0.9, 2), (2.1, 3), (1, 1.5)], 3),
-    ],
-)
-def test_round_trips_are_the_longest_chain(requests: list[tuple[float, float]], expected: int) -> None:
-    answer = Answer(rows=pa.table({}), wall_s=0.0, requests=tuple(served(*times) for times in requests))
-    assert answer.round_trips == expected
+def test_an_answer_adds_up_what_the_server_saw() -> None:
+    requests = (served("ListObjectsV2", 0, 1), served("GetObject", 1, 2), served("GetObject", 1, 3))
+    answer = Answer(rows=pa.table({}), wall_s=3.0, requests=requests)
+    assert (answer.round_trips, answer.fetched_bytes) == (2, 3 * 10**9)
+    assert answer.dollars("STANDARD") == pytest.approx((5 + 2 * 0.40) / 1e6)
+    assert answer.dollars("GLACIER_IR") == pytest.approx((5 + 2 * 10) / 1e6 + 3 * 0.03)

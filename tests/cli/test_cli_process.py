@@ -21,7 +21,7 @@ from coldparquet.testing.simulator_options import ColdStoreOptions
 if TYPE_CHECKING:
     from pathlib import Path
 
-COMMAND = [sys.executable, "-m", "coldparquet.cli"]
+COMMAND = [sys.executable, "-m", "coldparquet"]
 
 
 def coldparquet(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

@@ -205,3 +205,10 @@ def test_long_chains_stay_flat_and_deep_trees_are_refused() -> None:
     # The deepest tree that can be built survives everything that recurses over it.
     assert pickle.loads(pickle.dumps(deep)) == copy.deepcopy(deep)  # noqa: S301
     assert str(deep).count("IN") == MAX_DEPTH - 1
+
+
+def test_comparisons_without_parentheses_are_explained() -> None:
+    with pytest.raises(InvalidInputError, match="parentheses"):
+        _ = 100 & col("symbol")
+    with pytest.raises(InvalidInputError, match="parentheses"):
+        _ = col("a") | col("b")

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coldparquet.errors import InternalError, InvalidInputError
+from coldparquet.errors import InternalError
 from coldparquet.options import ReadOptions
-from coldparquet.plan.cost import PRICES, estimate_dollars, estimate_seconds
+from coldparquet.plan.cost import PRICES
 from coldparquet.plan.explain import human_bytes
 from coldparquet.plan.placement import Placement, place
 from coldparquet.plan.read_plan import (
@@ -294,7 +294,7 @@ def test_dict_is_json_and_complete() -> None:
         (None, 65536),
         (None, None),
     ]
-    assert set(data["estimate"]["dollars"]) == set(PRICES)
+    assert set(data["estimate"]["dollars"]) == set(data["estimate"]["metadata_dollars"]) == set(PRICES)
 
 
 EXPLAINED = """\
@@ -303,10 +303,8 @@ Read plan for s3://bucket/trades
 columns       ts, price, note
 where         ts >= '2024-03-01' AND price > 100
 
-partitions    3 of 31 looked into, 28 pruned
-              28 by ts >= '2024-03-01'
-row groups    3 of 150 read, 147 pruned
-              147 by price > 100
+partitions    3 of 31 looked into, 28 pruned by ts >= '2024-03-01'
+row groups    3 of 150 read, 147 pruned by price > 100
 result rows   between 500 and 2,500
 """
 
@@ -320,12 +318,41 @@ def test_explain_says_what_matters() -> None:
         "    The footer cost 1 request.",
         "3 requests in 1 round trip",
         "2.6 KiB for 2.6 KiB wanted (0.2% more)",
-        "3 requests, 67.9 KiB to make this plan",
+        "data GETs only, for a million reads like this, in the region",
+        "3 metadata requests, 67.9 KiB to make this plan",
+        "2 GETs and 1 LIST on S3: $5.80 (STANDARD) to $27.09 (GLACIER_IR), for a million plans like this",
         "row group 0: ts, price",
         "GLACIER_IR (price of a GET unverified)",
     ]:
         assert part in text
     assert not any(line != line.rstrip() for line in text.splitlines())
+
+
+def test_explain_counts_row_groups_by_reason_where_there_are_several() -> None:
+    plan = example_plan()
+    others = (RowGroupsDropped(reason="fee < 0", row_groups=2), RowGroupsDropped(reason="price > 100", row_groups=47))
+    text = dataclasses.replace(
+        plan, partitions=(dataclasses.replace(plan.partitions[0], dropped=others), *plan.partitions[1:])
+    ).explain()
+    assert (
+        "147 pruned (some for several reasons)\n              146 by price > 100\n                2 by fee < 0" in text
+    )
+
+
+def test_a_lower_bound_of_zero_rows_is_not_told() -> None:
+    plan = example_plan()
+    unsure = tuple(dataclasses.replace(read, all_rows_match=False) for read in plan.row_groups)
+    assert "result rows   at most 2,500\n" in dataclasses.replace(plan, row_groups=unsure).explain()
+
+
+def test_the_look_at_an_absent_sidecar_is_a_get() -> None:
+    spent = [
+        MetadataRequest(path="bucket/trades/2024-03-01/_pm", byte_range=None, reason="no sidecar", fetched_bytes=0),
+        MetadataRequest(path="bucket/trades", byte_range=None, reason="listing", fetched_bytes=0),
+    ]
+    data = dataclasses.replace(example_plan(), metadata_requests=tuple(spent)).as_dict()
+    assert [request["operation"] for request in data["metadata_requests"]] == ["get", "list"]
+    assert data["estimate"]["metadata_dollars"]["STANDARD"] == pytest.approx((0.40 + 5) / 1e6)
 
 
 def test_explain_lists_twenty_requests_and_counts_the_rest() -> None:
@@ -349,7 +376,7 @@ def test_explain_of_a_big_read_prices_the_read_itself() -> None:
     plan = example_plan()
     big = dataclasses.replace(plan.requests[0], byte_range=ByteRange(0, 10**9))
     text = dataclasses.replace(plan, requests=(big,) * 50_000).explain()
-    assert "for this read, in the region" in text
+    assert "data GETs only, for this read, in the region" in text
     assert "$0.02  STANDARD" in text
     assert dataclasses.replace(plan, limit=1000).explain().count("limit         1,000") == 1
 
@@ -371,34 +398,3 @@ def test_explain_of_a_big_read_prices_the_read_itself() -> None:
 )
 def test_human_bytes(count: int, expected: str) -> None:
     assert human_bytes(count) == expected
-
-
-def test_dollars() -> None:
-    assert estimate_dollars(1_000_000, 10**12) == pytest.approx(0.40)
-    assert estimate_dollars(1_000_000, 10**9, storage_class="STANDARD_IA") == pytest.approx(1.01)
-    assert estimate_dollars(0, 10**12, storage_class="GLACIER_IR") == pytest.approx(30)
-    with pytest.raises(InvalidInputError, match="known: STANDARD"):
-        estimate_dollars(1, 1, storage_class="DEEP_ARCHIVE")
-
-
-def requests_of_lengths(*lengths: int, stage: int = 1) -> list[PlannedRequest]:
-    return [
-        PlannedRequest(partition_index=0, path=PATH, byte_range=ByteRange(0, length), reason="", stage=stage)
-        for length in lengths
-    ]
-
-
-@pytest.mark.parametrize(
-    ("requests", "concurrency", "expected_s"),
-    [
-        ([], 4, 0),
-        (requests_of_lengths(100), 4, 2),
-        (requests_of_lengths(100, 100, 100, 100), 4, 2),
-        (requests_of_lengths(100, 100, 100, 100), 2, 4),
-        (requests_of_lengths(300, 0, 0, 0), 2, 4),
-        (requests_of_lengths(100) + requests_of_lengths(0, 200, stage=2), 4, 2 + 3),
-    ],
-)
-def test_seconds(requests: list[PlannedRequest], concurrency: int, expected_s: float) -> None:
-    estimate = estimate_seconds(requests, concurrency=concurrency, first_byte_s=1, connection_bytes_per_s=100)
-    assert estimate == pytest.approx(expected_s)

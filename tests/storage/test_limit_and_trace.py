@@ -9,7 +9,7 @@ from coldparquet.ranges import ByteRange
 from coldparquet.storage.base import FetchedRange, Listing, RangeRequest
 from coldparquet.storage.limit import LimitedStore
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.trace import RequestRecord, TraceStore, round_trips
+from coldparquet.storage.trace import TraceStore, round_trips
 from coldparquet.testing.store_contract import CONTENT, StoreContract, request_for
 from coldparquet.testing.stores import FaultStore, Hang, scripted
 
@@ -180,20 +180,6 @@ async def test_trace_clear_starts_anew() -> None:
     assert [(record.started_s, record.finished_s) for record in store.records] == [(0.0, 1.0)]
 
 
-def record_of(started_s: float, finished_s: float) -> RequestRecord:
-    return RequestRecord(
-        operation="get",
-        path="x",
-        byte_range=FIRST_BYTES,
-        reason="",
-        started_s=started_s,
-        finished_s=finished_s,
-        fetched_bytes=4,
-        status="ok",
-        etag=None,
-    )
-
-
 @pytest.mark.parametrize(
     ("spans", "expected"),
     [
@@ -201,10 +187,13 @@ def record_of(started_s: float, finished_s: float) -> RequestRecord:
         ([(0, 1)], 1),
         ([(0, 1), (0, 2), (0.5, 3)], 1),
         ([(0, 1), (1, 2), (2, 3)], 3),
+        ([(1, 1), (0, 1)], 2),
         ([(2, 3), (0, 1), (0, 2)], 2),
-        ([(0, 5), (1, 2), (3, 4), (5, 6)], 2),
-        ([(0, 2), (1, 3), (2, 4)], 1),
+        ([(0, 5), (1, 2), (3, 4), (5, 6)], 3),
+        ([(0, 2), (1, 3), (2, 4)], 2),
+        ([(0, 9), (0, 1), (1, 2), (2, 3)], 3),
+        ([(0, 1), (0.9, 2), (2.1, 3), (1, 1.5)], 3),
     ],
 )
-def test_round_trips(spans: list[tuple[float, float]], expected: int) -> None:
-    assert round_trips(record_of(*span) for span in spans) == expected
+def test_round_trips_are_the_longest_chain(spans: list[tuple[float, float]], expected: int) -> None:
+    assert round_trips(spans) == expected

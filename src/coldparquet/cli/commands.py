@@ -109,12 +109,8 @@ def explain(
     with reported_failures(as_json=as_json):
         from coldparquet.cli import scan_command
 
-        question = scan_command.Question(
-            url=url,
-            storage_options=storage_options,
-            columns=scan_command.parse_columns(columns),
-            where=where,
-            limit=limit,
+        question = scan_command.question_about(
+            url, storage_options=storage_options, columns=columns, where=where, limit=limit
         )
         scan_command.explain(question, as_json=as_json)
 
@@ -142,12 +138,8 @@ def scan(
     with reported_failures(as_json=as_json):
         from coldparquet.cli import scan_command
 
-        question = scan_command.Question(
-            url=url,
-            storage_options=storage_options,
-            columns=scan_command.parse_columns(columns),
-            where=where,
-            limit=limit,
+        question = scan_command.question_about(
+            url, storage_options=storage_options, columns=columns, where=where, limit=limit
         )
         scan_command.scan(question, output=output, as_json=as_json)
 
@@ -168,9 +160,7 @@ def count(
     with reported_failures(as_json=as_json):
         from coldparquet.cli import scan_command
 
-        question = scan_command.Question(
-            url=url, storage_options=storage_options, columns=None, where=where, limit=limit
-        )
+        question = scan_command.question_about(url, storage_options=storage_options, where=where, limit=limit)
         scan_command.count(question, as_json=as_json)
 
 

@@ -15,6 +15,7 @@ from pyarrow.fs import S3FileSystem
 
 from coldparquet.cli.demo_data import SCHEMA
 from coldparquet.plan.cost import estimate_dollars
+from coldparquet.storage.trace import round_trips
 from coldparquet.table import open_table
 
 if TYPE_CHECKING:
@@ -30,9 +31,6 @@ Told = TypeVar("Told")
 
 STORAGE_CLASSES = {"STANDARD": "S3 Standard", "GLACIER_IR": "Glacier IR"}
 """Storage classes for which the demo names a price, and what people call them."""
-
-_DOLLARS_PER_MILLION_LISTS = 5.0
-"""S3 bills a listing as a PUT, whatever the storage class of what it lists."""
 
 _LOG_SETTLES_S = 0.1
 """A client can have the last byte a moment before the server has noted the request."""
@@ -77,24 +75,14 @@ class Answer:
 
     @property
     def round_trips(self) -> int:
-        """Length of the longest chain of requests of which each began when the one before it was over.
-
-        This is what latency is paid for: requests beside such a chain cost no time of their own.
-        """
-        chain, free_at_s = 0, float("-inf")
-        for request in sorted(self.requests, key=lambda request: request.finished_s):
-            if request.started_s >= free_at_s:
-                chain, free_at_s = chain + 1, request.finished_s
-        return chain
+        """Length of the longest chain of requests that waited for each other."""
+        return round_trips((request.started_s, request.finished_s) for request in self.requests)
 
     def dollars(self, storage_class: str) -> float:
         """Estimate what S3 would ask for these requests."""
         lists = sum(request.operation == "ListObjectsV2" for request in self.requests)
         gets = len(self.requests) - lists
-        return (
-            estimate_dollars(gets, self.fetched_bytes, storage_class=storage_class)
-            + lists * _DOLLARS_PER_MILLION_LISTS / 1e6
-        )
+        return estimate_dollars(gets, self.fetched_bytes, list_count=lists, storage_class=storage_class)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the numbers as plain data."""

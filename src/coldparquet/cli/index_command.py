@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from coldparquet.cli.failures import FAILED
-from coldparquet.cli.output import output_console, plural, print_json, progress_bar
+from coldparquet.cli.output import output_console, print_json, progress_bar
 from coldparquet.index import index_table
-from coldparquet.plan.explain import human_bytes
+from coldparquet.plan.explain import human_bytes, plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

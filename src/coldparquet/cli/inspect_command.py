@@ -10,14 +10,14 @@ from rich.table import Table
 from rich.text import Text
 
 from coldparquet.cli.failures import FAILED, report
-from coldparquet.cli.output import facts_table, output_console, plural, print_json, visible
+from coldparquet.cli.output import facts_table, output_console, print_json, visible
 from coldparquet.errors import ColdParquetError, NotFoundError
 from coldparquet.format.sidecar_dump import describe_sidecar
 from coldparquet.format.sidecar_fetch import SidecarFetch
 from coldparquet.format.type_codes import TypeTag, timestamp_unit, type_name
 from coldparquet.options import ReadOptions
 from coldparquet.partition import DATA_FILE, SIDECAR_FILE
-from coldparquet.plan.explain import human_bytes
+from coldparquet.plan.explain import human_bytes, plural
 from coldparquet.plan.instant import format_instant
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.base import RangeRequest

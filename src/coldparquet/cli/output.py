@@ -67,8 +67,3 @@ def progress_bar() -> Progress:
 def visible(text: str) -> str:
     """Replace control characters, with which data could move a terminal's cursor, by pictures of themselves."""
     return text.translate(_CONTROL_PICTURES)
-
-
-def plural(count: int, noun: str) -> str:
-    """Write a count with its noun: ``1 request``, ``2,000 requests``."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -17,10 +17,11 @@ from rich.cells import cell_len
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from coldparquet.cli.output import output_console, plural, print_json, progress_bar, visible
+from coldparquet.cli.output import output_console, print_json, progress_bar, visible
 from coldparquet.cli.printable import text_columns
 from coldparquet.cli.row_files import SINKS, CsvSink, JsonSink, ParquetSink, file_in_place
 from coldparquet.options import ReadOptions
+from coldparquet.plan.explain import plural
 from coldparquet.table import open_table
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ _PROGRESS_INTERVAL_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class TableQuestion:
     """What the flags of ``scan``, ``explain`` and ``count`` say."""
 
     url: str
@@ -56,14 +57,27 @@ class Question:
     limit: int | None
 
 
-def parse_columns(lists: list[str] | None) -> tuple[str, ...] | None:
+def question_about(
+    url: str,
+    *,
+    storage_options: Mapping[str, Any],
+    columns: list[str] | None = None,
+    where: str | None,
+    limit: int | None,
+) -> TableQuestion:
+    """Put together what the flags say; ``columns`` are lists as they were typed."""
+    names = _split_columns(columns)
+    return TableQuestion(url=url, storage_options=storage_options, columns=names, where=where, limit=limit)
+
+
+def _split_columns(lists: list[str] | None) -> tuple[str, ...] | None:
     """Split ``--columns ts,price``; a name that holds a comma is put in double quotes."""
     if not lists:
         return None
     return tuple(name for names in csv.reader(lists, skipinitialspace=True) for name in names)
 
 
-def explain(question: Question, *, as_json: bool) -> None:
+def explain(question: TableQuestion, *, as_json: bool) -> None:
     """Print the plan. Requests: metadata only."""
     plan = asyncio.run(_plan(question))
     if as_json:
@@ -72,7 +86,7 @@ def explain(question: Question, *, as_json: bool) -> None:
         sys.stdout.write(plan.explain() + "\n")
 
 
-def count(question: Question, *, as_json: bool) -> None:
+def count(question: TableQuestion, *, as_json: bool) -> None:
     """Print the number of rows."""
     rows = asyncio.run(_count(question))
     if as_json:
@@ -81,7 +95,7 @@ def count(question: Question, *, as_json: bool) -> None:
         sys.stdout.write(f"{rows}\n")
 
 
-def scan(question: Question, *, output: str, as_json: bool) -> None:
+def scan(question: TableQuestion, *, output: str, as_json: bool) -> None:
     """Write the rows to a file or to standard output, or show the first ones on a terminal.
 
     Raises:
@@ -95,7 +109,7 @@ def scan(question: Question, *, output: str, as_json: bool) -> None:
         asyncio.run(_scan_to(question, sys.stdout.buffer, JsonSink if as_json else CsvSink))
 
 
-def _scan_to_file(question: Question, output: str, *, as_json: bool) -> None:
+def _scan_to_file(question: TableQuestion, output: str, *, as_json: bool) -> None:
     path = Path(output).expanduser()
     make_sink = SINKS.get(path.suffix)
     if "://" in output or make_sink is None:
@@ -108,7 +122,9 @@ def _scan_to_file(question: Question, output: str, *, as_json: bool) -> None:
         output_console().print(f"{plural(rows, 'row')} in {path}", soft_wrap=True)
 
 
-async def _scan_to(question: Question, file: BinaryIO, make_sink: MakeSink, *, progress: Progress | None = None) -> int:
+async def _scan_to(
+    question: TableQuestion, file: BinaryIO, make_sink: MakeSink, *, progress: Progress | None = None
+) -> int:
     """Stream the rows into a file and return how many there were."""
     # Only Parquet takes dictionaries that differ from batch to batch.
     options = ReadOptions(symbols="dictionary" if make_sink is ParquetSink else "string")
@@ -148,21 +164,21 @@ class _Watch:
         return sum(record.fetched_bytes for record in self._table.request_log)
 
 
-def _scan_of(table: Table, question: Question) -> Scan:
+def _scan_of(table: Table, question: TableQuestion) -> Scan:
     return table.scan(question.columns, question.where, limit=question.limit)
 
 
-async def _plan(question: Question) -> ReadPlan:
+async def _plan(question: TableQuestion) -> ReadPlan:
     async with open_table(question.url, storage_options=question.storage_options) as table:
         return await _scan_of(table, question).plan()
 
 
-async def _count(question: Question) -> int:
+async def _count(question: TableQuestion) -> int:
     async with open_table(question.url, storage_options=question.storage_options) as table:
         return await _scan_of(table, question).count()
 
 
-async def _show(question: Question) -> None:
+async def _show(question: TableQuestion) -> None:
     """Show the first rows on the terminal; no more than these are read."""
     options = ReadOptions(symbols="string")
     async with open_table(question.url, storage_options=question.storage_options, options=options) as table:

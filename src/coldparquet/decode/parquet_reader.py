@@ -67,7 +67,10 @@ def _translated(error: Exception, label: ChunkLabel) -> FormatError | Unsupporte
             row_group=label.row_group,
             columns=label.columns,
         )
-    return label.damaged(f"the pages do not decode: {reason}; the file is damaged, or its sidecar is of another file")
+    return label.damaged(
+        f"the pages do not decode: {reason}; the file is damaged or, if it was"
+        " rewritten, its sidecar is of the old one: make it anew with 'coldparquet index --force'"
+    )
 
 
 def check_values(array: pa.ChunkedArray[Any], label: ChunkLabel) -> None:

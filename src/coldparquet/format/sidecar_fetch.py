@@ -101,7 +101,8 @@ class SidecarFetch:
 
     def _unusable_size(self, size: int, reason: str) -> FormatError:
         return FormatError(
-            f"the committed size is {size} bytes, but {reason}; read the partition by its Parquet footer or restore it",
+            f"the committed size is {size} bytes, but {reason}: this is no sidecar, or a damaged one; 'coldparquet index --force'"
+            " writes it anew from the Parquet footer",
             kind="Truncated",
             path=self._path,
             offset=0,

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING
 from coldparquet.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from coldparquet.plan.read_plan import PlannedRequest
+    from collections.abc import Iterable, Sequence
 
 PRICES_AS_OF = "2026-11"
 """Month in which the price table was put together. Current prices: https://aws.amazon.com/s3/pricing."""
@@ -47,9 +45,20 @@ PRICES: dict[str, StorageClassPrice] = {
 }
 """Storage classes that answer a GET at once; archive classes have to be restored first."""
 
+DOLLARS_PER_MILLION_LISTS = 5.0
+"""S3 bills a listing as a PUT to S3 Standard, whatever the storage class of what it lists."""
 
-def estimate_dollars(request_count: int, fetched_bytes: int, *, storage_class: str = "STANDARD") -> float:
-    """Estimate the price of GETs in S3's region: so many requests, so many bytes retrieved.
+
+def estimate_dollars(
+    get_count: int, fetched_bytes: int, *, list_count: int = 0, storage_class: str = "STANDARD"
+) -> float:
+    """Estimate the price of requests in S3's region.
+
+    Args:
+        get_count: Number of GETs.
+        fetched_bytes: What they retrieve, all together.
+        list_count: Number of listings; one lists up to 1,000 names.
+        storage_class: Where the objects lie.
 
     Raises:
         InvalidInputError: The storage class is not in :data:`PRICES`.
@@ -61,11 +70,12 @@ def estimate_dollars(request_count: int, fetched_bytes: int, *, storage_class: s
             kind="UnknownStorageClass",
         )
     gigabytes = fetched_bytes / BYTES_PER_PRICED_GB
-    return request_count * price.dollars_per_million_gets / 1e6 + gigabytes * price.dollars_per_gb_retrieved
+    requests = get_count * price.dollars_per_million_gets + list_count * DOLLARS_PER_MILLION_LISTS
+    return requests / 1e6 + gigabytes * price.dollars_per_gb_retrieved
 
 
 def estimate_seconds(
-    requests: Iterable[PlannedRequest],
+    stages: Iterable[Sequence[int]],
     *,
     concurrency: int,
     first_byte_s: float = FIRST_BYTE_S,
@@ -76,12 +86,18 @@ def estimate_seconds(
     Each request takes ``first_byte_s`` plus its length over ``connection_bytes_per_s``; ``concurrency`` of them run at
     once, in the order of the plan, each starting as soon as one is done; a stage begins when the one before is over.
     Retries, a slow network of the machine and decoding are not in it.
+
+    Args:
+        stages: For each stage the lengths of its requests in bytes, in the order in which they are sent.
+        concurrency: Requests in flight at once, at most.
+        first_byte_s: Time from a request to the first byte of its answer.
+        connection_bytes_per_s: Throughput of one connection.
     """
-    stages: dict[int, list[float]] = {}
-    for request in requests:
-        duration_s = first_byte_s + request.byte_range.length_bytes / connection_bytes_per_s
-        stages.setdefault(request.stage, []).append(duration_s)
-    return sum(_makespan_s(durations_s, concurrency) for durations_s in stages.values())
+    return sum(
+        _makespan_s([first_byte_s + length / connection_bytes_per_s for length in lengths_bytes], concurrency)
+        for lengths_bytes in stages
+        if lengths_bytes
+    )
 
 
 def _makespan_s(durations_s: list[float], concurrency: int) -> float:

@@ -16,7 +16,7 @@ from coldparquet.plan.cost import (
 from coldparquet.ranges import SuffixRange
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from coldparquet.plan.read_plan import MetadataRequest, ReadPlan
 
@@ -60,9 +60,8 @@ def explain_dict(plan: ReadPlan) -> dict[str, Any]:
         "round_trips": plan.round_trips,
         "estimate": {
             "seconds": _seconds(plan),
-            "dollars": {
-                name: estimate_dollars(plan.request_count, plan.bytes_fetched, storage_class=name) for name in PRICES
-            },
+            "dollars": _data_dollars(plan),
+            "metadata_dollars": _metadata_dollars(plan),
             "unverified_prices": [name for name, price in PRICES.items() if not price.verified],
             "prices_as_of": PRICES_AS_OF,
             "first_byte_s": FIRST_BYTE_S,
@@ -136,11 +135,33 @@ def _metadata_dict(request: MetadataRequest) -> dict[str, Any]:
             asked = {"start": None, "stop": None, "suffix_bytes": length_bytes}
         case byte_range:
             asked = {"start": byte_range.start, "stop": byte_range.stop, "suffix_bytes": None}
-    return {"path": request.path, **asked, "reason": request.reason, "fetched_bytes": request.fetched_bytes}
+    return {
+        "operation": "list" if request.is_listing else "get",
+        "path": request.path,
+        **asked,
+        "reason": request.reason,
+        "fetched_bytes": request.fetched_bytes,
+    }
 
 
 def _seconds(plan: ReadPlan) -> float:
-    return estimate_seconds(plan.requests, concurrency=plan.options.max_concurrency)
+    stages: dict[int, list[int]] = {}
+    for request in plan.requests:
+        stages.setdefault(request.stage, []).append(request.byte_range.length_bytes)
+    return estimate_seconds(stages.values(), concurrency=plan.options.max_concurrency)
+
+
+def _data_dollars(plan: ReadPlan) -> dict[str, float]:
+    """Price of the planned GETs, by storage class."""
+    return {name: estimate_dollars(plan.request_count, plan.bytes_fetched, storage_class=name) for name in PRICES}
+
+
+def _metadata_dollars(plan: ReadPlan) -> dict[str, float]:
+    """Price of the requests that made the plan, by storage class."""
+    lists = sum(request.is_listing for request in plan.metadata_requests)
+    gets = len(plan.metadata_requests) - lists
+    fetched_bytes = sum(request.fetched_bytes for request in plan.metadata_requests)
+    return {name: estimate_dollars(gets, fetched_bytes, list_count=lists, storage_class=name) for name in PRICES}
 
 
 def _question(plan: ReadPlan) -> list[str]:
@@ -155,8 +176,8 @@ def _pruning(plan: ReadPlan) -> list[str]:
     looked_at, pruned = len(plan.partitions), len(plan.partitions_pruned)
     partition_reasons = Counter(partition.reason for partition in plan.partitions_pruned)
     lines = _labelled(
-        "partitions", [f"{looked_at:,} of {looked_at + pruned:,} looked into{_and_pruned(pruned)}"]
-    ) + _counted(partition_reasons)
+        "partitions", _with_reasons(f"{looked_at:,} of {looked_at + pruned:,} looked into", pruned, partition_reasons)
+    )
 
     total = sum(partition.row_groups_total for partition in plan.partitions)
     read = sum(partition.row_groups_read for partition in plan.partitions)
@@ -165,23 +186,23 @@ def _pruning(plan: ReadPlan) -> list[str]:
         for dropped in partition.dropped:
             if dropped.row_groups:
                 row_group_reasons[dropped.reason] += dropped.row_groups
-    several = " (some for several reasons)" if row_group_reasons.total() > total - read else ""
-    lines += _labelled("row groups", [f"{read:,} of {total:,} read{_and_pruned(total - read)}{several}"])
-    lines += _counted(row_group_reasons)
+    lines += _labelled("row groups", _with_reasons(f"{read:,} of {total:,} read", total - read, row_group_reasons))
 
     least, most = plan.rows_at_least, plan.rows_at_most
-    lines += _labelled("result rows", [f"{most:,}" if least == most else f"between {least:,} and {most:,}"])
-    return lines
+    bounds = f"between {least:,} and {most:,}" if least else f"at most {most:,}"
+    return lines + _labelled("result rows", [f"{most:,}" if least == most else bounds])
 
 
-def _and_pruned(count: int) -> str:
-    return f", {count:,} pruned" if count else ""
-
-
-def _counted(reasons: Counter[str]) -> list[str]:
-    """One line per reason, the most effective first."""
+def _with_reasons(kept: str, pruned: int, reasons: Counter[str]) -> list[str]:
+    """Say what was pruned: behind what was kept if one reason explains it, else one line per reason, the best first."""
+    if not pruned:
+        return [kept]
+    text = f"{kept}, {pruned:,} pruned"
+    if [*reasons.values()] == [pruned]:
+        return [f"{text} by {_cut(reason)}" for reason in reasons]
+    several = " (some for several reasons)" if reasons.total() > pruned else ""
     width = max((len(f"{count:,}") for count in reasons.values()), default=0)
-    return [f"{'':{_LABEL_WIDTH}}  {count:>{width},} by {_cut(reason)}" for reason, count in reasons.most_common()]
+    return [text + several, *(f"{count:>{width},} by {_cut(reason)}" for reason, count in reasons.most_common())]
 
 
 def _partition_table(plan: ReadPlan) -> list[str]:
@@ -223,35 +244,53 @@ def _fetch(plan: ReadPlan) -> list[str]:
         lines = _labelled(
             "fetch",
             [
-                f"{_plural(plan.request_count, 'request')} in {_plural(plan.round_trips, 'round trip')}",
+                f"{plural(plan.request_count, 'request')} in {plural(plan.round_trips, 'round trip')}",
                 f"{human_bytes(fetched)} for {human_bytes(wanted)} wanted ({overhead})",
                 f"goal {options.goal}: gaps up to {gap} read over, requests up to {longest}",
             ],
         )
         lines += _labelled(
-            "time",
+            "time on S3",
             [
                 f"about {_human_seconds(_seconds(plan))} with up to {options.max_concurrency} connections",
                 f"{_human_seconds(FIRST_BYTE_S)} to each first byte, then {human_bytes(CONNECTION_BYTES_PER_S)}/s each",
             ],
         )
         lines += _labelled("price on S3", _prices(plan))
-    spent = sum(request.fetched_bytes for request in plan.metadata_requests)
-    count = len(plan.metadata_requests)
-    lines += _labelled("spent so far", [f"{_plural(count, 'request')}, {human_bytes(spent)} to make this plan"])
-    return lines
+    return lines + _labelled("spent so far", _spent(plan))
 
 
 def _prices(plan: ReadPlan) -> list[str]:
-    dollars = {name: estimate_dollars(plan.request_count, plan.bytes_fetched, storage_class=name) for name in PRICES}
-    # One read costs millionths of a dollar; the price of a million reads can be compared.
-    per_million = min(dollars.values()) < 0.01
-    unit, scale = ("for a million reads like this", 1e6) if per_million else ("for this read", 1)
+    dollars = _data_dollars(plan)
+    times, scale = _times(dollars, "read")
     rows = [
         (f"${amount * scale:,.2f}", name + ("" if PRICES[name].verified else " (price of a GET unverified)"))
         for name, amount in dollars.items()
     ]
-    return [f"{unit}, in the region, prices of {PRICES_AS_OF}", *_aligned(rows, left={1})]
+    return [f"data GETs only, {times}, in the region, prices of {PRICES_AS_OF}", *_aligned(rows, left={1})]
+
+
+def _spent(plan: ReadPlan) -> list[str]:
+    requests = plan.metadata_requests
+    fetched_bytes = sum(request.fetched_bytes for request in requests)
+    lines = [f"{plural(len(requests), 'metadata request')}, {human_bytes(fetched_bytes)} to make this plan"]
+    if requests:
+        lists = sum(request.is_listing for request in requests)
+        counts = [plural(count, noun) for count, noun in ((len(requests) - lists, "GET"), (lists, "LIST")) if count]
+        dollars = _metadata_dollars(plan)
+        times, scale = _times(dollars, "plan")
+        cheapest, dearest = min(dollars, key=dollars.__getitem__), max(dollars, key=dollars.__getitem__)
+        prices = " to ".join(f"${dollars[name] * scale:,.2f} ({name})" for name in dict.fromkeys((cheapest, dearest)))
+        lines.append(f"{' and '.join(counts)} on S3: {prices}, {times}")
+    return lines
+
+
+def _times(dollars: Mapping[str, float], noun: str) -> tuple[str, float]:
+    """Return for how many reads or plans a price is told, in words and as a number.
+
+    One of them costs millionths of a dollar; the price of a million can be compared.
+    """
+    return (f"for a million {noun}s like this", 1e6) if min(dollars.values()) < 0.01 else (f"for this {noun}", 1)
 
 
 def _request_table(plan: ReadPlan) -> list[str]:
@@ -303,7 +342,8 @@ def _aligned(rows: Sequence[tuple[str, ...]], *, left: set[int]) -> list[str]:
     ]
 
 
-def _plural(count: int, noun: str) -> str:
+def plural(count: int, noun: str) -> str:
+    """Write a count with its noun: ``1 request``, ``2,000 requests``."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 

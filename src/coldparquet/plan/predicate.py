@@ -269,6 +269,23 @@ class Column:
             f"col({self.name!r}) has no truth value; compare it: col({self.name!r}) == True", kind="PredicateAsBoolean"
         )
 
+    def __and__(self, other: object) -> NoReturn:
+        raise self._needs_parentheses("&")
+
+    __rand__ = __and__
+
+    def __or__(self, other: object) -> NoReturn:
+        raise self._needs_parentheses("|")
+
+    __ror__ = __or__
+
+    def _needs_parentheses(self, operator: str) -> InvalidInputError:
+        return InvalidInputError(
+            f"{operator} binds tighter than comparisons: write (col({self.name!r}) > 1) {operator} (...), each comparison in"
+            " parentheses",
+            kind="InvalidPredicate",
+        )
+
     def __repr__(self) -> str:
         return f"col({self.name!r})"
 

@@ -143,6 +143,11 @@ class MetadataRequest:
     reason: str
     fetched_bytes: int
 
+    @property
+    def is_listing(self) -> bool:
+        """Whether it was a LIST. The look at a sidecar that does not exist, which has no range either, was a GET."""
+        return self.byte_range is None and not self.path.endswith("/_pm")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchNumbers:
@@ -153,7 +158,7 @@ class FetchNumbers:
     bytes_fetched: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ReadPlan:
     """Everything that a read will do. Nothing outside it is requested from the data objects."""
 
@@ -175,6 +180,12 @@ class ReadPlan:
     metadata_requests: tuple[MetadataRequest, ...]
     """What making the plan has cost so far."""
     options: ReadOptions
+
+    def __str__(self) -> str:
+        return self.explain()
+
+    def __repr__(self) -> str:
+        return f"<ReadPlan of {self.table}: {self.request_count} requests, {self.bytes_fetched:,} bytes>"
 
     @property
     def request_count(self) -> int:

@@ -94,7 +94,7 @@ def _check_object_size(request: RangeRequest, fetched: FetchedRange) -> None:
     if size is not None and size < least:
         raise ObjectChangedError(
             f"the object has {size:,} bytes, but at least {least:,} were planned with: it was replaced or cut off; "
-            "plan the read again",
+            "plan the read again; if it was rewritten on purpose, 'coldparquet index --force' makes its sidecar anew",
             path=request.path,
             expected_least_bytes=least,
             object_size_bytes=size,
