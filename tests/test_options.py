@@ -14,15 +14,15 @@ def test_a_goal_sets_gap_and_length_unless_they_are_given(goal: str) -> None:
     given = ReadOptions(goal=goal, coalesce_gap_bytes=7, max_request_bytes=1_000).coalescing  # type: ignore[arg-type]
     assert by_goal == COALESCING_BY_GOAL[goal]  # type: ignore[index]
     assert (given.gap_bytes, given.max_request_bytes) == (7, 1_000)
-    assert given.longest_request_bytes(10**9, max_concurrency=32) == 1_000
+    assert given.part_bytes(10**9, max_concurrency=32) == 1_000
 
 
 @pytest.mark.parametrize(
-    ("wanted_bytes", "longest_bytes"),
+    ("wanted_bytes", "part_bytes"),
     [(0, MIB // 2), (2 * MIB, MIB // 2), (64 * MIB, 2 * MIB), (10_000 * MIB, 8 * MIB)],
 )
-def test_fast_reads_use_all_connections_before_requests_grow(wanted_bytes: int, longest_bytes: int) -> None:
-    assert ReadOptions().coalescing.longest_request_bytes(wanted_bytes, max_concurrency=32) == longest_bytes
+def test_fast_reads_use_all_connections_before_requests_grow(wanted_bytes: int, part_bytes: int) -> None:
+    assert ReadOptions().coalescing.part_bytes(wanted_bytes, max_concurrency=32) == part_bytes
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,10 @@ class Coalescing:
     max_request_bytes: int
     """Longer requests are split."""
     least_part_bytes: int
-    """Requests are split further, down to this length, as long as fewer are in flight than may be."""
+    """Requests are split further, down to about this length, as long as fewer are in flight than may be."""
 
-    def longest_request_bytes(self, wanted_bytes: int, max_concurrency: int) -> int:
-        """Return how long a request may be, so that a small read uses all connections and a large one long requests.
+    def part_bytes(self, wanted_bytes: int, max_concurrency: int) -> int:
+        """Return how long requests should be, so that a small read uses all connections and a large one long requests.
 
         Args:
             wanted_bytes: All that the read needs.

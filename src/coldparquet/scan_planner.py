@@ -184,7 +184,7 @@ def _requests(
     """Coalesce the chunks of each partition, as the options' goal says."""
     coalescing = question.options.coalescing
     wanted_bytes = sum(read.bytes_wanted for read in row_groups)
-    longest_bytes = coalescing.longest_request_bytes(wanted_bytes, question.options.max_concurrency)
+    part_bytes = coalescing.part_bytes(wanted_bytes, question.options.max_concurrency)
     requests: list[PlannedRequest] = []
     for index, of_partition in groupby(row_groups, key=attrgetter("partition_index")):
         partition, reads = partitions[index], list(of_partition)
@@ -194,7 +194,8 @@ def _requests(
             path=partition.data_path,
             column_names={column: partition.sidecar.column(column).name for column in fetched},
             gap_bytes=coalescing.gap_bytes,
-            max_request_bytes=longest_bytes,
+            max_request_bytes=coalescing.max_request_bytes,
+            part_bytes=part_bytes,
         )
     return tuple(requests)
 

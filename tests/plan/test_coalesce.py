@@ -162,3 +162,26 @@ def test_a_hundred_thousand_ranges_against_the_slow_way() -> None:
         else:
             expected.append((start, stop))
     assert requests_of(result) == expected
+
+
+@given(
+    ranges=st.lists(st.tuples(st.integers(0, 5_000), st.integers(0, 900)), max_size=12),
+    gap_bytes=st.integers(0, 300),
+    part_bytes=st.integers(1, 700),
+)
+def test_parts_cover_what_the_requests_covered_and_each_brings_wanted_bytes(
+    ranges: list[tuple[int, int]], gap_bytes: int, part_bytes: int
+) -> None:
+    starts = np.array([start for start, _ in ranges], dtype=np.int64)
+    stops = np.array([start + length for start, length in ranges], dtype=np.int64)
+    whole = coalesce(starts, stops, gap_bytes=gap_bytes, max_request_bytes=1_000)
+    parts = coalesce(starts, stops, gap_bytes=gap_bytes, max_request_bytes=1_000, part_bytes=part_bytes)
+    assert (parts.stops - parts.starts).sum() == (whole.stops - whole.starts).sum()
+    assert set(whole.starts.tolist()) <= set(parts.starts.tolist())
+    wanted = {byte for start, stop in zip(starts.tolist(), stops.tolist(), strict=True) for byte in range(start, stop)}
+    for start, stop in zip(parts.starts.tolist(), parts.stops.tolist(), strict=True):
+        assert wanted & set(range(start, stop))
+    for index, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
+        serving = range(int(parts.first_request[index]), int(parts.stop_request[index]))
+        served = {byte for part in serving for byte in range(int(parts.starts[part]), int(parts.stops[part]))}
+        assert set(range(start, stop)) <= served

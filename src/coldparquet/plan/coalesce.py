@@ -36,7 +36,12 @@ class CoalescedRequests:
 
 
 def coalesce(
-    starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64], *, gap_bytes: int, max_request_bytes: int
+    starts: npt.NDArray[np.int64],
+    stops: npt.NDArray[np.int64],
+    *,
+    gap_bytes: int,
+    max_request_bytes: int,
+    part_bytes: int | None = None,
 ) -> CoalescedRequests:
     """Merge neighbouring ranges into requests and split long ones.
 
@@ -51,6 +56,8 @@ def coalesce(
         stops: One past the last byte of each range, shape ``(ranges,)``.
         gap_bytes: Largest gap to read over; 0 merges only ranges that touch.
         max_request_bytes: Longest request.
+        part_bytes: About how long requests should be at the end: longer ones are split into equal parts, so that a small
+            read uses many connections. None leaves them as they are.
 
     Raises:
         InvalidInputError: A range ends before it starts or starts below 0, an option is out of bounds, or splitting
@@ -65,6 +72,11 @@ def coalesce(
     first_piece = _first_piece_of_each_request(piece_starts, piece_stops, gap_bytes, max_request_bytes)
     request_starts = piece_starts[first_piece]
     request_stops = piece_stops[np.append(first_piece[1:], len(piece_starts)) - 1] if len(piece_starts) else piece_stops
+
+    if part_bytes is not None:
+        # Parts are at least two thirds as long as asked for: longer than any gap, so that each brings wanted bytes.
+        parts = np.rint((request_stops - request_starts) / max(part_bytes, 2 * gap_bytes)).astype(np.int64)
+        request_starts, request_stops = _equal_parts(request_starts, request_stops, np.maximum(parts, 1))
 
     first_request = np.searchsorted(request_stops, starts, side="right")
     stop_request = np.where(stops > starts, np.searchsorted(request_starts, stops, side="left"), first_request)
@@ -116,6 +128,14 @@ def _split_long_runs(
             longest_bytes=int(lengths.max()),
             max_request_bytes=max_request_bytes,
         )
+    return _equal_parts(starts, stops, parts)
+
+
+def _equal_parts(
+    starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64], parts: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Cut each range into so many parts, whose lengths differ by a byte at most."""
+    lengths = stops - starts
     first_part = np.cumsum(parts) - parts
     part = np.arange(int(parts.sum())) - np.repeat(first_part, parts)
     shortest, longer_parts = np.divmod(lengths, parts)

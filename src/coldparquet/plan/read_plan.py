@@ -253,6 +253,7 @@ def plan_requests(  # noqa: PLR0913 - knobs are required keywords here; their de
     column_names: Mapping[int, str],
     gap_bytes: int,
     max_request_bytes: int,
+    part_bytes: int | None = None,
     stage: int = 1,
 ) -> tuple[PlannedRequest, ...]:
     """Plan the requests that bring all chunks of one partition; chunks of different row groups are merged as well.
@@ -263,6 +264,7 @@ def plan_requests(  # noqa: PLR0913 - knobs are required keywords here; their de
         column_names: Name of each fetched column by its index in the partition's sidecar; for the reasons.
         gap_bytes: Largest gap between two chunks that one request reads over.
         max_request_bytes: Longest request.
+        part_bytes: About how long requests should be at the end; None leaves them as long as coalescing makes them.
         stage: Stage of the requests.
 
     Returns:
@@ -270,7 +272,9 @@ def plan_requests(  # noqa: PLR0913 - knobs are required keywords here; their de
     """
     chunk_starts = np.concatenate([np.empty(0, np.int64), *(read.chunk_starts for read in row_groups)])
     chunk_stops = np.concatenate([np.empty(0, np.int64), *(read.chunk_stops for read in row_groups)])
-    coalesced = coalesce(chunk_starts, chunk_stops, gap_bytes=gap_bytes, max_request_bytes=max_request_bytes)
+    coalesced = coalesce(
+        chunk_starts, chunk_stops, gap_bytes=gap_bytes, max_request_bytes=max_request_bytes, part_bytes=part_bytes
+    )
     ranges = map(ByteRange, coalesced.starts.tolist(), coalesced.stops.tolist())
     return tuple(
         PlannedRequest(
