@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,23 +20,12 @@ from coldparquet.storage.limit import LimitedStore
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.trace import TraceStore
-from tests.support.questdb_tables import GOLDEN, PARTITIONS, as_questdb_shows, plain
+from tests.support.questdb_tables import GOLDEN, PARTITIONS, as_questdb_shows, copy_parquet_partitions, plain
 
 if TYPE_CHECKING:
     from coldparquet.storage.base import FetchedRange, RangeRequest
 
 TABLES = sorted({partition.table for partition in PARTITIONS})
-
-
-def copied(name: str, tmp_path: Path) -> Path:
-    """Copy the Parquet partitions of a golden table to where sidecars may be written."""
-    table = tmp_path / name
-    for partition in PARTITIONS:
-        if partition.table == name:
-            directory = table / partition.directory.name
-            directory.mkdir(parents=True)
-            shutil.copyfile(partition.directory / "data.parquet", directory / "data.parquet")
-    return table
 
 
 def files(table: Path) -> dict[str, tuple[bytes, int]]:
@@ -51,7 +39,7 @@ def files(table: Path) -> dict[str, tuple[bytes, int]]:
 
 @pytest.mark.parametrize("name", TABLES)
 async def test_the_indexed_table_answers_as_questdb(tmp_path: Path, name: str) -> None:
-    table = copied(name, tmp_path)
+    table = copy_parquet_partitions(name, tmp_path)
     before = files(table)
     report = await index_table(table)
     assert [Path(done.path).parent.name for done in report.partitions] == sorted(path.name for path in table.iterdir())
@@ -72,7 +60,7 @@ async def test_the_indexed_table_answers_as_questdb(tmp_path: Path, name: str) -
 
 
 async def test_a_second_run_keeps_everything(tmp_path: Path) -> None:
-    table = copied("interval_day", tmp_path)
+    table = copy_parquet_partitions("interval_day", tmp_path)
     await index_table(table)
     before = files(table)
     report = await index_table(table)
@@ -81,7 +69,7 @@ async def test_a_second_run_keeps_everything(tmp_path: Path) -> None:
 
 
 async def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
-    table = copied("interval_day", tmp_path)
+    table = copy_parquet_partitions("interval_day", tmp_path)
     before = files(table)
     planned = await index_table(table, dry_run=True)
     assert files(table) == before
@@ -91,7 +79,7 @@ async def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
 
 
 async def test_force_writes_anew(tmp_path: Path) -> None:
-    table = copied("interval_day", tmp_path)
+    table = copy_parquet_partitions("interval_day", tmp_path)
     await index_table(table)
     sidecar = next(table.glob("*/_pm"))
     good = sidecar.read_bytes()
@@ -102,7 +90,7 @@ async def test_force_writes_anew(tmp_path: Path) -> None:
 
 
 async def test_one_bad_partition_does_not_stop_the_others(tmp_path: Path) -> None:
-    table = copied("interval_day", tmp_path)
+    table = copy_parquet_partitions("interval_day", tmp_path)
     first, second, third, fourth = sorted(table.iterdir())
     (first / "data.parquet").write_bytes(b"PAR1 this is no Parquet file")
     (second / "_pm").write_bytes(b"garbage")
@@ -121,7 +109,7 @@ async def test_one_bad_partition_does_not_stop_the_others(tmp_path: Path) -> Non
 
 
 async def test_a_stale_sidecar_is_kept_and_reported(tmp_path: Path) -> None:
-    table = copied("interval_day", tmp_path)
+    table = copy_parquet_partitions("interval_day", tmp_path)
     await index_table(table)
     partition = min(table.iterdir())
     rows = pq.read_table(partition / "data.parquet")
@@ -139,7 +127,7 @@ async def test_a_stale_sidecar_is_kept_and_reported(tmp_path: Path) -> None:
 
 
 async def test_a_sidecar_without_parquet_file(tmp_path: Path) -> None:
-    table = copied("interval_day", tmp_path)
+    table = copy_parquet_partitions("interval_day", tmp_path)
     await index_table(table)
     min(table.glob("*/data.parquet")).unlink()
     orphan, *_ = (await index_table(table)).partitions
@@ -148,7 +136,7 @@ async def test_a_sidecar_without_parquet_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["", "data.parquet"])
 async def test_one_partition(tmp_path: Path, form: str) -> None:
-    partition = min(copied("interval_day", tmp_path).iterdir())
+    partition = min(copy_parquet_partitions("interval_day", tmp_path).iterdir())
     report = await index_table(partition / form)
     assert [(done.path, done.action) for done in report.partitions] == [(f"{partition}/_pm", "written")]
     assert (partition / "_pm").exists()
@@ -171,7 +159,7 @@ async def test_what_cannot_be_indexed(tmp_path: Path) -> None:
 
 
 async def test_requests_per_partition(tmp_path: Path) -> None:
-    table = copied("interval_day", tmp_path)
+    table = copy_parquet_partitions("interval_day", tmp_path)
     trace = TraceStore(LocalStore())
     await index_table(str(table), store=trace)
     of_first = [record for record in trace.records if min(table.iterdir()).name in record.path]
@@ -202,7 +190,7 @@ class RefusingStore(LimitedStore):
     "error", [StorageError("the disk is full"), AccessError("writing is not permitted")], ids=["full", "forbidden"]
 )
 async def test_a_refused_write_leaves_no_sidecar(tmp_path: Path, error: Exception) -> None:
-    table = copied("interval_day", tmp_path)
+    table = copy_parquet_partitions("interval_day", tmp_path)
     before = files(table)
     report = await index_table(str(table), store=RefusingStore(error))
     assert {(done.action, done.reason) for done in report.partitions} == {("failed", f"data.parquet: {error}")}
@@ -214,7 +202,7 @@ async def test_a_refused_write_leaves_no_sidecar(tmp_path: Path, error: Exceptio
 async def test_a_write_that_fails_halfway_leaves_no_sidecar(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, force: bool
 ) -> None:
-    table = copied("interval_day", tmp_path)
+    table = copy_parquet_partitions("interval_day", tmp_path)
     before = files(table)
 
     def fail(*_arguments: object, **_options: object) -> None:
@@ -230,8 +218,8 @@ async def test_a_write_that_fails_halfway_leaves_no_sidecar(
 
 
 async def test_cancelling_leaves_whole_sidecars_or_none(tmp_path: Path) -> None:
-    table = copied("row_groups", tmp_path)
-    reference = copied("row_groups", tmp_path / "reference")
+    table = copy_parquet_partitions("row_groups", tmp_path)
+    reference = copy_parquet_partitions("row_groups", tmp_path / "reference")
     await index_table(reference)
     for delay_ms in range(0, 40, 4):
         indexing = asyncio.create_task(index_table(table, force=True))
@@ -254,14 +242,14 @@ class RacingStore(MemoryStore):
 
 
 async def test_a_sidecar_that_appears_meanwhile_is_not_replaced(tmp_path: Path) -> None:
-    data = next(copied("interval_day", tmp_path).glob("*/data.parquet")).read_bytes()
+    data = next(copy_parquet_partitions("interval_day", tmp_path).glob("*/data.parquet")).read_bytes()
     store = RacingStore({"bucket/t/2024-02-27.4/data.parquet": data})
     (done,) = (await index_table("bucket/t", store=store)).partitions
     assert (done.action, done.reason) == ("kept", "somebody else wrote it in the meantime")
 
 
 async def test_progress_and_bounded_concurrency(tmp_path: Path) -> None:
-    table = copied("interval_hour", tmp_path)
+    table = copy_parquet_partitions("interval_hour", tmp_path)
     seen: list[tuple[IndexedPartition, int]] = []
     report = await index_table(
         table, options=ReadOptions(max_concurrency=1), on_progress=lambda done, total: seen.append((done, total))

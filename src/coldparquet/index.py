@@ -11,7 +11,7 @@ from coldparquet.concurrency import gather_or_cancel
 from coldparquet.discovery import find_partitions, partition_location
 from coldparquet.errors import ColdParquetError, InvalidInputError, NotFoundError
 from coldparquet.options import ReadOptions
-from coldparquet.partition import DATA_FILE, SIDECAR_FILE, Partition
+from coldparquet.partition import DATA_FILE, NATIVE_PARTITION, SIDECAR_FILE, Partition
 from coldparquet.ranges import SuffixRange
 from coldparquet.storage.base import RangeRequest
 from coldparquet.storage.checked import CheckedStore
@@ -154,7 +154,7 @@ class _Indexer:
         try:
             return await self._index(location, path)
         except ColdParquetError as error:
-            if error.kind == "NativePartition":
+            if error.kind == NATIVE_PARTITION:
                 return IndexedPartition(path=path, action="skipped", reason=f"there is no {DATA_FILE}")
             file_name = (error.path or location.data_path).rpartition("/")[2]
             advice = "; use --force to write it anew" if error.path == path and not self._force else ""

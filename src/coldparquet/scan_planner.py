@@ -117,10 +117,11 @@ def _prune_partitions(question: Question) -> tuple[list[Partition], list[PrunedP
         return list(partitions), []
     unit_ns = NANOSECONDS_PER_UNIT[type_.arrow.unit or "ns"]
     ranges = [partition.time_range_ns for partition in partitions]
+    stated = [time_range or (0, 0) for time_range in ranges]
     statistics = IntervalStatistics(
         column=timestamp,
-        lower=_bounds([start // unit_ns for start, _ in (known or (0, 0) for known in ranges)]),
-        upper=_bounds([(stop - 1) // unit_ns for _, stop in (known or (0, 0) for known in ranges)]),
+        lower=_bounds([start // unit_ns for start, _ in stated]),
+        upper=_bounds([(stop - 1) // unit_ns for _, stop in stated]),
         known=np.array([known is not None for known in ranges], dtype=bool),
     )
     verdict, _ = prune(predicate, statistics, len(partitions))

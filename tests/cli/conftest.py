@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from typer.testing import CliRunner
 
 from coldparquet.cli.commands import app
-from tests.support.questdb_tables import PARTITIONS
+from tests.support.questdb_tables import copy_parquet_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,12 +33,6 @@ def questdb_table(tmp_path: Path) -> Callable[[str], Path]:
     """Copy the Parquet partitions of a golden table to where they may be changed."""
 
     def copy(name: str) -> Path:
-        table = tmp_path / name
-        for partition in PARTITIONS:
-            if partition.table == name:
-                directory = table / partition.directory.name
-                directory.mkdir(parents=True)
-                shutil.copyfile(partition.directory / "data.parquet", directory / "data.parquet")
-        return table
+        return copy_parquet_partitions(name, tmp_path)
 
     return copy

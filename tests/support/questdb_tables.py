@@ -36,6 +36,17 @@ class GoldenPartition:
         return Path(shutil.copytree(self.directory, directory / self.directory.name))
 
 
+def copy_parquet_partitions(table: str, directory: Path) -> Path:
+    """Copy the Parquet partitions of a golden table, without sidecars, to where they may be changed."""
+    copied = directory / table
+    for partition in PARTITIONS:
+        if partition.table == table:
+            target = copied / partition.directory.name
+            target.mkdir(parents=True)
+            shutil.copyfile(partition.directory / "data.parquet", target / "data.parquet")
+    return copied
+
+
 @cache
 def expected_rows(table: str) -> pa.Table:
     with pa.memory_map(str(GOLDEN / table / "expected" / "rows.arrow")) as source:
