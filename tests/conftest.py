@@ -10,6 +10,7 @@ from hypothesis import settings
 
 from coldparquet.batch_stream import BatchStream
 from coldparquet.storage.checked import CheckedStore
+from tests.support.request_logs import METADATA_REASONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,12 +20,6 @@ if TYPE_CHECKING:
 # A busy machine is no bug of an example; tests that bound their time say so themselves.
 settings.register_profile("without deadline", deadline=None)
 settings.load_profile("without deadline")
-
-settings.register_profile("no deadline", deadline=None)  # a busy machine is no failure
-settings.load_profile("no deadline")
-
-METADATA_REASONS = {"sidecar", "Parquet footer", "size of the Parquet file"}
-"""Requests that are sent to make plans, or sidecars, and so cannot be part of one."""
 
 
 @pytest.fixture(autouse=True)

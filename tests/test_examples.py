@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,8 +19,9 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A working directory that holds the table ``trades``."""
+    """A working directory that holds the tables ``trades`` and ``quotes``."""
     directory = tmp_path_factory.mktemp("examples")
+    shutil.copytree(ROOT / "tests" / "golden" / "questdb" / "o3_in_place" / "table", directory / "quotes")
     run([sys.executable, str(ROOT / "examples" / "make_trades.py")], directory)
     return directory
 
@@ -58,7 +60,7 @@ def test_the_readme_has_exactly_two_commands_for_a_fresh_machine() -> None:
 def shell_lines() -> list[str]:
     """Return the commands of the README that no other test runs."""
     lines = [line for block in blocks("sh") for line in block.splitlines() if line and not line.startswith("#")]
-    covered = ("python3 ", ". .venv/", "python examples/", ".venv/bin/python tests/benchmarks/")
+    covered = ("python3 ", ". .venv/", "python examples/", "cp -r tests/golden/", ".venv/bin/python tests/benchmarks/")
     return [line for line in lines if not line.startswith(covered)]
 
 

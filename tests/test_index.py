@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -182,7 +182,7 @@ class RefusingStore(LimitedStore):
         super().__init__(LocalStore(), max_concurrency=8)
         self._error = error
 
-    async def put(self, path: str, data: bytes, *, overwrite: bool) -> None:  # noqa: ARG002 - the protocol's
+    async def put(self, path: str, data: bytes, **options: Any) -> None:  # noqa: ARG002 - the protocol's
         raise self._error
 
 

@@ -17,7 +17,31 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"plan"}),
     frozenset({"storage"}),
     frozenset({"decode"}),
-    frozenset({"concurrency", "discovery", "partition", "table", "scan", "scan_planner", "batch_stream", "index"}),
+    frozenset(
+        {
+            "batch_stream",
+            "committed_rows",
+            "concurrency",
+            "discovery",
+            "index",
+            "migrate",
+            "native_partition",
+            "partition",
+            "partition_planner",
+            "partition_verifier",
+            "planned_partition",
+            "publish",
+            "question",
+            "scan",
+            "scan_planner",
+            "sidecar_lookup",
+            "table",
+            "table_files",
+            "table_snapshot",
+            "verify",
+            "write",
+        }
+    ),
     frozenset({"__main__", "sync", "cli", "fsspec", "spark", "testing"}),
 )
 """From left to right: a module imports from its own layer and from those before it."""

@@ -11,25 +11,11 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.index import index_table
-from tests.support.questdb_tables import PARTITIONS, GoldenPartition, as_questdb_shows, plain
+from tests.support.questdb_tables import PARTITIONS, GoldenPartition, assert_same_rows
 from tests.support.request_logs import assert_plan_was_followed
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-def assert_same_rows(actual: pa.Table, expected: pa.Table) -> None:
-    actual, expected = plain(as_questdb_shows(actual)), plain(expected)
-    assert actual.schema.names == expected.schema.names
-    for name in expected.schema.names:
-        wanted = expected.column(name)
-        found = actual.column(name)
-        assert found.type == wanted.type, name
-        if pa.types.is_list(wanted.type):
-            # NaN elements differ from themselves; infinities inside arrays are values on both sides.
-            assert str(found.to_pylist()).replace("None", "nan") == str(wanted.to_pylist()).replace("None", "nan"), name
-        else:
-            assert found.equals(wanted), name
 
 
 @pytest.fixture

@@ -161,6 +161,8 @@ async def test_a_table_lists_once_and_reads_the_sidecars_that_are_left(store: Me
         assert (await scan.to_arrow()).num_rows == ROWS * 2 // 24
         assert spelled(table.request_log) == [
             "list trades: listing",
+            "get trades/_txn: table files",
+            "get trades/_meta: table files",
             "get trades/2024-03-03.7/_pm: sidecar",
             f"get {DAY}/_pm: sidecar",
             f"get {DAY}/data.parquet: row groups 2-3: ts, price",

@@ -196,7 +196,7 @@ async def test_a_column_that_changed_its_type_bothers_only_questions_that_need_i
     async with cp.open_table("table", store=store) as table:
         assert (await table.scan(["kept"]).to_arrow()).column("kept").to_pylist() == [1, 1, 2, 2]
         with pytest.raises(
-            cp.errors.UnsupportedError, match="'changed' is LONG here, but VARCHAR in the newest"
+            cp.errors.UnsupportedError, match="'changed' is LONG here, but VARCHAR in the table"
         ) as caught:
             await table.scan(["kept"], "changed = 'a'").count()
         assert caught.value.kind == "ChangedColumnType"

@@ -14,11 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 from coldparquet.decode.batches import to_batches
 from coldparquet.decode.filter import filter_rows
-from coldparquet.decode.row_group import OutputColumn, decode_row_group
-from coldparquet.decode.virtual_file import new_row_group_buffer
 from coldparquet.errors import InvalidInputError
-from coldparquet.plan.placement import place
-from coldparquet.storage.base import RangeRequest
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -27,9 +23,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from coldparquet.decode.virtual_file import RowGroupBuffer
     from coldparquet.plan.placement import Placement
-    from coldparquet.plan.read_plan import PlannedRequest, ReadPlan, RowGroupRead
+    from coldparquet.plan.read_plan import PlannedRead, PlannedRequest, ReadPlan
+    from coldparquet.planned_partition import ReadBuffer
     from coldparquet.scan_planner import PlannedScan
     from coldparquet.storage.base import ObjectStore
 
@@ -38,11 +34,11 @@ if TYPE_CHECKING:
 class _RowGroupState:
     """One row group on its way from bytes to rows."""
 
-    read: RowGroupRead
+    read: PlannedRead
     rows: asyncio.Future[pa.Table]
     """The rows that satisfy the predicate."""
     unanswered_requests: int = 0
-    buffer: RowGroupBuffer | None = None
+    buffer: ReadBuffer | None = None
     """Made when the first bytes arrive, dropped when they are decoded."""
     held_bytes: int = 0
     """Memory that the row group keeps: its fetched bytes, then its rows."""
@@ -172,7 +168,7 @@ class BatchStream:
         first_of_partition = 0
         for index in range(len(plan.partitions)):
             reads, requests = plan.row_groups_of(index), plan.requests_of(index)
-            placements = place(reads, requests)
+            placements = self._planned.partitions[index].place(reads, requests)
             for number, request in enumerate(requests):
                 copies = tuple(
                     copy._replace(row_group_read=copy.row_group_read + first_of_partition)
@@ -201,19 +197,12 @@ class BatchStream:
         served = {copy.row_group_read: self._row_groups[copy.row_group_read] for copy in fetch.placements}
         partition = self._planned.partitions[fetch.request.partition_index]
         try:
-            answer = await self._store.get(
-                RangeRequest(
-                    path=fetch.request.path,
-                    byte_range=fetch.request.byte_range,
-                    reason=fetch.request.reason,
-                    least_object_bytes=partition.sidecar.parquet_size_bytes,
-                )
-            )
+            answer = await self._store.get(partition.range_request(fetch.request))
             data = memoryview(answer.data)
             for copy in fetch.placements:
                 state = served[copy.row_group_read]
                 if state.buffer is None:
-                    state.buffer = new_row_group_buffer(state.read, partition.sidecar, path=partition.data_path)
+                    state.buffer = partition.new_buffer(state.read)
                 state.buffer.place(copy.destination_offset, data[copy.source_offset :][: copy.length_bytes])
                 state.held_bytes += copy.length_bytes
         except Exception as error:  # noqa: BLE001 - whoever consumes the rows gets it
@@ -263,28 +252,18 @@ def _fail(state: _RowGroupState, error: Exception) -> None:
         state.rows.set_exception(error)
 
 
-def _decode_rows(planned: PlannedScan, read: RowGroupRead, buffer: RowGroupBuffer | None) -> pa.Table:
-    """Decode the columns that one row group contributes and keep the rows that satisfy the predicate."""
+def _decode_rows(planned: PlannedScan, read: PlannedRead, buffer: ReadBuffer | None) -> pa.Table:
+    """Decode the columns that one read contributes and keep the rows that satisfy the predicate."""
     question, partition = planned.question, planned.partitions[read.partition_index]
-    output = [column.name for column in question.output_columns]
-    columns = {column.index: column for column in question.output_columns}
     predicate = None if read.all_rows_match else question.predicate
-    if predicate is not None:
-        columns |= {field.index: question.table_columns[field.index] for field in predicate.fields()}
-    if buffer is None:  # nothing was fetched: every column is made
-        buffer = new_row_group_buffer(read, partition.sidecar, path=partition.data_path)
-    rows = decode_row_group(
-        buffer,
+    rows = partition.decode(
         read,
-        partition.sidecar,
-        columns=[
-            OutputColumn(name=column.name, type=column.readable_type, place=partition.places[column.index])
-            for column in columns.values()
-        ],
+        partition.new_buffer(read) if buffer is None else buffer,  # without a request every column is made
+        question.output_columns if predicate is None else question.needed_columns,
         symbols=question.options.symbols,
-        path=partition.data_path,
     )
     if predicate is None:
         return rows
     rows = filter_rows(predicate, rows)
+    output = [column.name for column in question.output_columns]
     return rows.select(output) if output else rows

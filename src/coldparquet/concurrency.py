@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from coldparquet.errors import InvalidInputError
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 Result = TypeVar("Result")
+First = TypeVar("First")
+Second = TypeVar("Second")
 
 
 class TableThreads(ThreadPoolExecutor):
@@ -64,3 +66,11 @@ async def gather_or_cancel(coroutines: Sequence[Coroutine[object, object, Result
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from errors.exceptions[0].__cause__
     return [task.result() for task in tasks]
+
+
+async def both(
+    first: Coroutine[object, object, First], second: Coroutine[object, object, Second]
+) -> tuple[First, Second]:
+    """Run two coroutines of different results at once; see :func:`gather_or_cancel`."""
+    results = await gather_or_cancel(cast("list[Coroutine[object, object, Any]]", [first, second]))
+    return results[0], results[1]

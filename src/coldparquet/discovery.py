@@ -1,49 +1,209 @@
-"""Finding the partitions of a table by their directories' names."""
+"""Finding the partitions of a table: by its transaction file or, where there is none, by the directories' names."""
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from coldparquet.errors import InternalError, NotFoundError
-from coldparquet.format.partition_names import infer_interval, parse_partition_directory
+import numpy as np
+
+from coldparquet.concurrency import both
+from coldparquet.errors import AccessError, NotFoundError
+from coldparquet.format.partition_names import (
+    PartitionDirectory,
+    PartitionInterval,
+    infer_interval,
+    parse_partition_directory,
+    recorded_directory_name,
+)
+from coldparquet.format.partition_ranges import partition_ranges
 from coldparquet.partition import DATA_FILE, SIDECAR_FILE, PartitionLocation
+from coldparquet.plan.explain import few_names
+from coldparquet.plan.read_plan import MetadataRequest
+from coldparquet.storage.base import Listing
+from coldparquet.table_files import TRANSACTION_FILE, read_table_files
 
 if TYPE_CHECKING:
-    from coldparquet.format.partition_names import PartitionInterval
-    from coldparquet.storage.base import Listing, ObjectStore
+    from collections.abc import Sequence
+
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.table_files import TableFiles
 
 _YEAR_DIGITS = 4
 """The names of partitions begin with a year; other directories that do are worth a note."""
+PUBLISHING_FILE = "_publishing"
+"""Lies in a table while it is published for the first time, when only some of its partitions are there."""
+_SET_ASIDE_SUFFIXES = (".detached", ".attachable")
+"""Directories that a person took out of the table, or may put back into it."""
 
 
-async def find_partitions(store: ObjectStore, path: str) -> tuple[list[PartitionLocation], list[str]]:
-    """List a directory and find the partitions in it. 1 request.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discovery:
+    """The partitions of a table, and how they were found."""
+
+    locations: tuple[PartitionLocation, ...]
+    """In time order."""
+    files: TableFiles | None
+    """The table's own files; None where the directory listing decided."""
+    source: str
+    """What decided, for people: ``transaction 12 of _txn``, ``directory listing, ...``."""
+    notes: tuple[str, ...]
+    """Everything that a person should know about the choice, one sentence each."""
+    requests: tuple[MetadataRequest, ...]
+
+
+async def discover(store: ObjectStore, path: str) -> Discovery:
+    """Find the partitions below a directory.
+
+    Requests: the listing, ``_txn`` and ``_meta``, all at the same time; see
+    :func:`coldparquet.table_files.read_table_files` for what may follow.
 
     Args:
-        store: Where the directory lies.
-        path: A directory of partition directories, or one partition directory.
-
-    Returns:
-        The partitions in time order, and a note for everything that a person should know about the choice.
+        store: Where the directory lies; it must not pin versions, because table files change.
+        path: A table directory, a directory of partition directories, or one partition directory.
 
     Raises:
         NotFoundError: There is nothing at ``path``, or nothing that is a partition.
+        FormatError: A table file is damaged.
+        StorageError: The table files kept changing while they were read.
     """
-    listing = await store.list(path)
-    names = {info.path.rpartition("/")[2] for info in listing.objects}
-    if names & {DATA_FILE, SIDECAR_FILE}:
-        return [partition_location(path)], []
+    listed = MetadataRequest(path=path, byte_range=None, reason="list the partitions", fetched_bytes=0)
+    requests = [listed]
+    listing, files = await _list_and_read(store, path, requests)
+    if files is not None and not _is_partition(listing):
+        locations = await asyncio.to_thread(_recorded_locations, path.rstrip("/"), files)
+        return Discovery(
+            locations=locations,
+            files=files,
+            source=f"transaction {files.transaction.txn:,} of {TRANSACTION_FILE}",
+            notes=tuple(_notes_beside_transaction(listing, locations)),
+            requests=tuple(requests),
+        )
+    if not listing.is_complete:
+        listing = await store.list(path)
+        requests.append(listed)
+    locations, notes = _listed_locations(listing, path)
+    return Discovery(
+        locations=locations,
+        files=None,
+        source=f"directory listing, because there is no {TRANSACTION_FILE}",
+        notes=tuple(notes),
+        requests=tuple(requests),
+    )
+
+
+async def _list_and_read(
+    store: ObjectStore, path: str, spent: list[MetadataRequest]
+) -> tuple[Listing, TableFiles | None]:
+    """List the first page of a directory and read its table files, all in one round trip.
+
+    A listing of several pages is not worth waiting for where the transaction file decides: it then only tells which
+    directories were left aside. For the same reason a store that refuses to list does not keep a table from being read.
+    """
+    listing, files = await both(_listing_or_error(store, path), read_table_files(store, path, spent=spent))
+    if isinstance(listing, Listing):
+        return listing, files
+    if files is None:
+        raise listing
+    return Listing(directories=(), objects=(), is_complete=False), files
+
+
+async def _listing_or_error(store: ObjectStore, path: str) -> Listing | AccessError | NotFoundError:
+    try:
+        return await store.list(path, first_page_only=True)
+    except (AccessError, NotFoundError) as error:
+        return error
+
+
+def _is_partition(listing: Listing) -> bool:
+    """Tell whether a listed directory is a partition. Those that were once detached keep a ``_txn`` of that moment."""
+    return any(info.path.rpartition("/")[2] in {DATA_FILE, SIDECAR_FILE} for info in listing.objects)
+
+
+def _recorded_locations(path: str, files: TableFiles) -> tuple[PartitionLocation, ...]:
+    """Say where the partitions of a transaction lie, in time order."""
+    records, metadata = files.records, files.metadata
+    unit_ns = 1 if metadata.is_nanosecond else 1000
+    starts, stops = partition_ranges(records.timestamps, metadata.interval, is_nanosecond=metadata.is_nanosecond)
+    last = files.transaction.max_timestamp
+    if last is not None:
+        stops[-1:] = np.minimum(stops[-1:], last + 1)
+    locations = []
+    for index, (timestamp, start, stop) in enumerate(
+        zip(records.timestamps.tolist(), starts.tolist(), stops.tolist(), strict=True)
+    ):
+        record = records.record(index)
+        name = recorded_directory_name(
+            timestamp, metadata.interval, name_txn=record.name_txn, is_nanosecond=metadata.is_nanosecond
+        )
+        directory = PartitionDirectory(
+            base_name=name.partition(".")[0],
+            name_txn=record.name_txn,
+            interval=metadata.interval,
+            timestamp_ns=timestamp * unit_ns,
+            start_ns=start * unit_ns,
+            stop_ns=stop * unit_ns,
+        )
+        locations.append(
+            PartitionLocation(
+                name=name,
+                directory_path=f"{path}/{name}",
+                data_path=f"{path}/{name}/{DATA_FILE}",
+                sidecar_path=f"{path}/{name}/{SIDECAR_FILE}",
+                directory=directory,
+                record=record,
+            )
+        )
+    return tuple(locations)
+
+
+def unnamed_directories(listing: Listing, locations: Sequence[PartitionLocation]) -> tuple[list[str], list[str]]:
+    """Return the names of directories that look like partitions and are none in this transaction.
+
+    Returns:
+        Those left over from other transactions, then those detached or not attached yet.
+    """
+    recorded = {location.name for location in locations}
+    names = [path.rpartition("/")[2] for path in listing.directories]
+    others = [name for name in names if name not in recorded and name[:_YEAR_DIGITS].isdecimal()]
+    set_aside = [name for name in others if name.endswith(_SET_ASIDE_SUFFIXES)]
+    return [name for name in others if not name.endswith(_SET_ASIDE_SUFFIXES)], set_aside
+
+
+def _notes_beside_transaction(listing: Listing, locations: Sequence[PartitionLocation]) -> list[str]:
+    """Say which directories look like partitions and are none in this transaction."""
+    stale, set_aside = unnamed_directories(listing, locations)
+    notes = []
+    if set_aside:
+        notes.append(f"not read, because detached or not attached yet: {few_names(set_aside)}")
+    if stale:
+        notes.append(f"not read, because {TRANSACTION_FILE} does not name them: {few_names(stale)}")
+    if not listing.is_complete:
+        notes.append("the listing was not read to its end: other directories may be left aside as well")
+    return notes
+
+
+def _listed_locations(listing: Listing, path: str) -> tuple[tuple[PartitionLocation, ...], list[str]]:
+    """Choose the partitions of a directory without a transaction file."""
+    if _is_partition(listing):
+        return (partition_location(path),), []
+    if any(info.path.rpartition("/")[2] == PUBLISHING_FILE for info in listing.objects):
+        raise NotFoundError(
+            f"this table is being published for the first time, and has no {TRANSACTION_FILE} yet; wait until that is"
+            " done, or publish again if it was interrupted",
+            kind="NotPublishedYet",
+            path=path,
+        )
     locations, notes = newest_versions(listing)
     if not locations:
         raise NotFoundError(
-            "no partitions here: expected directories such as 2024-03-01 or 2024-03-01.12 with a"
-            f" {DATA_FILE} in each, or a {DATA_FILE} itself",
+            f"no partitions here: expected a {TRANSACTION_FILE}, or directories such as 2024-03-01 or 2024-03-01.12 with"
+            f" a {DATA_FILE} in each, or a {DATA_FILE} itself",
             kind="NoPartitions",
             path=path,
         )
-    if "_txn" in names:
-        notes.append("the newest version of each directory was taken; _txn is not consulted by this version")
-    return locations, notes
+    return tuple(locations), notes
 
 
 def partition_location(
@@ -57,11 +217,16 @@ def partition_location(
         name = directory_path.rpartition("/")[2] if sidecar_path else file_name
         data_path = path
     else:
-        name = path.rpartition("/")[2]
+        directory_path, name = path, path.rpartition("/")[2]
         data_path, sidecar_path = f"{path}/{DATA_FILE}", f"{path}/{SIDECAR_FILE}"
     directory = parse_partition_directory(name, interval=interval) if sidecar_path else None
     return PartitionLocation(
-        name=name, data_path=data_path, sidecar_path=sidecar_path, directory=directory, is_listed=is_listed
+        name=name,
+        directory_path=directory_path,
+        data_path=data_path,
+        sidecar_path=sidecar_path,
+        directory=directory,
+        is_listed=is_listed,
     )
 
 
@@ -73,31 +238,21 @@ def newest_versions(listing: Listing) -> tuple[list[PartitionLocation], list[str
     """
     # A name such as 2024-03-05 is a day, or a piece of a month or of a year: the other names tell which.
     interval = infer_interval(path.rpartition("/")[2] for path in listing.directories)
-    newest: dict[str, PartitionLocation] = {}
+    newest: dict[str, tuple[PartitionDirectory, PartitionLocation]] = {}
     notes = []
     for path in listing.directories:
         location = partition_location(path, interval=interval, is_listed=True)
-        if location.directory is None:
+        directory = location.directory
+        if directory is None:
             if location.name[:_YEAR_DIGITS].isdecimal():
                 notes.append(f"{location.name} was not read: no partition of such a table has this name")
             continue
-        rival = newest.get(location.directory.base_name)
-        if rival is None or rival.directory is None:
-            newest[location.directory.base_name] = location
+        rival = newest.get(directory.base_name)
+        if rival is None:
+            newest[directory.base_name] = directory, location
             continue
-        older, newer = sorted((rival, location), key=_version)
-        newest[location.directory.base_name] = newer
-        notes.append(f"{older.name} was not read: {newer.name} is a newer version of it")
-    return sorted(newest.values(), key=_start), notes
-
-
-def _version(location: PartitionLocation) -> int:
-    if location.directory is None:
-        raise InternalError("only directories with a partition name have versions")
-    return location.directory.name_txn
-
-
-def _start(location: PartitionLocation) -> int:
-    if location.directory is None:
-        raise InternalError("only directories with a partition name have a start")
-    return location.directory.start_ns
+        (_, older), newer = sorted((rival, (directory, location)), key=lambda found: found[0].name_txn)
+        newest[directory.base_name] = newer
+        notes.append(f"{older.name} was not read: {newer[1].name} is a newer version of it")
+    in_time_order = sorted(newest.values(), key=lambda found: found[0].start_ns)
+    return [location for _, location in in_time_order], notes

@@ -8,21 +8,23 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from coldparquet.concurrency import gather_or_cancel
-from coldparquet.discovery import find_partitions, partition_location
+from coldparquet.discovery import discover, partition_location
 from coldparquet.errors import ColdParquetError, InvalidInputError, NotFoundError
 from coldparquet.options import ReadOptions
 from coldparquet.partition import DATA_FILE, NATIVE_PARTITION, SIDECAR_FILE, Partition
 from coldparquet.ranges import SuffixRange
+from coldparquet.sidecar_lookup import look_up_sidecar, shorter_than_committed
 from coldparquet.storage.base import RangeRequest
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.limit import LimitedStore
 from coldparquet.storage.open_store import open_store, shown_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.partition import PartitionLocation
+    from coldparquet.sidecar_lookup import SidecarLookup
     from coldparquet.storage.base import ObjectStore
 
 IndexAction = Literal["written", "would write", "kept", "skipped", "failed"]
@@ -73,8 +75,12 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
     """Write the missing ``_pm`` beside each ``data.parquet``, derived from its footer.
 
     Each sidecar appears complete or not at all, and ``data.parquet`` is only read. A partition that fails does not stop
-    the others. Requests: 1 listing; per partition 1 that looks for the sidecar; where there is none 1 or 2 for the
-    footer and 1 to write; where there is one, 1 for the size of the Parquet file.
+    the others. Where a table has a ``_txn``, its partitions are indexed, at the sizes that it commits; see also
+    :func:`coldparquet.migrate.migrate_table`.
+
+    Requests: 1 listing, and at the same time 2 that look for the table's files; per partition 1 that looks for the
+    sidecar; where there is none 1 or 2 for the footer and 1 to write; where there is one, and no ``_txn`` states the
+    size, 1 for the size of the Parquet file.
 
     Args:
         url: A table directory, a partition directory or one ``data.parquet``: any fsspec URL, or a local path.
@@ -99,20 +105,14 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
     label, owns_store = shown_url(path), store is None
     if store is None:
         store, path = open_store(path, storage_options=storage_options)
-    checked = CheckedStore(LimitedStore(store, max_concurrency=options.max_concurrency))
+    limited = LimitedStore(store, max_concurrency=options.max_concurrency)
+    checked = CheckedStore(limited)
     try:
-        locations, notes = await _find_partitions(checked, path)
-        indexer = _Indexer(checked, options, force=force, dry_run=dry_run)
-        slots = asyncio.Semaphore(options.max_concurrency)
-
-        async def index_one(location: PartitionLocation) -> IndexedPartition:
-            async with slots:
-                done = await indexer.index(location)
-            if on_progress is not None:
-                on_progress(done, len(locations))
-            return done
-
-        partitions = await gather_or_cancel([index_one(location) for location in locations])
+        locations, notes = await _find_partitions(limited, path)
+        indexer = PartitionIndexer(checked, options, replaces="all" if force else "none", dry_run=dry_run)
+        partitions = await index_partitions(
+            locations, indexer.index, at_once=options.max_concurrency, on_progress=on_progress
+        )
     finally:
         if owns_store:
             await checked.aclose()
@@ -122,11 +122,11 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
             f"{unsorted} of {len(partitions)} files name no designated timestamp, so their directories' names prune"
             " nothing; a timestamp column becomes it by being the file's first sorting column, ascending and never null"
         )
-    return IndexReport(url=label, partitions=tuple(partitions), notes=tuple(notes))
+    return IndexReport(url=label, partitions=partitions, notes=tuple(notes))
 
 
-async def _find_partitions(store: ObjectStore, path: str) -> tuple[list[PartitionLocation], list[str]]:
-    """Find the partitions at ``path``. 1 request, none for a Parquet file."""
+async def _find_partitions(store: ObjectStore, path: str) -> tuple[tuple[PartitionLocation, ...], list[str]]:
+    """Find the partitions at ``path``. 3 requests at the same time, none for a Parquet file."""
     if path.endswith(".parquet"):
         location = partition_location(path)
         if location.sidecar_path is None:
@@ -135,42 +135,89 @@ async def _find_partitions(store: ObjectStore, path: str) -> tuple[list[Partitio
                 kind="NotAPartition",
                 path=path,
             )
-        return [location], []
-    return await find_partitions(store, path)
+        return (location,), []
+    discovery = await discover(store, path)
+    return discovery.locations, list(discovery.notes)
 
 
-class _Indexer:
-    """Decides on one partition after the other, and writes."""
+async def index_partitions(
+    locations: Sequence[PartitionLocation],
+    index: Callable[[PartitionLocation], Awaitable[IndexedPartition]],
+    *,
+    at_once: int,
+    on_progress: Callable[[IndexedPartition, int], None] | None,
+) -> tuple[IndexedPartition, ...]:
+    """Index partitions, ``at_once`` of them at a time; results in their order."""
+    slots = asyncio.Semaphore(at_once)
 
-    def __init__(self, store: ObjectStore, options: ReadOptions, *, force: bool, dry_run: bool) -> None:
+    async def index_one(location: PartitionLocation) -> IndexedPartition:
+        async with slots:
+            done = await index(location)
+        if on_progress is not None:
+            on_progress(done, len(locations))
+        return done
+
+    return tuple(await gather_or_cancel([index_one(location) for location in locations]))
+
+
+class PartitionIndexer:
+    """Decides on one partition after the other, and writes its sidecar where that is called for.
+
+    Args:
+        store: Where the partitions lie; it should pin versions.
+        options: How to read.
+        replaces: Which sidecars that exist are written anew: ``none``; those that are ``useless``, because no reader
+            would take them for the Parquet file that counts; or ``all``.
+        dry_run: Write nothing, but derive every sidecar that would be written.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        options: ReadOptions,
+        *,
+        replaces: Literal["none", "useless", "all"],
+        dry_run: bool,
+    ) -> None:
         self._store = store
         self._options = options
-        self._force = force
+        self._replaces = replaces
         self._dry_run = dry_run
 
     async def index(self, location: PartitionLocation) -> IndexedPartition:
-        """Index one partition; only bugs raise."""
-        path = f"{location.data_path.rpartition('/')[0]}/{SIDECAR_FILE}"
+        """Index one partition; only bugs raise.
+
+        Requests: 1 that looks for the sidecar, unless all are replaced; to write one 1 or 2 for the footer at the
+        committed size and 1 that writes; for one that is kept, without a transaction file 1 for the size of the file.
+        """
+        path = f"{location.directory_path}/{SIDECAR_FILE}"
+        if location.is_native:
+            return IndexedPartition(path=path, action="skipped", reason="in QuestDB's native format")
         try:
             return await self._index(location, path)
         except ColdParquetError as error:
             if error.kind == NATIVE_PARTITION:
                 return IndexedPartition(path=path, action="skipped", reason=f"there is no {DATA_FILE}")
             file_name = (error.path or location.data_path).rpartition("/")[2]
-            advice = "; use --force to write it anew" if error.path == path and not self._force else ""
-            return IndexedPartition(path=path, action="failed", reason=f"{file_name}: {error.message}{advice}")
+            message = shorter_than_committed(error, location) or error.message
+            return IndexedPartition(path=path, action="failed", reason=f"{file_name}: {message}")
 
     async def _index(self, location: PartitionLocation, path: str) -> IndexedPartition:
-        # Without the path of a sidecar, the metadata comes from the footer.
-        source = replace(location, sidecar_path=None) if self._force else location
-        known = await Partition(source, self._store, self._options).metadata()
-        if known.source == "sidecar":
-            return await self._kept(location, path, known.sidecar)
+        may_overwrite = True
+        if self._replaces != "all":
+            lookup = await look_up_sidecar(self._store, location, self._options)
+            if lookup.sidecar is not None:
+                return await self._kept(location, path, lookup.sidecar)
+            if lookup.problem is not None and self._replaces == "none":
+                return _left(path, lookup, lookup.problem)
+            may_overwrite = lookup.state != "absent"
+        # Without the path of a sidecar, the metadata comes from the footer at the committed size.
+        known = await Partition(replace(location, sidecar_path=None), self._store, self._options).metadata()
         derived = bytes(known.sidecar.file)
         if self._dry_run:
             return IndexedPartition(path=path, action="would write", sidecar_bytes=len(derived))
         try:
-            await self._store.put(path, derived, overwrite=self._force)
+            await self._store.put(path, derived, overwrite=may_overwrite)
         except InvalidInputError as error:
             if error.kind != "AlreadyExists":
                 raise
@@ -179,7 +226,9 @@ class _Indexer:
         return IndexedPartition(path=path, action="written", sidecar_bytes=len(derived), has_timestamp=has_timestamp)
 
     async def _kept(self, location: PartitionLocation, path: str, sidecar: Sidecar) -> IndexedPartition:
-        """Keep a valid sidecar, and compare the size that it states with that of the Parquet file."""
+        """Keep a valid sidecar; without a committed size compare the one that it states with that of the file."""
+        if location.committed_size_bytes is not None:
+            return IndexedPartition(path=path, action="kept", sidecar_bytes=sidecar.size_bytes)
         try:
             last_byte = await self._store.get(
                 RangeRequest(path=location.data_path, byte_range=SuffixRange(1), reason="size of the Parquet file")
@@ -199,3 +248,13 @@ class _Indexer:
             " use --force to write it anew",
             is_stale=True,
         )
+
+
+def _left(path: str, lookup: SidecarLookup, problem: ColdParquetError) -> IndexedPartition:
+    """Leave a sidecar alone that nobody can use, and say so."""
+    reason = f"{problem.message}; use --force to write it anew"
+    if lookup.state == "stale":
+        return IndexedPartition(
+            path=path, action="kept", sidecar_bytes=len(lookup.file), reason=f"stale: {reason}", is_stale=True
+        )
+    return IndexedPartition(path=path, action="failed", reason=f"{SIDECAR_FILE}: {reason}")

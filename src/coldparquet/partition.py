@@ -6,20 +6,20 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from coldparquet.concurrency import gather_or_cancel
-from coldparquet.errors import NotFoundError, UnsupportedError
+from coldparquet.errors import FormatError, NotFoundError, UnsupportedError
 from coldparquet.format.footer_fetch import FooterFetch
 from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
 from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.format.sidecar import parse_sidecar
-from coldparquet.format.sidecar_fetch import SidecarFetch
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.plan.read_plan import MetadataRequest
+from coldparquet.sidecar_lookup import look_up_sidecar
 from coldparquet.storage.base import RangeRequest
 
 if TYPE_CHECKING:
     from coldparquet.format.partition_names import PartitionDirectory
     from coldparquet.format.sidecar import Sidecar
+    from coldparquet.format.txn import PartitionRecord
     from coldparquet.options import ReadOptions
     from coldparquet.ranges import ByteRange, SuffixRange
     from coldparquet.storage.base import FetchedRange, ObjectStore
@@ -30,9 +30,6 @@ SIDECAR_FILE = "_pm"
 NATIVE_PARTITION = "NativePartition"
 """Kind of the error about a partition that is not in Parquet."""
 
-_PARSE_IN_THREAD_BYTES = 256 * 1024
-"""Checksumming more than this holds up the event loop for longer than handing the work to a thread costs."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLocation:
@@ -40,13 +37,27 @@ class PartitionLocation:
 
     name: str
     """Directory name, such as ``2024-03-01.12``."""
+    directory_path: str
     data_path: str
     sidecar_path: str | None
     """None for a Parquet file that is not named ``data.parquet``: such files share directories."""
     directory: PartitionDirectory | None
-    """The time range that the name says; None where the name follows no partition pattern."""
-    is_listed: bool
+    """The time range that the name, or the transaction, says; None where the name follows no partition pattern."""
+    record: PartitionRecord | None = None
+    """What the table's transaction file says of it; None where there is none."""
+    is_listed: bool = False
     """Whether a listing showed the directory; otherwise nobody knows yet that it exists."""
+
+    @property
+    def committed_size_bytes(self) -> int | None:
+        """Size of the Parquet file that the table's transaction states; None where it states none."""
+        record = self.record
+        return record.parquet_size if record is not None and record.is_parquet and record.parquet_size > 0 else None
+
+    @property
+    def is_native(self) -> bool:
+        """Whether the transaction says that the partition is in QuestDB's own column files."""
+        return self.record is not None and not self.record.is_parquet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +67,10 @@ class PartitionMetadata:
     sidecar: Sidecar
     """The sidecar, or one that was derived in memory from the Parquet footer."""
     source: Literal["sidecar", "footer"]
-    requests: tuple[MetadataRequest, ...]
+    metadata_requests: tuple[MetadataRequest, ...]
     """What reading it cost."""
+    notes: tuple[str, ...] = ()
+    """What a person should know about it, one sentence each."""
 
 
 class Partition:
@@ -74,8 +87,13 @@ class Partition:
         self._metadata: PartitionMetadata | None = None
 
     def __repr__(self) -> str:
-        rows = "not read yet" if self._metadata is None else f"{self.rows} rows"
+        rows = "not read yet" if self.rows is None else f"{self.rows} rows"
         return f"<Partition {self.name}: {rows}>"
+
+    @property
+    def location(self) -> PartitionLocation:
+        """Where it lies, and what the table says of it."""
+        return self._location
 
     @property
     def name(self) -> str:
@@ -94,24 +112,68 @@ class Partition:
         return None if directory is None else (directory.start_ns, directory.stop_ns)
 
     @property
-    def format(self) -> Literal["parquet"]:
-        """How the partition is stored."""
-        return "parquet"
+    def format(self) -> Literal["parquet", "native"]:
+        """How the partition is stored: in Parquet or in QuestDB's own column files.
+
+        Without a transaction file every partition is taken for Parquet until a read finds that it is not.
+        """
+        return "native" if self._location.is_native else "parquet"
+
+    @property
+    def directory_path(self) -> str:
+        """Path of the partition's directory in the store."""
+        return self._location.directory_path
+
+    @property
+    def name_txn(self) -> int:
+        """Transaction that made this version of the partition; -1 for the first version, which has no suffix."""
+        directory = self._location.directory
+        return -1 if directory is None else directory.name_txn
 
     @property
     def snapshot(self) -> Sidecar | None:
-        """The metadata that reads are planned from; None until something needed it."""
+        """The metadata that reads are planned from; None until something needed it, and for native partitions."""
         return None if self._metadata is None else self._metadata.sidecar
 
     @property
     def rows(self) -> int | None:
-        """Number of rows; None until the metadata was read."""
+        """Number of rows; without a transaction file None until the metadata was read."""
+        if self._location.record is not None:
+            return self._location.record.row_count
         return None if self._metadata is None else self._metadata.sidecar.total_rows
 
     @property
     def parquet_size_bytes(self) -> int | None:
-        """Size of the Parquet file; None until the metadata was read."""
-        return None if self._metadata is None else self._metadata.sidecar.parquet_size_bytes
+        """Size of the Parquet file in this snapshot; None if native, or not known until the metadata was read."""
+        if self.committed_size_bytes is not None or self._metadata is None:
+            return self.committed_size_bytes
+        return self._metadata.sidecar.parquet_size_bytes
+
+    @property
+    def committed_size_bytes(self) -> int | None:
+        """Size of the Parquet file that the transaction states; None where it states none."""
+        return self._location.committed_size_bytes
+
+    @property
+    def may_grow(self) -> bool:
+        """Whether a QuestDB may append to the files while they are read; what was committed does not change."""
+        return self._location.record is not None
+
+    def check_flags(self) -> None:
+        """Refuse a partition that a newer QuestDB has marked in a way that is not understood here.
+
+        Raises:
+            UnsupportedError: Its files may not be all of it (kind ``UnknownPartitionFlags``).
+        """
+        record = self._location.record
+        if record is not None and record.unknown_flags:
+            raise UnsupportedError(
+                f"the table's _txn marks this partition in a way that this version does not know"
+                f" ({record.unknown_flags:#x}), so that its files may not be all of it",
+                kind="UnknownPartitionFlags",
+                path=self._location.directory_path,
+                flags=record.unknown_flags,
+            )
 
     async def metadata(self) -> PartitionMetadata:
         """Read the metadata, once.
@@ -124,6 +186,13 @@ class Partition:
             FormatError: The sidecar or the footer is damaged.
             UnsupportedError: It needs a feature that this version does not know.
         """
+        if self.format == "native":
+            raise UnsupportedError(
+                "the partition is in QuestDB's native format, which has neither sidecar nor footer",
+                kind=NATIVE_PARTITION,
+                path=self._location.directory_path,
+            )
+        self.check_flags()
         async with self._loading:
             if self._metadata is None:
                 self._metadata = await self._load()
@@ -131,43 +200,51 @@ class Partition:
 
     async def _load(self) -> PartitionMetadata:
         spent: list[MetadataRequest] = []
-        sidecar_path = self._location.sidecar_path
-        if sidecar_path is not None:
-            try:
-                sidecar = await self._sidecar(sidecar_path, spent)
-            except NotFoundError:
-                spent.append(MetadataRequest(path=sidecar_path, byte_range=None, reason="no sidecar", fetched_bytes=0))
-            else:
-                return PartitionMetadata(sidecar=sidecar, source="sidecar", requests=tuple(spent))
-        return PartitionMetadata(sidecar=await self._from_footer(spent), source="footer", requests=tuple(spent))
-
-    async def _sidecar(self, path: str, spent: list[MetadataRequest]) -> Sidecar:
-        fetch = SidecarFetch(path, prefix_bytes=self._options.sidecar_prefix_bytes)
-        while wanted := fetch.wanted():
-            is_first = not spent
-            answers = await gather_or_cancel(
-                [self._fetch(path, byte_range, "sidecar", spent, may_be_short=is_first) for byte_range in wanted]
+        found = await look_up_sidecar(self._store, self._location, self._options, spent=spent)
+        if found.state == "damaged" and found.problem is not None:
+            raise found.problem
+        if found.sidecar is not None:
+            return PartitionMetadata(sidecar=found.sidecar, source="sidecar", metadata_requests=tuple(spent))
+        notes: tuple[str, ...] = ()
+        if found.problem is not None:
+            note = f"its sidecar is of another state, so the footer was read: {found.problem.message}"
+            notes = (f"{note}; 'coldparquet migrate --force' makes it anew",)
+        sidecar = await self._from_footer(spent)
+        record = self._location.record
+        if record is not None and sidecar.total_rows != record.row_count:
+            raise FormatError(
+                f"the Parquet footer counts {sidecar.total_rows:,} rows, the table's _txn {record.row_count:,}: one of"
+                " them is from another state of the table; refresh the table, or run 'coldparquet verify'",
+                kind="RowCountMismatch",
+                path=self._location.directory_path,
+                field="row_count",
             )
-            for byte_range, answer in zip(wanted, answers, strict=True):
-                fetch.receive(byte_range, answer.data)
-        committed = fetch.committed_bytes()
-        if len(committed) > _PARSE_IN_THREAD_BYTES:
-            return await asyncio.to_thread(parse_sidecar, committed, path=path)
-        return parse_sidecar(committed, path=path)
+        return PartitionMetadata(sidecar=sidecar, source="footer", metadata_requests=tuple(spent), notes=notes)
 
     async def _from_footer(self, spent: list[MetadataRequest]) -> Sidecar:
         path = self.data_path
-        fetch = FooterFetch(path=path, suffix_bytes=self._options.footer_suffix_bytes)
+        fetch = FooterFetch(
+            path=path, suffix_bytes=self._options.footer_suffix_bytes, size_bytes=self.committed_size_bytes
+        )
         try:
             while (wanted := fetch.next_range) is not None:
-                answer = await self._fetch(path, wanted, "Parquet footer", spent, may_be_short=True)
+                # The end of the object is only looked for where no transaction states the size.
+                may_be_short = self.committed_size_bytes is None
+                answer = await self._fetch(path, wanted, "Parquet footer", spent, may_be_short=may_be_short)
                 fetch.receive(answer.data, start=answer.start, object_size_bytes=answer.object_size_bytes)
         except NotFoundError as error:
+            if self._location.record is not None:
+                raise NotFoundError(
+                    "the table's _txn names this partition, but it is not there: it was replaced since the table was"
+                    " opened (refresh it), or the copy of the table is not complete",
+                    kind="PartitionMissing",
+                    path=path,
+                ) from error
             if not self._location.is_listed:
                 raise
             raise UnsupportedError(
-                f"there is neither {SIDECAR_FILE} nor {DATA_FILE}: the partition is in QuestDB's native format,"
-                " which this version does not read; convert it to Parquet or restrict the time range",
+                f"there is neither {SIDECAR_FILE} nor {DATA_FILE}: the partition is in QuestDB's native format, which"
+                " can only be read with the table's _txn and _meta; copy them, or restrict the time range",
                 kind=NATIVE_PARTITION,
                 path=path.removesuffix(f"/{DATA_FILE}"),
             ) from error
@@ -183,7 +260,9 @@ class Partition:
         may_be_short: bool,
     ) -> FetchedRange:
         answer = await self._store.get(
-            RangeRequest(path=path, byte_range=byte_range, reason=reason, may_be_short=may_be_short)
+            RangeRequest(
+                path=path, byte_range=byte_range, reason=reason, may_be_short=may_be_short, may_grow=self.may_grow
+            )
         )
         spent.append(MetadataRequest(path=path, byte_range=byte_range, reason=reason, fetched_bytes=len(answer.data)))
         return answer

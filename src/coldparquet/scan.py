@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from coldparquet.plan.read_plan import ReadPlan
-    from coldparquet.scan_planner import PlannedScan, Question
-    from coldparquet.storage.base import ObjectStore
+    from coldparquet.question import Question
+    from coldparquet.scan_planner import PlannedScan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,6 @@ class Scan:
     """
 
     question: Question
-    store: ObjectStore
     executor: Executor
     schema: pa.Schema
     """Columns and Arrow types of the result."""
@@ -53,7 +52,9 @@ class Scan:
         Requests: those of the plan, fetched ahead of the consumer within ``options.memory_limit_bytes``.
         """
         return BatchStream(
-            lambda: plan_question(self.question, self.executor), store=self.store, executor=self.executor
+            lambda: plan_question(self.question, self.executor),
+            store=self.question.snapshot.store,
+            executor=self.executor,
         )
 
     async def to_arrow(self) -> pa.Table:
@@ -90,7 +91,7 @@ class Scan:
             return planned
 
         rows = 0
-        async with BatchStream(already_planned, store=self.store, executor=self.executor) as stream:
+        async with BatchStream(already_planned, store=self.question.snapshot.store, executor=self.executor) as stream:
             while (matching := await stream.next_row_group()) is not None:
                 rows += matching.num_rows
         return rows

@@ -149,13 +149,22 @@ class Table:
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns and Arrow types, of the newest partition."""
+        """Columns and Arrow types."""
         return self._table.schema
 
     @property
     def partitions(self) -> tuple[Partition, ...]:
         """All partitions, oldest first."""
         return self._table.partitions
+
+    @property
+    def txn(self) -> int | None:
+        """Transaction that is read; see :attr:`coldparquet.table.Table.txn`."""
+        return self._table.txn
+
+    def refresh(self) -> bool:
+        """Move to the newest state of the table; see :meth:`coldparquet.table.Table.refresh`."""
+        return _background.run(self._table.refresh())
 
     @property
     def request_log(self) -> tuple[RequestRecord, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import TYPE_CHECKING, Any, NoReturn, Self, SupportsIndex
 
@@ -9,31 +10,30 @@ import pyarrow as pa
 
 from coldparquet.concurrency import TableThreads
 from coldparquet.decode.arrow_schema import arrow_field
-from coldparquet.discovery import find_partitions, partition_location
-from coldparquet.errors import InternalError, InvalidInputError, UnsupportedError
+from coldparquet.errors import InvalidInputError
 from coldparquet.options import ReadOptions
-from coldparquet.partition import NATIVE_PARTITION, Partition
 from coldparquet.plan.bind import BoundField, bind
-from coldparquet.plan.projection import TableColumn, select_columns, table_columns
-from coldparquet.plan.read_plan import MetadataRequest
+from coldparquet.plan.projection import select_columns
 from coldparquet.plan.where import parse_predicate
+from coldparquet.question import Question
 from coldparquet.scan import Scan
-from coldparquet.scan_planner import Question
-from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.limit import LimitedStore
 from coldparquet.storage.open_store import open_store, shown_url
 from coldparquet.storage.trace import TraceStore
+from coldparquet.table_snapshot import TableOrigin
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Mapping
     from types import TracebackType
 
     from coldparquet.decode.arrow_schema import SymbolsAs
-    from coldparquet.partition import PartitionLocation, PartitionMetadata
+    from coldparquet.partition import Partition
     from coldparquet.plan.predicate import Predicate
+    from coldparquet.plan.projection import TableColumn
     from coldparquet.plan.where import Where
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.trace import RequestRecord
+    from coldparquet.table_snapshot import TableSnapshot
 
 
 class Table:
@@ -43,21 +43,20 @@ class Table:
     ``async with`` or :meth:`aclose`.
     """
 
-    def __init__(self, url: str, *, store: TraceStore, owns_store: bool, options: ReadOptions) -> None:
+    def __init__(
+        self, url: str, *, origin: TableOrigin, snapshot: TableSnapshot, trace: TraceStore, owns_store: bool
+    ) -> None:
         self._url = url
+        self._origin = origin
+        self._snapshot = snapshot
+        self._trace = trace
         self._owns_store = owns_store
-        self._trace = store
-        self._store: ObjectStore = CheckedStore(LimitedStore(store, max_concurrency=options.max_concurrency))
-        self._options = options
-        self._partitions: tuple[Partition, ...] = ()
-        self._columns: tuple[TableColumn, ...] = ()
-        self._designated_timestamp: int | None = None
-        self._open_requests: tuple[MetadataRequest, ...] = ()
-        self._notes: tuple[str, ...] = ()
-        self._executor = TableThreads(options.decode_threads)
+        self._options = origin.options
+        self._executor = TableThreads(origin.options.decode_threads)
+        self._refreshing = asyncio.Lock()
 
     def __repr__(self) -> str:
-        return f"<Table {self._url}: {len(self._partitions)} partitions, {len(self._columns)} columns>"
+        return f"<Table {self._url}: {len(self.partitions)} partitions, {len(self._snapshot.columns)} columns>"
 
     async def __aenter__(self) -> Self:
         return self
@@ -71,7 +70,7 @@ class Table:
         """Release connections and threads. Scans that are still running fail; calling it twice is fine."""
         self._executor.close()
         if self._owns_store:
-            await self._store.aclose()
+            await self._trace.aclose()
 
     @property
     def url(self) -> str:
@@ -80,13 +79,22 @@ class Table:
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns and Arrow types, of the newest partition; columns of unreadable types are left out."""
-        return self._arrow_schema([column for column in self._columns if column.type is not None])
+        """Columns and Arrow types; columns of unreadable types are left out.
+
+        They come from the table's ``_meta`` or, where there is none, from its newest partition.
+        """
+        return self._arrow_schema([column for column in self._snapshot.columns if column.type is not None])
 
     @property
     def partitions(self) -> tuple[Partition, ...]:
         """All partitions, oldest first."""
-        return self._partitions
+        return self._snapshot.partitions
+
+    @property
+    def txn(self) -> int | None:
+        """Transaction of the table that is read; None where a directory listing decided."""
+        files = self._snapshot.files
+        return None if files is None else files.transaction.txn
 
     @property
     def request_log(self) -> tuple[RequestRecord, ...]:
@@ -115,7 +123,8 @@ class Table:
             InvalidInputError: A column is unknown or the condition does not parse or fit the columns.
             UnsupportedError: A chosen column has a type that this version does not read.
         """
-        chosen = select_columns(self._columns, columns)
+        snapshot = self._snapshot
+        chosen = select_columns(snapshot.columns, columns)
         if limit is not None:
             limit = _row_limit(limit)
         options = options or self._options
@@ -123,29 +132,43 @@ class Table:
         question = Question(
             url=self._url,
             options=options,
-            partitions=self._partitions,
-            table_columns=self._columns,
-            designated_timestamp=self._designated_timestamp,
+            snapshot=snapshot,
             output_columns=chosen,
             predicate_text=None if predicate is None else str(predicate),
             predicate=None if predicate is None else bind(predicate, self._fields(predicate)),
             limit=limit,
-            open_requests=self._open_requests,
-            notes=self._notes,
         )
         return Scan(
             question=question,
-            store=self._store,
             executor=self._executor,
             schema=self._arrow_schema(chosen, symbols=options.symbols),
         )
+
+    async def refresh(self) -> bool:
+        """Move to the newest state of the table. Scans that were made before go on with the old one.
+
+        Requests: those of opening the table. What is known of partitions that did not change is kept.
+
+        Returns:
+            Whether the state is another one than before; always True where a directory listing decides, because names
+            do not tell.
+
+        Raises:
+            NotFoundError: The table is gone.
+            FormatError: A table file is damaged.
+            StorageError: The table files kept changing while they were read.
+        """
+        async with self._refreshing:
+            before, now = self._snapshot, await self._origin.read(previous=self._snapshot)
+            self._snapshot = now
+        return before.files is None or now.files is None or before.files.transaction.txn != now.files.transaction.txn
 
     def _fields(self, predicate: Predicate) -> dict[str, BoundField]:
         """Offer every column of a readable type to a predicate; one that it names must be readable."""
         named = set(predicate.columns())
         return {
             column.name: BoundField(name=column.name, index=column.index, type=column.readable_type)
-            for column in self._columns
+            for column in self._snapshot.columns
             if column.type is not None or column.name in named
         }
 
@@ -156,40 +179,6 @@ class Table:
                 for column in columns
             ]
         )
-
-    async def _open_single(self, location: PartitionLocation) -> None:
-        """Make this the table of one partition: 1 or 2 requests, for its metadata."""
-        await self._adopt([location], requests=())
-
-    async def _open_directory(self, path: str) -> None:
-        """Find the partitions below ``path``: 1 request to list it, then the newest partition's metadata."""
-        locations, notes = await find_partitions(self._store, path)
-        listed = MetadataRequest(path=path, byte_range=None, reason="list the partitions", fetched_bytes=0)
-        await self._adopt(locations, requests=(listed,), notes=notes)
-
-    async def _adopt(
-        self,
-        locations: Sequence[PartitionLocation],
-        *,
-        requests: tuple[MetadataRequest, ...],
-        notes: Sequence[str] = (),
-    ) -> None:
-        self._partitions = tuple(Partition(location, self._store, self._options) for location in locations)
-        newest = await self._newest_readable()
-        self._columns = table_columns(newest.sidecar)
-        self._designated_timestamp = newest.sidecar.designated_timestamp
-        self._open_requests = (*requests, *newest.requests)
-        self._notes = tuple(notes)
-
-    async def _newest_readable(self) -> PartitionMetadata:
-        """Read the metadata of the newest partition that is in Parquet: QuestDB's active one usually is not."""
-        for partition in reversed(self._partitions):
-            try:
-                return await partition.metadata()
-            except UnsupportedError as error:
-                if error.kind != NATIVE_PARTITION or partition is self._partitions[0]:
-                    raise
-        raise InternalError("a table has at least one partition")
 
 
 def _row_limit(limit: object) -> int:
@@ -242,18 +231,21 @@ class Opening:
             store, path = open_store(self._url, storage_options=self._storage_options)
         else:
             store, path = self._store, self._url
-        table = Table(
-            shown_url(self._url), store=TraceStore(store), owns_store=self._store is None, options=self._options
+        trace = TraceStore(store)
+        origin = TableOrigin(
+            store=LimitedStore(trace, max_concurrency=self._options.max_concurrency),
+            path=path,
+            options=self._options,
+            is_partition=self._is_partition or path.endswith(".parquet"),
         )
+        owns_store = self._store is None
         try:
-            if self._is_partition or path.endswith(".parquet"):
-                await table._open_single(partition_location(path))  # noqa: SLF001 - the two are one mechanism
-            else:
-                await table._open_directory(path)  # noqa: SLF001
+            snapshot = await origin.read()
         except BaseException:
-            await table.aclose()
+            if owns_store:
+                await store.aclose()
             raise
-        return table
+        return Table(shown_url(self._url), origin=origin, snapshot=snapshot, trace=trace, owns_store=owns_store)
 
 
 def open_table(
@@ -265,8 +257,12 @@ def open_table(
 ) -> Opening:
     """Open a directory of partitions, one partition directory, or one Parquet file.
 
-    The newest version of each partition directory is taken. Requests: 1 listing and the newest partition's metadata
-    (1 or 2); for a Parquet file or with :func:`open_partition` no listing.
+    In the directory of a QuestDB table, ``_txn`` says which partitions exist and how large they are: one transaction is
+    read, whatever is written later. Without a ``_txn`` the newest version of each partition directory is taken.
+
+    Requests: the listing, ``_txn`` and ``_meta`` at the same time, and ``_cv`` after them if there are native partitions.
+    Without a ``_txn``, the newest partition's metadata (1 or 2) after them. For a Parquet file, or with
+    :func:`open_partition`, only the metadata.
 
     Args:
         url: Any fsspec URL, or a local path.
@@ -280,7 +276,8 @@ def open_table(
     Raises:
         NotFoundError: There is nothing at ``url``, or nothing that is a partition.
         AccessError: The store refused the credentials.
-        FormatError: The metadata of the newest partition is damaged.
+        FormatError: A table file, or the metadata of the newest partition, is damaged.
+        StorageError: The table files kept changing while they were read.
     """
     return Opening(os.fspath(url), storage_options=storage_options, options=options, store=store, is_partition=False)
 

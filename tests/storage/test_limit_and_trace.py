@@ -35,13 +35,15 @@ class Gated(MemoryStore):
         finally:
             self.inside -= 1
 
-    async def list(self, path: str) -> Listing:
+    async def list(self, path: str, *, first_page_only: bool = False) -> Listing:
         await self.get(request_for("table/x", FIRST_BYTES))
-        return await super().list(path)
+        return await super().list(path, first_page_only=first_page_only)
 
-    async def put(self, path: str, data: bytes, *, overwrite: bool) -> None:
+    async def put(
+        self, path: str, data: bytes, *, overwrite: bool, if_match: str | None = None, storage_class: str | None = None
+    ) -> str:
         await self.get(request_for("table/x", FIRST_BYTES))
-        await super().put(path, data, overwrite=overwrite)
+        return await super().put(path, data, overwrite=overwrite, if_match=if_match, storage_class=storage_class)
 
     async def aclose(self) -> None:
         self.closed += 1
@@ -151,7 +153,7 @@ async def test_trace_records_what_happened() -> None:
         ("get", "table/x", ByteRange(1020, 2000), "row group 3: ts", 0.0, 1.0, 4, "ok", "1"),
         ("get", "table/absent", FIRST_BYTES, "contract", 2.0, 4.0, 0, "NotFound", None),
         ("list", "table", None, "listing", 4.0, 4.5, 0, "ok", None),
-        ("put", "table/y", None, "write 3 bytes", 5.0, 6.0, 0, "ok", None),
+        ("put", "table/y", None, "write 3 bytes", 5.0, 6.0, 0, "ok", "2"),
         ("put", "table/y", None, "write 3 bytes", 7.0, 8.0, 0, "AlreadyExists", None),
     ]
 

@@ -5,19 +5,24 @@ import errno
 import os
 import socket
 import stat
+import sys
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from coldparquet.errors import AccessError, InvalidInputError, NotFoundError, ObjectChangedError, StorageError
 from coldparquet.ranges import ByteRange, SuffixRange
+from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.local import LocalStore
 from coldparquet.testing.store_contract import CONTENT, StoreContract, request_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from coldparquet.storage.base import RangeRequest
 
 FIRST_BYTES = ByteRange(0, 4)
 
@@ -240,3 +245,124 @@ async def test_put_cancelled_in_the_middle_leaves_nothing(tmp_path: Path, monkey
     with pytest.raises(asyncio.CancelledError):
         await writer
     assert names(tmp_path) == []
+
+
+def growing(path: Path, byte_range: ByteRange, if_match: str | None = None) -> RangeRequest:
+    return replace(request_for(str(path), byte_range, if_match=if_match), may_grow=True)
+
+
+async def test_a_file_that_may_grow_is_the_same_version_while_it_grows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "data.parquet"
+    path.write_bytes(CONTENT)
+    first = await LocalStore().get(growing(path, FIRST_BYTES))
+    with path.open("ab") as file:
+        file.write(b"more")
+    again = await LocalStore().get(growing(path, ByteRange(1000, 1024), if_match=first.etag))
+    assert (again.data, again.etag, again.object_size_bytes) == (CONTENT[1000:], first.etag, len(CONTENT) + 4)
+    pread = os.pread
+
+    def append_then_read(file: int, length: int, offset: int) -> bytes:
+        with path.open("ab") as appended:
+            appended.write(b"x")
+        return pread(file, length, offset)
+
+    monkeypatch.setattr("coldparquet.storage.local.os.pread", append_then_read)
+    assert (await LocalStore().get(growing(path, FIRST_BYTES))).data == CONTENT[:4]
+    monkeypatch.undo()
+    (tmp_path / "other").write_bytes(CONTENT)
+    (tmp_path / "other").replace(path)
+    with pytest.raises(ObjectChangedError):
+        await LocalStore().get(growing(path, FIRST_BYTES, if_match=first.etag))
+
+
+async def test_checked_store_pins_growing_files_by_their_identity(tmp_path: Path) -> None:
+    path = tmp_path / "data.parquet"
+    path.write_bytes(CONTENT)
+    store = CheckedStore(LocalStore())
+    await store.get(growing(path, FIRST_BYTES))
+    await store.get(request_for(str(path), FIRST_BYTES))
+    with path.open("ab") as file:
+        file.write(b"more")
+    assert (await store.get(growing(path, ByteRange(4, 8)))).data == CONTENT[4:8]
+    with pytest.raises(ObjectChangedError):  # who did not say that it may grow wants none of this
+        await store.get(request_for(str(path), ByteRange(4, 8)))
+    store.forget(str(path))
+    await store.get(request_for(str(path), ByteRange(4, 8)))
+
+
+async def test_a_file_with_a_version_header_is_another_one_only_when_that_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "_txn"
+    path.write_bytes(CONTENT)
+    request = replace(request_for(str(path), ByteRange(0, 1024)), version_header_bytes=64)
+    first = await LocalStore().get(request)
+    status = path.stat()
+
+    def overwrite(offset: int) -> None:
+        with path.open("r+b") as file:
+            file.seek(offset)
+            file.write(b"new!")
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))  # memory maps change no times
+
+    overwrite(100)
+    assert (await LocalStore().get(replace(request, if_match=first.etag))).data[100:104] == b"new!"
+    overwrite(8)
+    with pytest.raises(ObjectChangedError):
+        await LocalStore().get(replace(request, if_match=first.etag))
+    pread = os.pread
+
+    def commit_then_read(file: int, length: int, offset: int) -> bytes:
+        data = pread(file, length, offset)
+        if length == 1024:
+            overwrite(0)
+        return data
+
+    monkeypatch.setattr("coldparquet.storage.local.os.pread", commit_then_read)
+    with pytest.raises(ObjectChangedError, match="written to while"):
+        await LocalStore().get(request)
+
+
+async def test_new_directories_are_flushed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed: set[int] = set()
+    fsync = os.fsync
+
+    def note_and_flush(file: int) -> None:
+        flushed.add(os.fstat(file).st_ino)
+        fsync(file)
+
+    monkeypatch.setattr("coldparquet.storage.local.os.fsync", note_and_flush)
+    await LocalStore().put(str(tmp_path / "a" / "b" / "data"), CONTENT, overwrite=False)
+    written = (tmp_path, tmp_path / "a", tmp_path / "a" / "b", tmp_path / "a" / "b" / "data")
+    assert flushed == {path.stat().st_ino for path in written}
+
+
+async def test_delete_removes_directories_that_are_empty_then(tmp_path: Path) -> None:
+    for name in ("a/x", "a/y", "b/x"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    await LocalStore().delete([str(tmp_path / "a" / "x"), str(tmp_path / "b" / "x")])
+    assert (names(tmp_path), names(tmp_path / "a")) == (["a"], ["y"])
+
+
+async def test_conditional_puts_of_several_processes_exclude_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "_txn"
+    etag = await LocalStore().put(str(path), b"first", overwrite=False)
+    script = (
+        "import asyncio, sys\n"
+        "from coldparquet.errors import ObjectChangedError\n"
+        "from coldparquet.storage.local import LocalStore\n"
+        "try:\n"
+        "    asyncio.run(LocalStore().put(sys.argv[1], sys.argv[3].encode(), overwrite=True, if_match=sys.argv[2]))\n"
+        "except ObjectChangedError:\n"
+        "    sys.exit(3)\n"
+    )
+    racers = [
+        await asyncio.create_subprocess_exec(sys.executable, "-c", script, str(path), str(etag), f"racer {number}")
+        for number in range(4)
+    ]
+    codes = [await racer.wait() for racer in racers]
+    assert sorted(codes) == [0, 3, 3, 3]
+    assert path.read_bytes() == f"racer {codes.index(0)}".encode()

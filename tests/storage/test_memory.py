@@ -22,11 +22,9 @@ async def test_first_contents_and_delete() -> None:
     store = MemoryStore({"table/_txn": b"abc"})
     assert (await store.get(request_for("table/_txn", ByteRange(0, 3)))).data == b"abc"
     assert [info.path for info in (await store.list("")).objects] == []
-    store.delete("table/_txn")
+    await store.delete(["table/_txn", "table/absent"])
     with pytest.raises(NotFoundError):
         await store.get(request_for("table/_txn", ByteRange(0, 3)))
-    with pytest.raises(NotFoundError):
-        store.delete("table/_txn")
 
 
 async def test_same_bytes_written_again_are_a_new_version() -> None:

@@ -21,7 +21,7 @@ from coldparquet.errors import (
     StorageError,
 )
 from coldparquet.ranges import ByteRange, SuffixRange
-from coldparquet.storage import s3
+from coldparquet.storage import s3_connection
 from coldparquet.storage.s3 import S3Store
 from coldparquet.testing.store_contract import request_for
 
@@ -318,7 +318,7 @@ async def test_stalled_body(script: Script, store: S3Store, monkeypatch: pytest.
         await asyncio.sleep(0.5)
         return response
 
-    monkeypatch.setattr(s3, "_READ_TIMEOUT", aiohttp.ClientTimeout(total=None, sock_read=0.1))
+    monkeypatch.setattr(s3_connection, "_READ_TIMEOUT", aiohttp.ClientTimeout(total=None, sock_read=0.1))
     script.answers = [stall]
     with pytest.raises(StorageError) as caught:
         await get(store, ByteRange(0, 10))

@@ -59,6 +59,8 @@ def root() -> str:
 class TestS3StoreOnMoto(StoreContract):
     """The contract of every store; ``store`` and ``root`` are the module's fixtures."""
 
+    knows_upload_times = False
+
 
 async def test_missing_bucket_is_told_from_missing_object(store: S3Store, root: str) -> None:
     with pytest.raises(NotFoundError) as caught:

@@ -13,7 +13,7 @@ from coldparquet.ranges import ByteRange, SuffixRange
 from coldparquet.storage.s3 import S3Store
 from coldparquet.testing.simulator import ColdStoreServer
 from coldparquet.testing.simulator_options import ColdStoreOptions
-from coldparquet.testing.store_contract import request_for
+from coldparquet.testing.store_contract import StoreContract, request_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -55,6 +55,14 @@ async def store(server: ColdStoreServer) -> AsyncIterator[S3Store]:
     await store.aclose()
 
 
+class TestS3StoreOnSimulator(StoreContract):
+    """The contract of every store, with every signature checked."""
+
+    @pytest.fixture
+    def root(self) -> str:
+        return "bucket/contract"
+
+
 @pytest.mark.parametrize("name", ODD_NAMES)
 async def test_any_key_is_encoded_and_signed_alike(server: ColdStoreServer, store: S3Store, name: str) -> None:
     path = f"bucket/db/{name}/{name}"
@@ -86,7 +94,11 @@ async def test_listing_goes_over_several_pages(server: ColdStoreServer, store: S
         (tmp_path / "bucket" / "many" / f"{number:04}" / "_pm").touch()
     listing = await store.list("bucket/many")
     assert listing.directories == tuple(f"bucket/many/{number:04}" for number in range(2_001))
+    assert listing.is_complete
     assert len(server.requests) == 3
+    first = await store.list("bucket/many", first_page_only=True)
+    assert (first.directories, first.is_complete) == (listing.directories[:1_000], False)
+    assert len(server.requests) == 4
 
 
 async def test_replaced_object(store: S3Store, tmp_path: Path) -> None:

@@ -48,8 +48,12 @@ def copy_parquet_partitions(table: str, directory: Path) -> Path:
 
 
 @cache
-def expected_rows(table: str) -> pa.Table:
-    with pa.memory_map(str(GOLDEN / table / "expected" / "rows.arrow")) as source:
+def expected_rows(table: str, snapshot: str | None = None) -> pa.Table:
+    """Return the rows that QuestDB answered, in the end or at an earlier moment."""
+    expected = GOLDEN / table / "expected"
+    if snapshot is not None:
+        expected = expected / "snapshots" / snapshot
+    with pa.memory_map(str(expected / "rows.arrow")) as source:
         return pa.ipc.open_file(source).read_all()
 
 
@@ -95,3 +99,18 @@ def as_questdb_shows(rows: pa.Table) -> pa.Table:
 def plain(rows: pa.Table) -> pa.Table:
     """Drop field metadata and chunk boundaries, so that tables compare by value."""
     return pa.table([column.combine_chunks() for column in rows.columns], names=rows.schema.names)
+
+
+def assert_same_rows(actual: pa.Table, expected: pa.Table) -> None:
+    """Rows that were read are those that QuestDB answers, in the same order."""
+    actual, expected = plain(as_questdb_shows(actual)), plain(expected)
+    assert actual.schema.names == expected.schema.names
+    for name in expected.schema.names:
+        wanted = expected.column(name)
+        found = actual.column(name)
+        assert found.type == wanted.type, name
+        if pa.types.is_list(wanted.type):
+            # NaN elements differ from themselves; infinities inside arrays are values on both sides.
+            assert str(found.to_pylist()).replace("None", "nan") == str(wanted.to_pylist()).replace("None", "nan"), name
+        else:
+            assert found.equals(wanted), name

@@ -12,13 +12,27 @@ if TYPE_CHECKING:
     from coldparquet.plan.read_plan import ReadPlan
     from coldparquet.storage.trace import RequestRecord
 
+METADATA_REASONS = {
+    "sidecar",
+    "Parquet footer",
+    "size of the Parquet file",
+    "table files",
+    "time search",
+    "offsets",
+    "symbols",
+    "end of the Parquet file",
+    "copy",
+    "compare with what is to be written",
+}
+"""Requests that are sent to make plans, sidecars or copies, and so cannot be part of one."""
+
 
 def data_requests(log: Iterable[RequestRecord]) -> list[tuple[str, ByteRange]]:
-    """Return the requests for column chunks, sorted: path and range of each."""
+    """Return the requests for rows, sorted: path and range of each."""
     return sorted(
         (record.path, record.byte_range)
         for record in log
-        if record.path.endswith(".parquet") and isinstance(record.byte_range, ByteRange)
+        if record.reason not in METADATA_REASONS and isinstance(record.byte_range, ByteRange)
     )
 
 

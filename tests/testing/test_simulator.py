@@ -141,10 +141,25 @@ def test_missing_things_are_told_apart(server: ColdStoreServer) -> None:
     assert ask(server, "/absent", method="HEAD")[0] == 404
 
 
-def test_nothing_can_be_written(server: ColdStoreServer, root: Path) -> None:
-    for method in ("PUT", "POST", "DELETE"):
-        assert ask(server, "/bucket/object", method=method)[0] == 405
+def test_requests_that_it_does_not_know_change_nothing(server: ColdStoreServer, root: Path) -> None:
+    for method in ("PATCH", "POST", "DELETE"):
+        assert ask(server, "/bucket/object", method=method)[0] == 501
     assert (root / "bucket" / "object").read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize(
+    "target", ["/../stray", "/bucket/../../stray", "/bucket/%2e%2e/%2e%2e/stray", "/bucket//stray", "/absent/stray"]
+)
+def test_nothing_can_be_written_outside_of_the_buckets(server: ColdStoreServer, root: Path, target: str) -> None:
+    assert ask(server, target, method="PUT", Content_Length="0")[0] in (400, 404)
+    assert not list(root.parent.rglob("stray"))
+
+
+def test_a_body_with_another_checksum_is_refused(server: ColdStoreServer, root: Path) -> None:
+    status, _, body = ask(server, "/bucket/new", method="PUT", Content_Length="0", x_amz_checksum_crc32="AAAAAQ==")
+    assert (status, b"BadDigest" in body, (root / "bucket" / "new").exists()) == (400, True, False)
+    assert ask(server, "/bucket/new", method="PUT", Content_Length="0", x_amz_checksum_crc32="AAAAAA==")[0] == 200
+    assert (root / "bucket" / "new").read_bytes() == b""
 
 
 @pytest.mark.parametrize(

@@ -66,9 +66,16 @@ def coldparquet(
 @app.command()
 def inspect(
     files: Annotated[
-        list[str], typer.Argument(metavar="FILE...", help="Sidecars (_pm), or the directories in which they lie.")
+        list[str],
+        typer.Argument(
+            metavar="FILE...", help="Sidecars (_pm), the partition directories in which they lie, or table directories."
+        ),
     ],
     *,
+    sidecars: Annotated[
+        bool,
+        typer.Option("--sidecars", help="Of a table: look for every partition's sidecar, with 1 request for each."),
+    ] = False,
     parquet_size: Annotated[
         int | None,
         typer.Option(min=0, metavar="BYTES", help="The snapshot of a Parquet file of this size, not the newest one."),
@@ -82,13 +89,15 @@ def inspect(
     endpoint_url: _EndpointUrl = None,
     anon: _Anonymous = False,
 ) -> None:
-    """Show what a sidecar says, and check every byte of it."""
+    """Show what a sidecar says, and check every byte of it; or list the partitions of a table."""
     storage_options = parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon)
     with reported_failures(as_json=as_json):
         from coldparquet.cli.inspect_command import SnapshotChoice, inspect_files
 
         choice = SnapshotChoice(parquet_size_bytes=parquet_size, sidecar_size_bytes=pm_size)
-        exit_code = inspect_files(files, storage_options=storage_options, choice=choice, as_json=as_json)
+        exit_code = inspect_files(
+            files, storage_options=storage_options, choice=choice, look_for_sidecars=sidecars, as_json=as_json
+        )
     raise typer.Exit(exit_code)
 
 
@@ -184,6 +193,129 @@ def index(
             url, storage_options=storage_options, force=force, dry_run=dry_run, as_json=as_json
         )
     raise typer.Exit(exit_code)
+
+
+@app.command()
+def migrate(
+    url: Annotated[str, typer.Argument(metavar="URL", help="A QuestDB table: a directory with a _txn.")],
+    *,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also write sidecars anew that describe the committed Parquet file.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; say what would be written.")] = False,
+    as_json: _Json = False,
+    storage_option: _StorageOption = None,
+    endpoint_url: _EndpointUrl = None,
+    anon: _Anonymous = False,
+) -> None:
+    """Write the sidecars of a QuestDB table from before there were any, as its _txn commits its Parquet files.
+
+    Sidecars that describe the committed file are kept, as QuestDB's own migration 940 keeps them; its migration 941
+    replaces them all, as --force does. The table's own files are never written.
+    """
+    storage_options = parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon)
+    with reported_failures(as_json=as_json):
+        from coldparquet.cli.migrate_command import migrate_and_report
+
+        exit_code = migrate_and_report(
+            url, storage_options=storage_options, force=force, dry_run=dry_run, as_json=as_json
+        )
+    raise typer.Exit(exit_code)
+
+
+@app.command()
+def verify(
+    url: _TableUrl,
+    *,
+    partition: Annotated[
+        list[str] | None,
+        typer.Option("--partition", "-p", metavar="NAME", help="Only this partition; may be repeated."),
+    ] = None,
+    as_json: _Json = False,
+    storage_option: _StorageOption = None,
+    endpoint_url: _EndpointUrl = None,
+    anon: _Anonymous = False,
+) -> None:
+    """Check sidecars against Parquet footers and _txn, and say what would make reads cheaper.
+
+    Reads metadata only, about 2 requests per partition. Exits with 1 if anything is wrong; warnings and advice leave 0.
+    """
+    storage_options = parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon)
+    with reported_failures(as_json=as_json):
+        from coldparquet.cli.verify_command import verify_and_report
+
+        exit_code = verify_and_report(url, partitions=partition, storage_options=storage_options, as_json=as_json)
+    raise typer.Exit(exit_code)
+
+
+@app.command()
+def publish(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="The directory of a QuestDB table, with its _txn.")],
+    destination: Annotated[
+        str, typer.Argument(metavar="DESTINATION", help="Where the published table is or shall be: s3://bucket/path.")
+    ],
+    *,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Write nothing; say what would be written, and what that costs.")
+    ] = False,
+    storage_class_after: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--storage-class-after",
+            metavar="DAYSd=CLASS",
+            help="Such as 30d=GLACIER_IR: write the data of partitions that old to this class. May be repeated.",
+        ),
+    ] = None,
+    dropped: Annotated[
+        str,
+        typer.Option(metavar="keep|remove", help="What to do about published partitions that the source has dropped."),
+    ] = "refuse",
+    purge: Annotated[
+        bool, typer.Option("--purge", help="Afterwards remove versions that were replaced long enough ago.")
+    ] = False,
+    purge_after_hours: Annotated[
+        float,
+        typer.Option(min=0, metavar="HOURS", help="How long readers may go on reading a version that was replaced."),
+    ] = 24.0,
+    as_json: _Json = False,
+    source_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--source-option",
+            metavar="KEY=VALUE",
+            help="As --storage-option, for the source: follow_links=true if partitions were attached by links.",
+            rich_help_panel=_STORAGE,
+        ),
+    ] = None,
+    storage_option: _StorageOption = None,
+    endpoint_url: _EndpointUrl = None,
+    anon: _Anonymous = False,
+) -> None:
+    """Copy the Parquet partitions of a QuestDB table to object storage; readers see the old table or the new one.
+
+    Only what changed is copied, and a run that was interrupted is continued by the next one. Native partitions stay
+    behind. The table may be in use meanwhile; it is only read.
+    """
+    storage_options = parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon)
+    source_options = parse_storage_options(source_option, endpoint_url=None, anonymous=False)
+    with reported_failures(as_json=as_json):
+        from coldparquet.cli.publish_command import publish_and_report, publish_options
+
+        options = publish_options(
+            dry_run=dry_run,
+            storage_class_after=storage_class_after,
+            dropped=dropped,
+            purge=purge,
+            purge_after_hours=purge_after_hours,
+        )
+        publish_and_report(
+            source,
+            destination,
+            options=options,
+            source_options=source_options,
+            storage_options=storage_options,
+            as_json=as_json,
+        )
 
 
 @app.command()

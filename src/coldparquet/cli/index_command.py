@@ -43,6 +43,15 @@ def index_and_report(url: str, *, storage_options: Mapping[str, Any], force: boo
         report = asyncio.run(
             index_table(url, storage_options=storage_options, force=force, dry_run=dry_run, on_progress=advance)
         )
+    return print_index_report(report, as_json=as_json)
+
+
+def print_index_report(report: IndexReport, *, as_json: bool) -> int:
+    """Print what became of the sidecars of a table.
+
+    Returns:
+        The exit code: 1 if any partition failed.
+    """
     if as_json:
         _print_report_json(report)
     else:
@@ -78,7 +87,8 @@ def _print_report(console: Console, report: IndexReport) -> None:
         console.print()
     for note in report.notes:
         console.print(Text(f"note: {note}", style="dim"))
-    console.print(_summary(report))
+    if report.partitions:
+        console.print(_summary(report))
 
 
 def _summary(report: IndexReport) -> Text:

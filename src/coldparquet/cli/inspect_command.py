@@ -1,4 +1,4 @@
-"""``coldparquet inspect``: everything that a sidecar says, checked."""
+"""``coldparquet inspect``: everything that a sidecar says, checked; of a table its partitions."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from coldparquet.cli.failures import FAILED, report
+from coldparquet.cli.inspect_table_command import describe_table, print_table
 from coldparquet.cli.output import facts_table, output_console, print_json, visible
 from coldparquet.errors import ColdParquetError, NotFoundError
 from coldparquet.format.sidecar_dump import describe_sidecar
@@ -46,9 +47,21 @@ class SnapshotChoice:
 
 
 def inspect_files(
-    urls: Sequence[str], *, storage_options: Mapping[str, Any], choice: SnapshotChoice, as_json: bool
+    urls: Sequence[str],
+    *,
+    storage_options: Mapping[str, Any],
+    choice: SnapshotChoice,
+    look_for_sidecars: bool,
+    as_json: bool,
 ) -> int:
-    """Show sidecars, one after the other. A wrong one does not keep the others from being shown.
+    """Show sidecars and tables, one after the other. A wrong one does not keep the others from being shown.
+
+    Args:
+        urls: Sidecars, partition directories, Parquet files or table directories.
+        storage_options: As fsspec and s3fs take them.
+        choice: Which snapshot of a sidecar to show.
+        look_for_sidecars: Of tables, also look for the sidecar of every partition, at one request each.
+        as_json: One line of JSON for each.
 
     Returns:
         The exit code: 1 if any of them was wrong.
@@ -57,24 +70,37 @@ def inspect_files(
     exit_code = 0
     for url in urls:
         try:
-            path, description = asyncio.run(_describe(url, storage_options=storage_options, choice=choice))
+            path, description = asyncio.run(
+                _describe(url, storage_options=storage_options, choice=choice, look_for_sidecars=look_for_sidecars)
+            )
         except ColdParquetError as error:
             report(error, as_json=as_json)
             exit_code = FAILED
             continue
         if as_json:
             print_json(description)
+        elif "partitions" in description:
+            print_table(console, description)
         else:
             _print_description(console, path, description)
     return exit_code
 
 
 async def _describe(
-    url: str, *, storage_options: Mapping[str, Any], choice: SnapshotChoice
+    url: str, *, storage_options: Mapping[str, Any], choice: SnapshotChoice, look_for_sidecars: bool
 ) -> tuple[str, dict[str, Any]]:
+    """Describe what lies at ``url``: first it is taken for a sidecar or for what has one beside it, then for a table."""
     store, path = open_store(url, storage_options=storage_options)
     try:
-        path, sidecar = await _find_sidecar(CheckedStore(store), path, choice)
+        try:
+            path, sidecar = await _find_sidecar(CheckedStore(store), path, choice)
+        except NotFoundError as no_sidecar:
+            try:
+                return path, await describe_table(
+                    store, path, look_for_sidecars=look_for_sidecars, options=ReadOptions()
+                )
+            except NotFoundError:
+                raise no_sidecar from None
     finally:
         await store.aclose()
     description = describe_sidecar(

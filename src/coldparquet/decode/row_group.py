@@ -10,12 +10,14 @@ import pyarrow.compute as pc
 
 from coldparquet.decode.arrow_schema import arrow_field, arrow_type
 from coldparquet.decode.chunk_label import ChunkLabel
+from coldparquet.decode.conversion import convert_values
 from coldparquet.decode.parquet_reader import check_values, read_columns
 from coldparquet.decode.raw_arrays import decode_raw_arrays
 from coldparquet.decode.symbols import decode_symbols
 from coldparquet.errors import InternalError, UnsupportedError
 from coldparquet.format.logical_types import LogicalKind
 from coldparquet.format.sidecar_layout import PhysicalType
+from coldparquet.plan.type_changes import holds_same_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,7 +46,8 @@ class OutputColumn:
     type: ColumnType
     """Type of the column in the table that the partition belongs to."""
     place: int | None
-    """Index of the column in the partition's sidecar; None where the partition was written without it."""
+    """Index of the column in the partition's sidecar; None where the partition was written without it. There it may be of
+    another type, the one that it had when the partition was written."""
 
 
 def decode_row_group(  # noqa: PLR0913 - one plan, one snapshot and how to show them
@@ -76,19 +79,22 @@ def decode_row_group(  # noqa: PLR0913 - one plan, one snapshot and how to show 
         UnsupportedError: An encoding that pyarrow cannot read.
         InternalError: The buffer is incomplete, or a column was not planned.
     """
-    fetched = _decode_chunks(buffer, read, sidecar, symbols, path) if read.columns else {}
+    wanted_types = {column.place: column.type for column in columns if column.place is not None}
+    fetched = _decode_chunks(buffer, read, sidecar, wanted_types, symbols, path) if read.columns else {}
     fields, arrays = [], []
     for column in columns:
         field = arrow_field(column.name, column.type, symbols=symbols)
+        label = ChunkLabel(path=path, row_group=read.row_group, columns=(column.name,))
         if column.place in fetched:
             array = fetched[column.place]
-            if array.type != field.type:
-                label = ChunkLabel(path=path, row_group=read.row_group, columns=(column.name,))
-                raise label.damaged(f"decodes to {array.type}, expected {field.type}")
-        elif column.place is None or column.place in read.made_columns:
+        elif column.place is None:
             array = _missing_values(read.row_count, field.type, never_null=column.type.never_null)
+        elif column.place in read.made_columns:
+            array = _made_values(read.row_count, sidecar, column.place, column.type, symbols)
         else:
             raise InternalError(f"row group {read.row_group} was planned without column {column.name!r}", path=path)
+        if column.place is not None:
+            array = _as_in_table(array, sidecar.column_type(column.place), column.type, field.type, label)
         fields.append(field)
         arrays.append(array)
     if not columns:
@@ -97,10 +103,15 @@ def decode_row_group(  # noqa: PLR0913 - one plan, one snapshot and how to show 
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
 
-def _decode_chunks(
-    buffer: RowGroupBuffer, read: RowGroupRead, sidecar: Sidecar, symbols: SymbolsAs, path: str | None
+def _decode_chunks(  # noqa: PLR0913, PLR0917 - one plan, one snapshot and how to show them
+    buffer: RowGroupBuffer,
+    read: RowGroupRead,
+    sidecar: Sidecar,
+    wanted_types: Mapping[int, ColumnType],
+    symbols: SymbolsAs,
+    path: str | None,
 ) -> dict[int | None, pa.ChunkedArray[Any]]:
-    """Decode every fetched chunk; returns the columns by their index in the sidecar."""
+    """Decode every fetched chunk; returns the columns as they were stored, by their index in the sidecar."""
     types = [sidecar.column_type(column) for column in read.columns]
     labels = {
         position: ChunkLabel(path=path, row_group=read.row_group, columns=(sidecar.column(column).name,))
@@ -121,7 +132,8 @@ def _decode_chunks(
         array, label = decoded[position], labels[position]
         if len(array) != read.row_count:
             raise label.damaged(f"holds {len(array)} rows, expected {read.row_count}", field="row_count")
-        columns[column] = _normalised(array, types[position], symbols, label)
+        wanted = wanted_types.get(column, types[position])
+        columns[column] = _normalised(array, types[position], wanted, symbols, label)
     return columns
 
 
@@ -170,9 +182,9 @@ def _check_int96_range(seconds: pa.ChunkedArray[Any], label: ChunkLabel) -> None
 
 
 def _normalised(
-    array: pa.ChunkedArray[Any], stored: ColumnType, symbols: SymbolsAs, label: ChunkLabel
+    array: pa.ChunkedArray[Any], stored: ColumnType, wanted: ColumnType, symbols: SymbolsAs, label: ChunkLabel
 ) -> pa.ChunkedArray[Any]:
-    """Give a decoded column the form that it has in every partition, however it was stored."""
+    """Give a decoded column the form that its type has in every partition, however it was stored."""
     type_: Any = arrow_type(stored, symbols=symbols)
     if pa.types.is_dictionary(array.type):
         return array
@@ -182,11 +194,33 @@ def _normalised(
         return pa.chunked_array(lists, type=type_)
     if stored.arrow.name == "list":
         return array.cast(type_)  # only the names of the items differ
-    if stored.never_null and array.null_count:
+    if stored.never_null and wanted.never_null and array.null_count:
         return array.fill_null(_zero(array.type))
     if stored.parquet_logical is not None and stored.parquet_logical.kind in _CHECKED_KINDS:
         check_values(array, label)
     return array.dictionary_encode() if pa.types.is_dictionary(type_) else array
+
+
+def _as_in_table(
+    array: pa.ChunkedArray[Any], stored: ColumnType, wanted: ColumnType, type_: Any, label: ChunkLabel
+) -> pa.ChunkedArray[Any]:
+    """Convert a column whose type was changed after its partition was written."""
+    if stored.arrow == wanted.arrow and holds_same_values(stored, wanted):
+        return array
+    chunks: list[Any] = array.chunks
+    converted = [convert_values(chunk, stored, wanted, result=type_, label=label) for chunk in chunks]
+    return pa.chunked_array(converted, type=type_)
+
+
+def _made_values(
+    row_count: int, sidecar: Sidecar, place: int, wanted: ColumnType, symbols: SymbolsAs
+) -> pa.ChunkedArray[Any]:
+    """Make a column that is null in every row, as it would have been stored."""
+    stored = sidecar.column_type(place)
+    # A file that can mark nulls marks the rows from before the column existed. They are null once its type has null.
+    marks_nulls = sidecar.column(place).max_def_level > 0
+    is_zero = stored.never_null and (wanted.never_null or not marks_nulls)
+    return _missing_values(row_count, arrow_type(stored, symbols=symbols), never_null=is_zero)
 
 
 def _missing_values(row_count: int, type_: Any, *, never_null: bool) -> pa.ChunkedArray[Any]:

@@ -7,13 +7,13 @@ final size before the first byte arrives, and each byte is copied once: from the
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from coldparquet.decode.chunk_label import ChunkLabel
-from coldparquet.errors import InternalError, UnsupportedError
+from coldparquet.decode.placed_buffer import PlacedBuffer
+from coldparquet.errors import UnsupportedError
 from coldparquet.format.parquet_footer import (
     PARQUET_MAGIC,
     VirtualChunk,
@@ -32,7 +32,7 @@ CODECS = tuple(codec.name.lower() for codec in Codec)
 """Parquet's compression codecs by number, with Arrow's names. Arrow never has LZO, other ones by its build."""
 
 
-class RowGroupBuffer:
+class RowGroupBuffer(PlacedBuffer):
     """The virtual file of one row group, to be filled in any order.
 
     Args:
@@ -41,53 +41,7 @@ class RowGroupBuffer:
     """
 
     def __init__(self, payload_bytes: int, file_end: bytes) -> None:
-        self._payload_stop = len(PARQUET_MAGIC) + payload_bytes
-        self.size_bytes = self._payload_stop + len(file_end)
-        """Memory that the buffer holds."""
-        # Arrow's allocator does not clear the memory; nobody looks at it before every byte has been placed.
-        self._buffer = pa.allocate_buffer(self.size_bytes)
-        self._bytes = memoryview(self._buffer).cast("B")
-        self._bytes[: len(PARQUET_MAGIC)] = PARQUET_MAGIC
-        self._bytes[self._payload_stop :] = file_end
-        self._placed: list[tuple[int, int]] = []
-        """Disjoint (start, stop) of the bytes that have arrived, ascending; neighbours that touch are joined."""
-
-    @property
-    def missing_bytes(self) -> int:
-        """Bytes of the chunks that have not been placed yet."""
-        return self._payload_stop - len(PARQUET_MAGIC) - sum(stop - start for start, stop in self._placed)
-
-    @property
-    def complete(self) -> bool:
-        """Whether every byte of every chunk has been placed."""
-        return self.missing_bytes == 0
-
-    def place(self, destination_offset: int, data: memoryview) -> None:
-        """Copy fetched bytes to their place.
-
-        Args:
-            destination_offset: Where they belong, counted from the start of the buffer, so at least 4.
-            data: The bytes.
-
-        Raises:
-            InternalError: They lie outside the chunks, or some of them have been placed before.
-        """
-        start, stop = destination_offset, destination_offset + data.nbytes
-        if not len(PARQUET_MAGIC) <= start <= stop <= self._payload_stop:
-            raise InternalError(
-                f"bytes [{start}, {stop}) lie outside the chunks [{len(PARQUET_MAGIC)}, {self._payload_stop}) of a buffer"
-            )
-        if start == stop:
-            return
-        after = bisect_right(self._placed, (start, stop))
-        joins_before = after > 0 and self._placed[after - 1][1] >= start
-        joins_after = after < len(self._placed) and self._placed[after][0] <= stop
-        if (joins_before and self._placed[after - 1][1] > start) or (joins_after and self._placed[after][0] < stop):
-            raise InternalError(f"some of the bytes [{start}, {stop}) of a row group were placed twice")
-        self._bytes[start:stop] = data.cast("B")
-        joined_start = self._placed[after - 1][0] if joins_before else start
-        joined_stop = self._placed[after][1] if joins_after else stop
-        self._placed[after - joins_before : after + joins_after] = [(joined_start, joined_stop)]
+        super().__init__(payload_bytes, before=PARQUET_MAGIC, behind=file_end)
 
     def parquet_file(self) -> pa.Buffer:
         """Return the finished file; it shares the memory of this object.
@@ -95,9 +49,7 @@ class RowGroupBuffer:
         Raises:
             InternalError: Bytes are missing.
         """
-        if not self.complete:
-            raise InternalError(f"a row group is decoded while {self.missing_bytes} of its bytes are missing")
-        return self._buffer
+        return pa.py_buffer(self.bytes())
 
 
 def one_column_file(pages: bytes, leaf: LeafSpec, *, value_count: int, codec: int) -> pa.Buffer:

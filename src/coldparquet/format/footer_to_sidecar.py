@@ -83,7 +83,7 @@ def sidecar_content_from_footer(footer: ParquetFooter) -> SidecarContent:
                 flags=column_flags(
                     repetition=leaf.repetition,
                     descending=index in descending,
-                    is_ascii=questdb is not None and questdb.columns[index].is_ascii,
+                    is_ascii=questdb is not None and questdb.columns[index].is_ascii is True,
                     local_key_is_global=questdb is not None and questdb.columns[index].local_key_is_global,
                 ),
                 fixed_byte_length=leaf.fixed_byte_length,

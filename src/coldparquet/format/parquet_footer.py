@@ -39,6 +39,10 @@ class FooterRowGroup:
     """One per leaf, in the order of the leaves, required fields present."""
     sorting: tuple[SortOrder, ...] | None
     """Declared sort order, most significant column first; None where nothing is declared."""
+    offset_index_offsets: tuple[int, ...]
+    """Where each chunk's offset index, which lists its pages, lies in the file; 0 where it has none."""
+    offset_index_lengths: tuple[int, ...]
+    """Bytes of each chunk's offset index; 0 where it has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +130,8 @@ def _row_group(
         row_count=row_group.num_rows,
         chunks=tuple(_chunk(chunk, leaf, index, path) for chunk, leaf in zip(row_group.columns, leaves, strict=True)),
         sorting=_sorting(row_group, index, len(leaves), path),
+        offset_index_offsets=tuple(chunk.offset_index_offset or 0 for chunk in row_group.columns),
+        offset_index_lengths=tuple(chunk.offset_index_length or 0 for chunk in row_group.columns),
     )
 
 

@@ -81,6 +81,38 @@ class Structure(TBase):  # type: ignore[misc]  # thrift has no type information
         return bytes(transport.getvalue())
 
 
+def structure_stops(content: bytes, start: int, count: int) -> list[int]:
+    """Find where each of ``count`` consecutive structures ends, whatever fields they have.
+
+    Args:
+        content: Compact protocol bytes.
+        start: Where the first structure begins.
+        count: Number of structures; each takes at least one byte.
+
+    Raises:
+        FormatError: The bytes are not that many structures (kind ``InvalidThrift``).
+    """
+    transport = TMemoryBuffer(content)
+    protocol = _CompactProtocol(transport, string_length_limit=len(content), container_length_limit=len(content))
+    transport.cstringio_buf.seek(start)
+    # Empty knows no field, so its decoder skips all of them, in C where that is there, and stops behind the last.
+    skipped = Empty()
+    stops = []
+    try:
+        for _ in range(count):
+            skipped.read(protocol)
+            stops.append(transport.cstringio_buf.tell())
+    except Exception as error:  # bad bytes raise a dozen unrelated classes, from EOFError to AssertionError
+        raise FormatError(
+            f"structure {len(stops)} of {count} from byte {start} does not end: {type(error).__name__} {error};"
+            " the file is damaged",
+            kind="InvalidThrift",
+            offset=stops[-1] if stops else start,
+            field="structure",
+        ) from error
+    return stops
+
+
 def _spec(*fields: ThriftField) -> ThriftSpec:
     """Arrange fields by number, as Thrift wants them: the field with number n at index n."""
     by_number = {field[0]: field for field in fields}
@@ -251,6 +283,8 @@ class ColumnMetaData(Structure):
     data_page_offset: int = ABSENT
     dictionary_page_offset: int | None = None
     statistics: Statistics | None = None
+    bloom_filter_offset: int | None = None
+    bloom_filter_length: int | None = None
     thrift_spec: ClassVar[ThriftSpec] = _spec(
         _i32(1, "type"),
         (2, TType.LIST, "encodings", (TType.I32, None, False), None),
@@ -262,6 +296,8 @@ class ColumnMetaData(Structure):
         _i64(9, "data_page_offset"),
         _i64(11, "dictionary_page_offset"),
         _structure(12, "statistics", Statistics),
+        _i64(14, "bloom_filter_offset"),
+        _i32(15, "bloom_filter_length"),
     )
 
 
@@ -272,10 +308,16 @@ class ColumnChunk(Structure):
     file_path: str | None = None
     file_offset: int = 0
     meta_data: ColumnMetaData | None = None
+    offset_index_offset: int | None = None
+    offset_index_length: int | None = None
+    column_index_length: int | None = None
     thrift_spec: ClassVar[ThriftSpec] = _spec(
         _text(1, "file_path"),
         _i64(2, "file_offset"),
         _structure(3, "meta_data", ColumnMetaData),
+        _i64(4, "offset_index_offset"),
+        _i32(5, "offset_index_length"),
+        _i32(7, "column_index_length"),
     )
 
 

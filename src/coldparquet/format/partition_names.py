@@ -24,7 +24,7 @@ from datetime import date
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from coldparquet.errors import InvalidInputError
+from coldparquet.errors import FormatError, InvalidInputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -140,7 +140,7 @@ def format_partition_directory(
     Args:
         timestamp_ns: Begin of the partition, or of a later piece of it. Times before 1970 mean the first partition.
         interval: How the table is partitioned.
-        name_txn: Version, or -1 for a name without one.
+        name_txn: Version; a negative one, usually -1, for a name without it.
         is_nanosecond: Whether the table's designated timestamp has nanoseconds.
 
     Raises:
@@ -149,7 +149,28 @@ def format_partition_directory(
     if not is_nanosecond and timestamp_ns % 1000:
         raise InvalidInputError(f"{timestamp_ns} ns is not a whole number of microseconds; pass is_nanosecond=True")
     base_name = _base_name(timestamp_ns, interval, is_nanosecond=is_nanosecond)
-    return base_name if name_txn == UNVERSIONED else f"{base_name}.{name_txn}"
+    return base_name if name_txn < 0 else f"{base_name}.{name_txn}"
+
+
+def recorded_directory_name(timestamp: int, interval: PartitionInterval, *, name_txn: int, is_nanosecond: bool) -> str:
+    """Return the name of the directory of a partition that `_txn` records.
+
+    Args:
+        timestamp: That of the record, in the unit of the table.
+        interval: How the table is partitioned.
+        name_txn: That of the record.
+        is_nanosecond: Whether the unit is the nanosecond, not the microsecond.
+
+    Raises:
+        FormatError: No partition begins then, because the year is after 9999 (kind `InvalidValue`).
+    """
+    timestamp_ns = timestamp if is_nanosecond else timestamp * 1000
+    try:
+        return format_partition_directory(timestamp_ns, interval, name_txn=name_txn, is_nanosecond=is_nanosecond)
+    except InvalidInputError as error:
+        raise FormatError(
+            f"a partition is recorded at {timestamp}, which is no time of a table: {error.message}", field="timestamp"
+        ) from error
 
 
 def infer_interval(names: Iterable[str]) -> PartitionInterval | None:

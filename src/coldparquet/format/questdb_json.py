@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from coldparquet.errors import FormatError, UnsupportedError
+from coldparquet.errors import FormatError, InvalidInputError, UnsupportedError
 from coldparquet.format.type_codes import tag_of
 
 VERSION = 1
@@ -28,18 +28,63 @@ class QuestdbColumn:
     """Writer index of the column in its table; None where the writer did not tell."""
     local_key_is_global: bool
     """SYMBOL: entry k of the dictionary page is symbol k of the table."""
-    is_ascii: bool
+    is_ascii: bool | None
+    """VARCHAR: whether every value is ASCII; None where the writer did not tell."""
+    column_top: int = 0
+    """Rows at the start that were written before the column was added; only a remark, their pages are there."""
+    not_null: bool = False
+    """The column is declared NOT NULL, whatever its repetition in the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestdbMetadata:
-    """The parsed JSON. ``column_top`` and ``not_null`` are left out: the pages already say what they say."""
+    """What the JSON says."""
 
     columns: tuple[QuestdbColumn, ...]
     unused_bytes: int
     """Dead bytes in the file, left by row groups that were replaced in place."""
     squash_tracker: int | None
     seq_txn: int | None
+
+
+def encode_questdb_json(metadata: QuestdbMetadata) -> str:
+    """Write the JSON as QuestDB writes it: its keys, in its order, without those that say nothing.
+
+    Raises:
+        InvalidInputError: A number is out of its range (kind ``InvalidValue``).
+    """
+    document: dict[str, Any] = {"version": VERSION, "schema": [_encode_column(column) for column in metadata.columns]}
+    _check_range("unused_bytes", metadata.unused_bytes, _U64)
+    if metadata.unused_bytes:
+        document["unused_bytes"] = metadata.unused_bytes
+    for key, value in (("squash_tracker", metadata.squash_tracker), ("seq_txn", metadata.seq_txn)):
+        if value is not None and value != _UNSET:
+            _check_range(key, value, _I64)
+            document[key] = value
+    return json.dumps(document, separators=(",", ":"))
+
+
+def _encode_column(column: QuestdbColumn) -> dict[str, Any]:
+    _check_range("column_type", column.type_code, _I32)
+    _check_range("column_top", column.column_top, _U64)
+    entry: dict[str, Any] = {"column_type": column.type_code, "column_top": column.column_top}
+    if column.local_key_is_global:
+        entry["format"] = FORMAT_LOCAL_KEY_IS_GLOBAL
+    if column.is_ascii is not None:
+        entry["ascii"] = column.is_ascii
+    if column.id is not None:
+        _check_range("id", column.id, _I32)
+        entry["id"] = column.id
+    if column.not_null:
+        entry["not_null"] = True
+    return entry
+
+
+def _check_range(key: str, value: int, valid: range) -> None:
+    if not valid.start <= value < valid.stop:
+        raise InvalidInputError(
+            f"{key} is {value}, expected {valid.start} to {valid.stop - 1}", kind="InvalidValue", field=key
+        )
 
 
 def parse_questdb_json(text: str, *, column_count: int, path: str | None = None) -> QuestdbMetadata:
@@ -96,7 +141,9 @@ def _column(entry: Any, index: int, path: str | None) -> QuestdbColumn:
         type_code=type_code,
         id=column_id if column_id is not None and column_id >= 0 else None,
         local_key_is_global=key_format is not None,
-        is_ascii=entry.get("ascii") is True,
+        is_ascii=ascii_stated if isinstance(ascii_stated := entry.get("ascii"), bool) else None,
+        column_top=_integer(entry, "column_top", _U64, path) or 0,
+        not_null=entry.get("not_null") is True,
     )
 
 

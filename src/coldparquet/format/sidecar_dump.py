@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from coldparquet.errors import FormatError
 from coldparquet.format import sidecar_layout as layout
-from coldparquet.format.sidecar import Sidecar, checksum_mismatch, open_snapshot
-from coldparquet.format.sidecar_footer import SidecarFooter, check_footer_place, check_required_flags
+from coldparquet.format.sidecar import Sidecar, open_snapshot
+from coldparquet.format.sidecar_chain import verify_chain
+from coldparquet.format.sidecar_footer import SidecarFooter, check_footer_place
 from coldparquet.format.sidecar_header import parse_name, parse_repetition
 
 if TYPE_CHECKING:
@@ -254,29 +255,7 @@ def _describe_content(code: int, content: bytes) -> dict[str, Any]:
 
 
 def _describe_chain(sidecar: Sidecar) -> list[dict[str, Any]]:
-    footers = sidecar.chain()
-    # Every checksum covers the file from byte 8 on, so the older ones are prefixes: one pass serves them all.
-    computed: list[int] = []
-    checksum, covered = 0, layout.CHECKSUM_START
-    for footer in reversed(footers):
-        checksum = zlib.crc32(sidecar.file[covered : footer.checksum_offset], checksum)
-        covered = footer.checksum_offset
-        computed.append(checksum)
-    described = []
-    for footer, footer_checksum in zip(footers, reversed(computed), strict=True):
-        if sidecar.header.stop > footer.size_bytes:
-            raise FormatError(
-                f"the header ends at {sidecar.header.stop}, behind the older snapshot of {footer.size_bytes} bytes",
-                kind="Truncated",
-                path=sidecar.path,
-                offset=footer.offset,
-                field="prev_parquet_meta_file_size",
-            )
-        check_required_flags(footer, path=sidecar.path)
-        if footer_checksum != footer.checksum:
-            raise checksum_mismatch(footer, footer_checksum, path=sidecar.path)
-        check_footer_place(footer, sidecar.header, path=sidecar.path)
-        described.append(
-            {"pm_size": footer.size_bytes, "open": "ok", "checksum": "ok", "footer": _describe_footer(footer)}
-        )
-    return described
+    return [
+        {"pm_size": footer.size_bytes, "open": "ok", "checksum": "ok", "footer": _describe_footer(footer)}
+        for footer in verify_chain(sidecar)
+    ]

@@ -213,6 +213,9 @@ STAT_DISTINCT_COUNT_PRESENT = 1 << 6
 STAT_NULL_COUNT_PRESENT = 1 << 7
 """STAT_FLAGS: the two counts are known; otherwise their fields are 0 and mean nothing."""
 
+STAT_FLAGS_BYTE = 2
+"""Where STAT_FLAGS stands in the packed word."""
+
 STAT_SIZE_BITS = 4
 """STAT_SIZES: low nibble the inline byte length of min, high nibble that of max."""
 

@@ -220,8 +220,14 @@ def encode_header(content: SidecarContent, bloom_columns: Sequence[int]) -> byte
     return b"".join(parts)
 
 
-def encode_row_group(row_group: RowGroupSpec, *, column_count: int, blooms_external: bool) -> EncodedRowGroup:
-    """Encode the block of one row group: row count, chunks, then out-of-line bounds and inlined bloom filters."""
+def encode_row_group(row_group: RowGroupSpec, *, column_count: int, blooms_external: bool | None) -> EncodedRowGroup:
+    """Encode the block of one row group: row count, chunks, then out-of-line bounds and inlined bloom filters.
+
+    Args:
+        row_group: What it says.
+        column_count: Columns of the file, each with a chunk.
+        blooms_external: Where the file keeps its bloom filters; None in a file that has no column with bloom filters.
+    """
     if len(row_group.chunks) != column_count:
         raise _invalid(f"a row group has {len(row_group.chunks)} chunks for {column_count} columns", "chunks")
     out_of_line = bytearray()
@@ -230,7 +236,7 @@ def encode_row_group(row_group: RowGroupSpec, *, column_count: int, blooms_exter
     for index, chunk in enumerate(row_group.chunks):
         # The order of the out-of-line bytes is part of the format's practice: min, max, bloom filter, next column.
         parts.append(_encode_chunk(chunk, index, out_of_line))
-        if chunk.bloom_reference is not None and not blooms_external:
+        if chunk.bloom_reference is not None and blooms_external is False:
             raise _invalid(f"column {index} refers to a filter in the Parquet file, but they are inlined", "bloom")
         if chunk.bloom_bitset and blooms_external:
             raise _invalid(f"column {index} brings a filter to inline, but they stay in the Parquet file", "bloom")

@@ -6,13 +6,15 @@ values. DECIMAL keeps its scale in the same place.
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
 
-from coldparquet.errors import UnsupportedError
+from coldparquet.errors import InvalidInputError, UnsupportedError
 
 DESIGNATED_BIT = 1 << 17
 NANOSECOND_BIT = 1 << 18
 DESCENDING_BIT = 1 << 20
+_GEOHASH_BIT = 1 << 16
 UNKNOWN_TYPE_CODE = -1
 """Written for a foreign column whose type could not be inferred."""
 
@@ -66,6 +68,10 @@ _DECIMAL_TAGS = (
 """Largest precision of each decimal tag."""
 _GEOHASH_TAGS = ((7, TypeTag.GEOBYTE), (15, TypeTag.GEOSHORT), (31, TypeTag.GEOINT), (60, TypeTag.GEOLONG))
 """Largest number of bits of each geohash tag."""
+_PARAMETERS = re.compile(
+    r"(GEOHASH|DECIMAL|DOUBLE)\s*(?:\(\s*(\d{1,3})\s*(?:([bc])|,\s*(\d{1,3}))\s*\)|((?:\[\])+))", re.IGNORECASE
+)
+"""Names with parameters: ``GEOHASH(8c)``, ``DECIMAL(18,3)``, ``DOUBLE[][]``."""
 
 
 def is_decimal(tag: TypeTag) -> bool:
@@ -158,6 +164,13 @@ def decimal_type_code(precision: int, scale: int) -> int:
     return _by_limit(_DECIMAL_TAGS, precision) | precision << 8 | scale << 18
 
 
+def geohash_type_code(bits: int) -> int:
+    """Return the code of a geohash of this many bits, or ``UNKNOWN_TYPE_CODE`` where QuestDB has no such type."""
+    if not 1 <= bits <= MAX_GEOHASH_BITS:
+        return UNKNOWN_TYPE_CODE
+    return _by_limit(_GEOHASH_TAGS, bits) | bits << 8 | _GEOHASH_BIT
+
+
 def array_type_code(dimensions: int) -> int:
     """Return the code of a DOUBLE array with this many dimensions, 1 to 32."""
     return TypeTag.ARRAY | TypeTag.DOUBLE << 8 | (dimensions - 1) << 14
@@ -184,3 +197,51 @@ def type_name(type_code: int) -> str:
     if tag is TypeTag.TIMESTAMP and is_nanosecond(type_code):
         return "TIMESTAMP_NS"
     return "IPv4" if tag is TypeTag.IPV4 else tag.name
+
+
+def parse_type_name(name: str) -> int:
+    """Return the code of a type by its name as ``SHOW COLUMNS`` prints it; the inverse of ``type_name``.
+
+    Args:
+        name: Such as ``SYMBOL``, ``TIMESTAMP_NS``, ``GEOHASH(8c)``, ``DECIMAL(18,3)`` or ``DOUBLE[]``; case does not
+            matter.
+
+    Raises:
+        InvalidInputError: It names no type that QuestDB stores.
+    """
+    name = name.strip()
+    code = _PLAIN_CODES.get(name.upper(), UNKNOWN_TYPE_CODE)
+    if match := _PARAMETERS.fullmatch(name):
+        code = _code_of_parameters(*match.groups())
+    if code == UNKNOWN_TYPE_CODE:
+        raise InvalidInputError(
+            f"{name!r} is not the name of a QuestDB type; write it as SHOW COLUMNS prints it, for example SYMBOL,"
+            " GEOHASH(8c) or DECIMAL(18,3)",
+            kind="UnknownType",
+        )
+    return code
+
+
+_PLAIN_CODES = {
+    type_name(code): int(code)
+    for code in (*TypeTag, TypeTag.TIMESTAMP | NANOSECOND_BIT)
+    if not (is_decimal(TypeTag(code & 0xFF)) or is_geohash(TypeTag(code & 0xFF)) or code == TypeTag.ARRAY)
+}
+"""Codes of the types without parameters, by name in capitals."""
+_PLAIN_CODES["IPV4"] = _PLAIN_CODES.pop("IPv4")
+
+
+def _code_of_parameters(
+    kind: str, first: str | None, unit: str | None, second: str | None, brackets: str | None
+) -> int:
+    """Return the code of a type with parameters, or ``UNKNOWN_TYPE_CODE`` where they do not fit the type."""
+    if brackets is not None:
+        dimensions = len(brackets) // 2
+        is_array = kind.upper() == "DOUBLE" and dimensions <= MAX_ARRAY_DIMENSIONS
+        return array_type_code(dimensions) if is_array else UNKNOWN_TYPE_CODE
+    if unit is not None and kind.upper() == "GEOHASH":
+        bits = int(first or 0) * (5 if unit.lower() == "c" else 1)
+        return geohash_type_code(bits)
+    if second is not None and kind.upper() == "DECIMAL":
+        return decimal_type_code(int(first or 0), int(second))
+    return UNKNOWN_TYPE_CODE

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from coldparquet.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 PRICES_AS_OF = "2026-11"
 """Month in which the price table was put together. Current prices: https://aws.amazon.com/s3/pricing."""
@@ -27,21 +27,47 @@ BYTES_PER_PRICED_GB = 1e9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageClassPrice:
-    """Prices of reading from one S3 storage class in us-east-1, without transfer out of the region."""
+    """Prices of one S3 storage class in us-east-1, without transfer out of the region; transfer into it is free."""
 
     dollars_per_million_gets: float
     dollars_per_gb_retrieved: float
+    dollars_per_million_puts: float
+    """Also of the requests of an upload in parts."""
+    dollars_per_gb_month: float
+    """Of storing."""
     verified: bool
     """False where the price of a GET could not be checked against a published list."""
 
 
 PRICES: dict[str, StorageClassPrice] = {
-    "STANDARD": StorageClassPrice(dollars_per_million_gets=0.40, dollars_per_gb_retrieved=0.0, verified=True),
-    "INTELLIGENT_TIERING": StorageClassPrice(
-        dollars_per_million_gets=0.40, dollars_per_gb_retrieved=0.0, verified=False
+    "STANDARD": StorageClassPrice(
+        dollars_per_million_gets=0.40,
+        dollars_per_gb_retrieved=0.0,
+        dollars_per_million_puts=5.0,
+        dollars_per_gb_month=0.023,
+        verified=True,
     ),
-    "STANDARD_IA": StorageClassPrice(dollars_per_million_gets=1.0, dollars_per_gb_retrieved=0.01, verified=False),
-    "GLACIER_IR": StorageClassPrice(dollars_per_million_gets=10.0, dollars_per_gb_retrieved=0.03, verified=False),
+    "INTELLIGENT_TIERING": StorageClassPrice(
+        dollars_per_million_gets=0.40,
+        dollars_per_gb_retrieved=0.0,
+        dollars_per_million_puts=5.0,
+        dollars_per_gb_month=0.023,
+        verified=False,
+    ),
+    "STANDARD_IA": StorageClassPrice(
+        dollars_per_million_gets=1.0,
+        dollars_per_gb_retrieved=0.01,
+        dollars_per_million_puts=10.0,
+        dollars_per_gb_month=0.0125,
+        verified=False,
+    ),
+    "GLACIER_IR": StorageClassPrice(
+        dollars_per_million_gets=10.0,
+        dollars_per_gb_retrieved=0.03,
+        dollars_per_million_puts=20.0,
+        dollars_per_gb_month=0.004,
+        verified=False,
+    ),
 }
 """Storage classes that answer a GET at once; archive classes have to be restored first."""
 
@@ -72,6 +98,15 @@ def estimate_dollars(
     gigabytes = fetched_bytes / BYTES_PER_PRICED_GB
     requests = get_count * price.dollars_per_million_gets + list_count * DOLLARS_PER_MILLION_LISTS
     return requests / 1e6 + gigabytes * price.dollars_per_gb_retrieved
+
+
+def estimate_write_dollars(write_counts: Mapping[str, int]) -> float:
+    """Estimate the price of writing requests.
+
+    Args:
+        write_counts: Number of PUTs and requests of uploads in parts, by storage class, a key of :data:`PRICES`.
+    """
+    return sum(count * PRICES[name].dollars_per_million_puts for name, count in write_counts.items()) / 1e6
 
 
 def estimate_seconds(

@@ -31,6 +31,8 @@ _LONGEST_TEXT = 300
 
 _LABEL_WIDTH = 12
 
+_PLANNED_FROM = {"sidecar": "sidecar", "footer": "footer: no sidecar here", "native": "native files"}
+
 
 def explain_text(plan: ReadPlan) -> str:
     """Describe a plan for a person: what is read and pruned, why, and what it costs. Ends without a newline."""
@@ -50,6 +52,8 @@ def explain_dict(plan: ReadPlan) -> dict[str, Any]:
     return {
         "table": plan.table,
         "columns": list(plan.columns),
+        "snapshot": plan.snapshot,
+        "notes": list(plan.notes),
         "predicate": plan.predicate,
         "limit": plan.limit,
         "rows_at_least": plan.rows_at_least,
@@ -165,7 +169,8 @@ def _metadata_dollars(plan: ReadPlan) -> dict[str, float]:
 
 
 def _question(plan: ReadPlan) -> list[str]:
-    lines = _labelled("columns", [_names(plan.columns) or "none: only rows are counted"])
+    lines = [] if plan.snapshot is None else _labelled("snapshot", [plan.snapshot, *plan.notes])
+    lines += _labelled("columns", [few_names(plan.columns) or "none: only rows are counted"])
     lines += _labelled("where", [_cut(plan.predicate or "every row")])
     if plan.limit is not None:
         lines += _labelled("limit", [f"{plan.limit:,}"])
@@ -212,19 +217,19 @@ def _partition_table(plan: ReadPlan) -> list[str]:
     remarks: list[list[str]] = []
     for index, partition in enumerate(plan.partitions[:_LISTED]):
         numbers = plan.numbers_of(index)
-        source = partition.metadata_source
+        is_native = partition.metadata_source == "native"
         rows.append(
             (
                 partition.name,
-                f"{partition.row_groups_read:,} of {partition.row_groups_total:,}",
+                "native" if is_native else f"{partition.row_groups_read:,} of {partition.row_groups_total:,}",
                 f"{partition.rows_read:,} of {partition.rows_total:,}",
                 human_bytes(numbers.bytes_wanted),
                 human_bytes(numbers.bytes_fetched),
                 f"{numbers.request_count:,}",
-                "sidecar" if source == "sidecar" else "footer: no sidecar here",
+                _PLANNED_FROM[partition.metadata_source],
             )
         )
-        made = [f"made without fetching: {_names(partition.made_columns)}"] if partition.made_columns else []
+        made = [f"made without fetching: {few_names(partition.made_columns)}"] if partition.made_columns else []
         remarks.append([f"    {remark}" for remark in [*made, *partition.notes]])
     header, *body = _aligned(rows, left={0, 6})
     lines = [header]
@@ -316,7 +321,8 @@ def _and_more(count: int) -> list[str]:
     return [f"  ... and {count - _LISTED:,} more"] if count > _LISTED else []
 
 
-def _names(names: Sequence[str]) -> str:
+def few_names(names: Sequence[str]) -> str:
+    """Write names with commas between them; of many the first ones and how many more there are."""
     more = f" and {len(names) - _NAMES_LISTED:,} more" if len(names) > _NAMES_LISTED else ""
     return ", ".join(names[:_NAMES_LISTED]) + more
 

@@ -61,13 +61,37 @@ def place(row_groups: Sequence[RowGroupRead], requests: Sequence[PlannedRequest]
     Raises:
         InternalError: The requests do not cover a chunk.
     """
-    chunk_starts = _joined([read.chunk_starts for read in row_groups])
-    chunk_stops = _joined([read.chunk_stops for read in row_groups])
-    chunk_destinations = _joined([read.buffer_offsets for read in row_groups])
-    chunk_read = np.repeat(np.arange(len(row_groups)), [len(read.columns) for read in row_groups])
-    request_starts = np.array([request.byte_range.start for request in requests], dtype=np.int64)
-    request_stops = np.array([request.byte_range.stop for request in requests], dtype=np.int64)
+    return place_ranges(
+        _joined([read.chunk_starts for read in row_groups]),
+        _joined([read.chunk_stops for read in row_groups]),
+        _joined([read.buffer_offsets for read in row_groups]),
+        np.repeat(np.arange(len(row_groups)), [len(read.columns) for read in row_groups]),
+        np.array([request.byte_range.start for request in requests], dtype=np.int64),
+        np.array([request.byte_range.stop for request in requests], dtype=np.int64),
+    )
 
+
+def place_ranges(  # noqa: PLR0913, PLR0917 - parallel arrays of ranges and of requests
+    chunk_starts: npt.NDArray[np.int64],
+    chunk_stops: npt.NDArray[np.int64],
+    chunk_destinations: npt.NDArray[np.int64],
+    chunk_read: npt.NDArray[np.int64],
+    request_starts: npt.NDArray[np.int64],
+    request_stops: npt.NDArray[np.int64],
+) -> Placements:
+    """Compute where the bytes of each request go, as :func:`place` does, for ranges of any origin.
+
+    Args:
+        chunk_starts: First byte of each range that is read, shape ``(chunks,)``; ranges may share bytes.
+        chunk_stops: One past the last byte of each.
+        chunk_destinations: Where each belongs in the buffer that it is read into.
+        chunk_read: Which buffer that is: its index among the reads.
+        request_starts: First byte of each request, ascending; requests are disjoint.
+        request_stops: One past the last byte of each request.
+
+    Raises:
+        InternalError: The requests do not cover a chunk.
+    """
     # One pair per chunk and request that share bytes.
     first_request = np.searchsorted(request_stops, chunk_starts, side="right")
     stop_request = np.searchsorted(request_starts, chunk_stops, side="left")
@@ -100,7 +124,7 @@ def place(row_groups: Sequence[RowGroupRead], requests: Sequence[PlannedRequest]
         source_offset=sources[first_copy],
         destination_offset=destinations[first_copy],
         length_bytes=np.add.reduceat(lengths, first_copy) if len(first_copy) else lengths,
-        first_of_request=np.searchsorted(request[first_copy], np.arange(len(requests) + 1)),
+        first_of_request=np.searchsorted(request[first_copy], np.arange(len(request_starts) + 1)),
     )
 
 

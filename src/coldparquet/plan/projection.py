@@ -6,15 +6,19 @@ import difflib
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from coldparquet.errors import InvalidInputError, UnsupportedError
+from coldparquet.format.canonical_types import canonical_type
+from coldparquet.plan.type_changes import can_convert, holds_same_values
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from coldparquet.format.column_types import ColumnType
     from coldparquet.format.sidecar import Sidecar
+    from coldparquet.format.table_metadata import TableMetadata
 
 _LISTED_NAMES = 20
 """An error about an unknown column lists the near matches, or so many names where nothing is near."""
@@ -22,7 +26,7 @@ _LISTED_NAMES = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableColumn:
-    """One column of a table, as its newest partition describes it."""
+    """One column of a table, as its `_meta` describes it or, without one, its newest partition."""
 
     index: int
     """Position in the table, from 0."""
@@ -32,6 +36,8 @@ class TableColumn:
     type: ColumnType | None
     """None where the type is not readable; ``problem`` then says why."""
     problem: str | None = None
+    superseded_ids: tuple[int, ...] = ()
+    """Ids that the column had before its type was changed, newest first: older partitions hold it under one of them."""
 
     @property
     def readable_type(self) -> ColumnType:
@@ -66,14 +72,38 @@ def table_columns(sidecar: Sidecar) -> tuple[TableColumn, ...]:
     return tuple(_table_column(sidecar, index) for index in range(sidecar.column_count))
 
 
+def table_columns_of_metadata(metadata: TableMetadata) -> tuple[TableColumn, ...]:
+    """Describe the columns of a table as its `_meta` does, in the order that people see.
+
+    The types are those that QuestDB itself stores; a partition may store the same values otherwise.
+    """
+    columns = []
+    for index, column in enumerate(metadata.columns):
+        column_type, problem = _type_or_problem(partial(canonical_type, column.type_code))
+        columns.append(
+            TableColumn(
+                index=index,
+                name=column.name,
+                id=column.writer_index,
+                type=column_type,
+                problem=problem,
+                superseded_ids=column.replaced_writer_indexes,
+            )
+        )
+    return tuple(columns)
+
+
 def _table_column(sidecar: Sidecar, index: int) -> TableColumn:
     descriptor = sidecar.column(index)
-    column_type, problem = None, None
-    try:
-        column_type = sidecar.column_type(index)
-    except UnsupportedError as error:
-        problem = error.message
+    column_type, problem = _type_or_problem(partial(sidecar.column_type, index))
     return TableColumn(index=index, name=descriptor.name, id=descriptor.id, type=column_type, problem=problem)
+
+
+def _type_or_problem(find_type: Callable[[], ColumnType]) -> tuple[ColumnType | None, str | None]:
+    try:
+        return find_type(), None
+    except UnsupportedError as error:
+        return None, error.message
 
 
 def select_columns(columns: Sequence[TableColumn], names: Iterable[str] | None) -> tuple[TableColumn, ...]:
@@ -125,35 +155,62 @@ def unknown_column(name: str, known: Iterable[str]) -> InvalidInputError:
 def match_columns(columns: Iterable[TableColumn], sidecar: Sidecar) -> dict[int, int | None]:
     """Find columns of the table in one partition.
 
-    Columns of QuestDB are found by id, so that a rename does not hide data that was written under the old name;
-    those of foreign files, which have no ids, by name.
+    Columns of QuestDB are found by id: by their own or, where the partition was written before their type was changed,
+    by the one that they had then. So a rename hides nothing, and a column that was dropped does not come back with a
+    new one of the same name. Only in foreign files, which have no ids, are columns found by name.
 
     Args:
         columns: Those that are needed; what the partition says of others does not matter.
         sidecar: The partition.
 
     Returns:
-        By index in the table, the index in the sidecar, or None where the partition was written without the column.
+        By index in the table, the index in the sidecar, or None where the partition was written without the column. A
+        column that is found may be of another type, from which its values are to be converted.
 
     Raises:
-        UnsupportedError: The partition holds the column with another type.
+        UnsupportedError: The partition holds the column with a type that does not become the table's (kind
+            ``ChangedColumnType``).
     """
     ids: list[int] = sidecar.header.descriptors["id"].tolist()
-    by_id = {column_id: index for index, column_id in enumerate(ids)}
-    has_ids = min(ids, default=-1) >= 0 and len(by_id) == len(ids)
-    places: dict[int, int | None] = {}
-    for column in columns:
-        place = by_id.get(column.id) if has_ids and column.id >= 0 else sidecar.column_index(column.name)
-        places[column.index] = place
-        if place is None:
-            continue
-        found = _table_column(sidecar, place)
-        if found.type != column.type:
-            raise UnsupportedError(
-                f"column {column.name!r} is {found.type.name if found.type else found.problem} here,"
-                f" but {column.readable_type.name} in the newest partition; read the partitions one by one",
-                kind="ChangedColumnType",
-                path=sidecar.path,
-                column=column.name,
-            )
-    return places
+    by_id = {column_id: index for index, column_id in enumerate(ids) if column_id >= 0}
+    if len(by_id) < sum(column_id >= 0 for column_id in ids):
+        by_id = {}  # Ids that repeat are not QuestDB's, and tell nothing apart.
+    return {column.index: _find(column, sidecar, by_id) for column in columns}
+
+
+def _find(column: TableColumn, sidecar: Sidecar, by_id: Mapping[int, int]) -> int | None:
+    if column.id >= 0:
+        for age, column_id in enumerate((column.id, *column.superseded_ids)):
+            if (place := by_id.get(column_id)) is not None:
+                # A value that is converted twice is not always the one that a single conversion makes. QuestDB leaves
+                # no Parquet partition more than one change behind.
+                _check_type(column, sidecar, place, can_convert if age <= 1 else _never)
+                return place
+    place = sidecar.column_index(column.name)
+    if place is None or (by_id and column.id >= 0 and sidecar.column(place).id >= 0):
+        return None  # a column of this name that has another id is another column
+    _check_type(column, sidecar, place, holds_same_values)
+    return place
+
+
+def _never(_stored: ColumnType, _wanted: ColumnType) -> bool:
+    return False
+
+
+def _check_type(
+    column: TableColumn, sidecar: Sidecar, place: int, is_usable: Callable[[ColumnType, ColumnType], bool]
+) -> None:
+    wanted = column.readable_type
+    found = _table_column(sidecar, place)
+    if found.type is not None and is_usable(found.type, wanted):
+        return
+    raise UnsupportedError(
+        f"column {column.name!r} is {found.type.name if found.type else found.problem} here, but {wanted.name} in the"
+        f" table, and such values are not converted{' more than once' if is_usable is _never else ''}; leave the column out, read the partition by itself, or"
+        " rewrite it with QuestDB (ALTER TABLE ... CONVERT PARTITION TO NATIVE, then TO PARQUET)",
+        kind="ChangedColumnType",
+        path=sidecar.path,
+        column=column.name,
+        stored_type=found.type.name if found.type else None,
+        table_type=wanted.name,
+    )

@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
     from coldparquet.options import ReadOptions
     from coldparquet.plan.coalesce import CoalescedRequests
+    from coldparquet.plan.native_read import NativeRead
     from coldparquet.ranges import SuffixRange
 
-_OfPartition = TypeVar("_OfPartition", "RowGroupRead", "PlannedRequest")
+_OfPartition = TypeVar("_OfPartition", "PlannedRead", "PlannedRequest")
 
 BUFFER_HEADER_BYTES = 4
 """A row group's buffer begins with the magic ``PAR1``; its first chunk follows at this offset."""
@@ -76,6 +77,10 @@ class RowGroupRead:
         return offsets
 
 
+PlannedRead: TypeAlias = "RowGroupRead | NativeRead"
+"""What is fetched and decoded together: a row group, or a run of rows of native files."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowGroupsDropped:
     """How many row groups of one partition were pruned for one reason."""
@@ -101,12 +106,14 @@ class PartitionRead:
     name: str
     """Directory name as a person knows it: ``2024-03-01.12``."""
     data_path: str
-    """Path of its ``data.parquet`` in the store."""
-    parquet_size_bytes: int
-    """Size of the Parquet file in the snapshot that was planned; the object must have at least as many bytes."""
-    metadata_source: Literal["sidecar", "footer"]
-    """Where the plan comes from: the ``_pm`` sidecar or, in its absence, the Parquet footer."""
+    """Path of its ``data.parquet`` in the store, or of the directory of a native partition."""
+    parquet_size_bytes: int | None
+    """Size of the Parquet file in the snapshot that was planned; the object must have at least as many bytes. None if
+    native."""
+    metadata_source: Literal["sidecar", "footer", "native"]
+    """Where the plan comes from: the ``_pm`` sidecar, in its absence the Parquet footer, or QuestDB's native files."""
     row_groups_total: int
+    """0 if native: its files know no row groups."""
     row_groups_read: int
     rows_total: int
     rows_read: int
@@ -173,13 +180,18 @@ class ReadPlan:
     partitions_pruned: tuple[PrunedPartition, ...]
     partitions: tuple[PartitionRead, ...]
     """Partitions that were looked at, in table order. One whose row groups were all pruned is still listed."""
-    row_groups: tuple[RowGroupRead, ...]
-    """In partition order and, within a partition, in ascending order of row groups."""
+    row_groups: tuple[PlannedRead, ...]
+    """In partition order and, within a partition, in ascending order of row groups, or of rows if native."""
     requests: tuple[PlannedRequest, ...]
     """In partition order and, within a partition, in file order."""
     metadata_requests: tuple[MetadataRequest, ...]
     """What making the plan has cost so far."""
     options: ReadOptions
+    snapshot: str | None = None
+    """How the partitions were found, and so which state of the table is read: by a transaction, or by a directory
+    listing. None for one partition that was named."""
+    notes: tuple[str, ...] = ()
+    """What a person should know about the table as a whole, one sentence each."""
 
     def __str__(self) -> str:
         return self.explain()
@@ -217,7 +229,7 @@ class ReadPlan:
         """Upper bound of the result's rows: those of all row groups that are read."""
         return self._limited(sum(read.row_count for read in self.row_groups))
 
-    def row_groups_of(self, partition_index: int) -> tuple[RowGroupRead, ...]:
+    def row_groups_of(self, partition_index: int) -> tuple[PlannedRead, ...]:
         """Return the row group reads of one partition, in ascending order of row groups."""
         return _of_partition(self.row_groups, partition_index)
 
@@ -304,14 +316,14 @@ def _reasons(
     for begin, end in pairwise(bounds):
         numbers = list(dict.fromkeys(chunks[index][0] for index in served[begin:end]))
         names = list(dict.fromkeys(column_names[chunks[index][1]] for index in served[begin:end]))
-        text = f"{_spans(numbers)}: {_shortened(names)}"
+        text = f"{row_group_spans(numbers)}: {_shortened(names)}"
         parts = parts_of_chunk[served[begin]]
         if end - begin == 1 and parts > 1:
             text += f" (part {served_parts[begin] + 1} of {parts})"
         yield text
 
 
-def _spans(numbers: list[int]) -> str:
+def row_group_spans(numbers: list[int]) -> str:
     """Write ascending row group numbers as spans: ``row groups 3-5, 9``."""
     spans: list[tuple[int, int]] = []
     for number in numbers:

@@ -16,6 +16,7 @@ from coldparquet.errors import UnsupportedError
 from coldparquet.format.column_types import ColumnType, Comparison, StatisticsTrust
 from coldparquet.format.sidecar_layout import ENCODING_RLE_DICTIONARY, PhysicalType
 from coldparquet.plan.bounds import PREFIX_BYTES, BoolArray, Bounds, ByteSide, IntArray, NumericSide, Side
+from coldparquet.plan.converted_statistics import bounds_after_type_change
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,7 +35,6 @@ _LITTLE_ENDIAN_NUMBERS: dict[PhysicalType, npt.DTypeLike] = {
 """Physical types whose bounds are read at their own width, whatever the stored size says."""
 
 _ALL_ONES = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
-_TEXT = ("string", "dictionary")
 
 
 class StatisticsSource(Protocol):
@@ -93,9 +93,8 @@ class SidecarStatistics:
             column_type = self._sidecar.column_type(column_index)
         except UnsupportedError:
             return None
-        if not _compare_alike(column_type, field.type):
-            return None
-        return chunk_bounds(self._sidecar.chunks(column_index), self._sidecar.row_counts, descriptor, column_type)
+        bounds = chunk_bounds(self._sidecar.chunks(column_index), self._sidecar.row_counts, descriptor, column_type)
+        return bounds_after_type_change(bounds, column_type, field.type, has_nulls=descriptor.max_def_level > 0)
 
 
 class IntervalStatistics:
@@ -166,13 +165,6 @@ def chunk_bounds(
         may_hold_nulls=some_null,
         may_hold_nan=column_type.comparison is Comparison.FLOAT,
     )
-
-
-def _compare_alike(stored: ColumnType, wanted: ColumnType) -> bool:
-    """Tell whether a value means the same in the file as in the table, whose column type may have changed since."""
-    same_values = stored.arrow == wanted.arrow or (stored.arrow.name in _TEXT and wanted.arrow.name in _TEXT)
-    same_order = stored.comparison is wanted.comparison
-    return same_values and same_order and stored.never_null == wanted.never_null
 
 
 def _bounds_of_missing_column(column_type: ColumnType, may_hold_rows: BoolArray) -> Bounds:

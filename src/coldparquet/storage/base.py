@@ -8,11 +8,15 @@ no scheme (``bucket/db/trades/2024-03-01.12/_pm``); local ones are absolute file
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 from coldparquet.errors import InvalidInputError, ObjectChangedError
 from coldparquet.ranges import ByteRange, SuffixRange
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +36,14 @@ class RangeRequest:
     least_object_bytes: int | None = None
     """Size that the object must have at least, such as the Parquet size of the snapshot that was planned.
     Only :class:`~coldparquet.storage.checked.CheckedStore` looks at it."""
+    may_grow: bool = False
+    """True where the object is only ever appended to and the bytes asked for are committed, as those of a Parquet file
+    that a running QuestDB adds row groups to: a local file that has grown is still the same version. Object stores
+    never append, and ignore it."""
+    version_header_bytes: int = 0
+    """For files that are overwritten in place, as ``_txn`` is: the length of the header at their beginning that changes
+    with every commit. A local store compares it before and after the read, because the times of files that are written
+    through a memory map say nothing. Object stores never overwrite in place, and ignore it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +61,24 @@ class FetchedRange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoredChecksum:
+    """The CRC-32 that a store keeps of an object, in S3's two kinds."""
+
+    crc32: int
+    part_count: int | None = None
+    """None: ``crc32`` is that of all bytes. Otherwise the object came in so many parts, and ``crc32`` is that of their
+    CRC-32s, each as 4 big-endian bytes, one after the other."""
+
+    @classmethod
+    def of_parts(cls, crc32s: Sequence[int]) -> Self:
+        """Return the checksum of an object that came in parts with these CRC-32s."""
+        joined = b"".join(crc32.to_bytes(4, "big") for crc32 in crc32s)
+        return cls(crc32=zlib.crc32(joined), part_count=len(crc32s))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectInfo:
-    """One object of a listing."""
+    """What a store tells about one object."""
 
     path: str
     """Full path, ready for a :class:`RangeRequest`."""
@@ -58,6 +86,34 @@ class ObjectInfo:
     """Size of the whole object; None where a listing does not tell, as most web servers' do not."""
     etag: str | None
     """Version of the object; None where a listing does not tell."""
+    modified_s: float | None = None
+    """When it was written, in seconds since 1970; None where the store does not tell."""
+    storage_class: str | None = None
+    """S3's name of the class it lies in, such as ``STANDARD``; None where the store has no classes."""
+    checksum: StoredChecksum | None = None
+    """None where the store keeps none; listings never tell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upload:
+    """An object that is being written in parts; nobody sees it before :meth:`ObjectStore.finish_upload`."""
+
+    path: str
+    upload_id: str
+    """The store's own name for it."""
+    storage_class: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UploadedPart:
+    """The store's receipt for one part of an upload."""
+
+    number: int
+    """From 1, in the order of the bytes."""
+    size_bytes: int
+    etag: str
+    crc32: int
+    """Of the part's bytes; the store compared it where it can."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +123,8 @@ class Listing:
     directories: tuple[str, ...]
     """Full paths without a trailing slash."""
     objects: tuple[ObjectInfo, ...]
+    is_complete: bool = True
+    """False if only the first page was asked for and more follows."""
 
 
 class ObjectStore(Protocol):
@@ -98,8 +156,22 @@ class ObjectStore(Protocol):
         """
         ...
 
-    async def list(self, path: str) -> Listing:
+    async def info(self, path: str) -> ObjectInfo:
+        """Tell what is known about one object. 1 request.
+
+        Raises:
+            NotFoundError: There is no such object, or it is a directory.
+            AccessError: The store refused.
+            StorageError: Anything else.
+        """
+        ...
+
+    async def list(self, path: str, *, first_page_only: bool = False) -> Listing:
         """List what lies directly below ``path`` (delimiter ``/``). 1 request per 1,000 entries on S3.
+
+        Args:
+            path: The directory.
+            first_page_only: Stop after one request, whatever it brought; ``Listing.is_complete`` then tells.
 
         Raises:
             NotFoundError: Nothing lies there. Object stores know no empty directories; local disks answer an empty
@@ -109,19 +181,91 @@ class ObjectStore(Protocol):
         """
         ...
 
-    async def put(self, path: str, data: bytes, *, overwrite: bool) -> None:
-        """Write one whole object: others see all of it or nothing. 1 request for objects up to 8 MiB.
+    async def put(
+        self, path: str, data: bytes, *, overwrite: bool, if_match: str | None = None, storage_class: str | None = None
+    ) -> str | None:
+        """Write one whole object: others see all of it or nothing. 1 request.
 
         Args:
             path: The object.
-            data: Its whole content.
+            data: Its whole content; for more than a few MiB use :func:`~coldparquet.storage.upload.upload_object`.
             overwrite: False refuses to replace an object that exists, atomically where the store can.
+            if_match: Replace only the version with this ETag, atomically; needs ``overwrite``.
+            storage_class: S3's name of a storage class; None is the bucket's own. Other stores ignore it.
+
+        Returns:
+            The ETag of what was written; None where the store tells no versions.
 
         Raises:
             InvalidInputError: ``kind="AlreadyExists"``: the object exists and ``overwrite`` is False.
+            ObjectChangedError: The object has another version than ``if_match``, or is gone.
+            UnsupportedError: ``if_match`` is given, but the store knows no versions.
+            NotFoundError: The bucket does not exist.
+            AccessError: Writing is not permitted.
+            StorageError: Anything else; ``kind="ChecksumMismatch"``: other bytes arrived than were sent.
+        """
+        ...
+
+    async def start_upload(self, path: str, *, storage_class: str | None = None) -> Upload:
+        """Begin to write an object in parts. 1 request. Use :func:`~coldparquet.storage.upload.upload_object`.
+
+        Raises:
             NotFoundError: The bucket does not exist.
             AccessError: Writing is not permitted.
             StorageError: Anything else.
+        """
+        ...
+
+    async def upload_part(self, upload: Upload, number: int, *, start: int, data: bytes) -> UploadedPart:
+        """Send one part. 1 request. Parts may arrive in any order, and at the same time.
+
+        Args:
+            upload: From :meth:`start_upload`.
+            number: From 1 to 10,000, in the order of the bytes.
+            start: Where the part begins in the object.
+            data: At least 5 MiB, but for the last part.
+
+        Raises:
+            StorageError: ``kind="ChecksumMismatch"``: other bytes arrived than were sent; or anything else.
+        """
+        ...
+
+    async def finish_upload(self, upload: Upload, parts: Sequence[UploadedPart], *, overwrite: bool) -> str | None:
+        """Make the object of its parts: from now on others see it. 1 request. Errors as for :meth:`put`.
+
+        When it raises, the upload still exists and has to be aborted.
+        """
+        ...
+
+    async def abort_upload(self, upload: Upload) -> None:
+        """Throw an unfinished upload away. 1 request. One that is gone already is fine.
+
+        Raises:
+            AccessError: The store refused.
+            StorageError: Anything else.
+        """
+        ...
+
+    async def remove_unfinished(self, path: str, *, started_before_s: float) -> int:
+        """Remove what killed uploads below ``path`` left behind: parts that cost money, temporary files.
+
+        1 request that looks for them, 1 for each that is found.
+
+        Args:
+            path: A directory; everything below it is looked at.
+            started_before_s: Seconds since 1970. Younger uploads may still be under way.
+
+        Returns:
+            How many were removed; 0 where the store leaves nothing behind.
+        """
+        ...
+
+    async def delete(self, paths: Sequence[str]) -> None:
+        """Remove objects; those that do not exist are fine. 1 request per 1,000 objects on S3.
+
+        Raises:
+            AccessError: Deleting is not permitted.
+            StorageError: Anything else; some of the objects may be gone.
         """
         ...
 
@@ -139,11 +283,21 @@ def clipped(asked: ByteRange | SuffixRange, *, object_size_bytes: int) -> ByteRa
 
 def object_changed(request: RangeRequest, *, found_etag: str | None) -> ObjectChangedError:
     """Make the error for an object that no longer has the version of ``request.if_match``."""
-    now = f"it is {found_etag} now" if found_etag else "it has another one now"
     return ObjectChangedError(
-        f"the object was replaced during the read: its version was {request.if_match}, {now}; plan the read again",
+        f"the object was replaced during the read: its version was {request.if_match}, {_version_now(found_etag)};"
+        " plan the read again",
         path=request.path,
         expected_etag=request.if_match,
+        found_etag=found_etag,
+    )
+
+
+def version_gone(path: str, if_match: str, *, found_etag: str | None) -> ObjectChangedError:
+    """Make the error for a put of an object that no longer has the version ``if_match``."""
+    return ObjectChangedError(
+        f"somebody else wrote this object: its version was {if_match}, {_version_now(found_etag)}; nothing was written",
+        path=path,
+        expected_etag=if_match,
         found_etag=found_etag,
     )
 
@@ -155,3 +309,7 @@ def already_exists(path: str) -> InvalidInputError:
         kind="AlreadyExists",
         path=path,
     )
+
+
+def _version_now(found_etag: str | None) -> str:
+    return f"it is {found_etag} now" if found_etag else "it has another one now"

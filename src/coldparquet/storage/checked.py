@@ -6,34 +6,34 @@ Whatever passes here is safe to parse: all bytes of one object come from one ver
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from coldparquet.errors import ObjectChangedError, StorageError
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.base import clipped, object_changed
+from coldparquet.storage.wrapper import StoreWrapper
 
 if TYPE_CHECKING:
-    from coldparquet.storage.base import FetchedRange, Listing, ObjectStore, RangeRequest
+    from collections.abc import Sequence
+
+    from coldparquet.storage.base import FetchedRange, ObjectStore, RangeRequest, Upload, UploadedPart
 
 
-class CheckedStore:
+class CheckedStore(StoreWrapper):
     """Pin each object to the version that was seen first and verify every answer.
 
     The first ETag seen for a path is sent as ``if_match`` with later requests for it. A store that tells no ETags
-    gives no such protection; lengths are checked all the same.
+    gives no such protection; lengths are checked all the same. Listings and :meth:`info` pin nothing.
+
+    Requests that let a file grow see its version in other words than those that do not, so each kind has its own pin.
 
     Args:
         store: Where the requests go. Closing this store closes it.
     """
 
     def __init__(self, store: ObjectStore) -> None:
-        self._store = store
-        self._pins: dict[str, _Pin] = {}
-
-    @property
-    def label(self) -> str:
-        """Label of the store within."""
-        return self._store.label
+        super().__init__(store)
+        self._pins: dict[str, dict[_Kind, _Pin]] = {}
 
     async def get(self, request: RangeRequest) -> FetchedRange:
         """Fetch one range and check it. 1 request.
@@ -43,7 +43,8 @@ class CheckedStore:
             StorageError: ``kind="ShortRead"`` when bytes are missing, ``kind="RangeIgnored"`` when the answer holds
                 other bytes than those asked for.
         """
-        pin = self._pins.setdefault(request.path, _Pin())
+        kind = (request.may_grow, request.version_header_bytes)
+        pin = self._pins.setdefault(request.path, {}).setdefault(kind, _Pin())
         if request.if_match is None:
             request = replace(request, if_match=pin.etag)
         fetched = await self._store.get(request)
@@ -60,20 +61,32 @@ class CheckedStore:
         """Let the next request for ``path`` see whatever version the object has by then."""
         self._pins.pop(path, None)
 
-    async def list(self, path: str) -> Listing:
-        """List through the store within; listings pin nothing."""
-        return await self._store.list(path)
-
-    async def put(self, path: str, data: bytes, *, overwrite: bool) -> None:
+    async def put(
+        self, path: str, data: bytes, *, overwrite: bool, if_match: str | None = None, storage_class: str | None = None
+    ) -> str | None:
         """Write through the store within, and forget the version that was there."""
         self.forget(path)
-        await self._store.put(path, data, overwrite=overwrite)
+        etag = await super().put(path, data, overwrite=overwrite, if_match=if_match, storage_class=storage_class)
         # A read that was under way during the write may have pinned the old version again.
         self.forget(path)
+        return etag
 
-    async def aclose(self) -> None:
-        """Close the store within."""
-        await self._store.aclose()
+    async def finish_upload(self, upload: Upload, parts: Sequence[UploadedPart], *, overwrite: bool) -> str | None:
+        """Finish through the store within, and forget the version that was there."""
+        self.forget(upload.path)
+        etag = await super().finish_upload(upload, parts, overwrite=overwrite)
+        self.forget(upload.path)
+        return etag
+
+    async def delete(self, paths: Sequence[str]) -> None:
+        """Remove through the store within, and forget the versions that were there."""
+        await super().delete(paths)
+        for path in paths:
+            self.forget(path)
+
+
+_Kind: TypeAlias = tuple[bool, int]
+"""``may_grow`` and ``version_header_bytes`` of a request: what its file's version is made of."""
 
 
 @dataclass(slots=True)
@@ -92,9 +105,14 @@ def _check_object_size(request: RangeRequest, fetched: FetchedRange) -> None:
     if isinstance(request.byte_range, ByteRange) and not request.may_be_short:
         least = max(least, request.byte_range.stop)
     if size is not None and size < least:
+        # Only tables with a transaction file know files that grow: there, the file itself is what is wrong.
+        remedy = (
+            "the table's copy is not complete; 'coldparquet verify' says what else is missing"
+            if request.may_grow
+            else "plan the read again; if it was rewritten on purpose, 'coldparquet index --force' makes its sidecar anew"
+        )
         raise ObjectChangedError(
-            f"the object has {size:,} bytes, but at least {least:,} were planned with: it was replaced or cut off; "
-            "plan the read again; if it was rewritten on purpose, 'coldparquet index --force' makes its sidecar anew",
+            f"the object has {size:,} bytes, but at least {least:,} were planned with: it was replaced or cut off; {remedy}",
             path=request.path,
             expected_least_bytes=least,
             object_size_bytes=size,

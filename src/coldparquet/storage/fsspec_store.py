@@ -1,16 +1,23 @@
 """Any fsspec filesystem as a store: web servers, Google Cloud, Azure, GitHub, SFTP, archives and what else there is.
 
 Asynchronous filesystems are awaited, all others run in threads. fsspec tells no version with the bytes it reads, so
-answers carry neither ETag nor object size: a replaced object is noticed only where its length gives it away.
+answers carry neither ETag nor object size: a replaced object is noticed only where its length gives it away. For the
+same reason nothing can be written on the condition that a version is still there.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
+import os
 import re
+import tempfile
 import time
+import uuid
+import zlib
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coldparquet.errors import (
@@ -27,17 +34,21 @@ from coldparquet.storage.base import (
     Listing,
     ObjectInfo,
     RangeRequest,
+    Upload,
+    UploadedPart,
     already_exists,
     clipped,
 )
 from coldparquet.storage.threads import run_to_end
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from fsspec import AbstractFileSystem
 
 _RANGE_NOT_SATISFIABLE = 416
+_WRITES = frozenset({"pipe_file", "put_file", "rm_file"})
+"""Methods whose end has to be waited for when they are cancelled."""
 
 
 class FsspecStore:
@@ -62,12 +73,7 @@ class FsspecStore:
 
         See :class:`~coldparquet.storage.base.ObjectStore` for the errors.
         """
-        if request.if_match is not None:
-            raise UnsupportedError(
-                f"{self.label} does not tell versions, so if_match cannot be honoured",
-                kind="NoVersions",
-                path=request.path,
-            )
+        self._refuse_condition(request.path, request.if_match)
         size_bytes = None
         asked = request.byte_range
         if isinstance(asked, SuffixRange):
@@ -78,7 +84,15 @@ class FsspecStore:
         data = await self._read(replace(request, byte_range=asked), asked)
         return FetchedRange(data=data, start=asked.start, etag=None, object_size_bytes=size_bytes)
 
-    async def list(self, path: str) -> Listing:
+    async def info(self, path: str) -> ObjectInfo:
+        """Tell the size of one object. Versions, times and checksums go by another name in every filesystem."""
+        request = RangeRequest(path=path, byte_range=ByteRange(0, 0), reason="what is known of the object")
+        found = await self._call("info", request)
+        if found.get("type") == "directory":
+            raise NotFoundError("this is a directory; an object was expected", kind="IsADirectory", path=path)
+        return ObjectInfo(path=path, size_bytes=found.get("size"), etag=None)
+
+    async def list(self, path: str, *, first_page_only: bool = False) -> Listing:  # noqa: ARG002 - all is one page
         """List one level. Web servers are asked for a page of links, and tell no sizes."""
         self._filesystem.invalidate_cache(path)
         request = RangeRequest(path=path, byte_range=ByteRange(0, 0), reason="listing")
@@ -97,15 +111,55 @@ class FsspecStore:
             raise NotFoundError("nothing lies below this path", path=path)
         return Listing(directories=tuple(sorted(directories)), objects=tuple(objects[name] for name in sorted(objects)))
 
-    async def put(self, path: str, data: bytes, *, overwrite: bool) -> None:
+    async def put(
+        self,
+        path: str,
+        data: bytes,
+        *,
+        overwrite: bool,
+        if_match: str | None = None,
+        storage_class: str | None = None,  # noqa: ARG002 - each filesystem has its own way to say this
+    ) -> None:
         """Write one object, as atomically as the filesystem does it.
 
         Without ``overwrite``, looking for the object and writing it are two steps: fsspec has no single one.
         """
+        self._refuse_condition(path, if_match)
         request = RangeRequest(path=path, byte_range=ByteRange(0, len(data)), reason="write")
-        if not overwrite and await self._call("exists", request):
-            raise already_exists(path)
+        await self._refuse_existing(request, overwrite=overwrite)
         await self._call("pipe_file", request, data)
+
+    async def start_upload(self, path: str, *, storage_class: str | None = None) -> Upload:
+        """Choose a temporary file of this machine, which collects the parts: fsspec has no uploads in parts."""
+        name = f"{tempfile.gettempdir()}/coldparquet-{uuid.uuid4().hex}.upload"
+        return Upload(path=path, upload_id=name, storage_class=storage_class)
+
+    async def upload_part(self, upload: Upload, number: int, *, start: int, data: bytes) -> UploadedPart:
+        """Write one part into the temporary file."""
+        await run_to_end(lambda _give_up: _write_at(upload.upload_id, data, start))
+        return UploadedPart(number=number, size_bytes=len(data), etag=str(number), crc32=zlib.crc32(data))
+
+    async def finish_upload(self, upload: Upload, parts: Sequence[UploadedPart], *, overwrite: bool) -> None:
+        """Hand the temporary file to the filesystem."""
+        size_bytes = sum(part.size_bytes for part in parts)
+        request = RangeRequest(path=upload.path, byte_range=ByteRange(0, size_bytes), reason="write")
+        await self._refuse_existing(request, overwrite=overwrite)
+        await self._call("put_file", request, local_file=upload.upload_id)
+        await self.abort_upload(upload)
+
+    async def abort_upload(self, upload: Upload) -> None:
+        """Remove the temporary file."""
+        await asyncio.to_thread(Path(upload.upload_id).unlink, missing_ok=True)
+
+    async def remove_unfinished(self, path: str, *, started_before_s: float) -> int:  # noqa: ARG002 - see below
+        """Do nothing: temporary files lie where this machine cleans up by itself."""
+        return 0
+
+    async def delete(self, paths: Sequence[str]) -> None:
+        """Remove objects, one after the other."""
+        for path in paths:
+            with contextlib.suppress(NotFoundError):
+                await self._call("rm_file", RangeRequest(path=path, byte_range=ByteRange(0, 0), reason="delete"))
 
     async def aclose(self) -> None:
         """Close the connections of an asynchronous filesystem."""
@@ -114,6 +168,16 @@ class FsspecStore:
             closed = session.close()
             if inspect.isawaitable(closed):
                 await closed
+
+    def _refuse_condition(self, path: str, if_match: str | None) -> None:
+        if if_match is not None:
+            raise UnsupportedError(
+                f"{self.label} does not tell versions, so if_match cannot be honoured", kind="NoVersions", path=path
+            )
+
+    async def _refuse_existing(self, request: RangeRequest, *, overwrite: bool) -> None:
+        if not overwrite and await self._call("exists", request):
+            raise already_exists(request.path)
 
     async def _object_size(self, request: RangeRequest) -> int:
         info = await self._call("info", request)
@@ -135,22 +199,44 @@ class FsspecStore:
         except _NothingThereError:
             return b""
 
-    async def _call(self, method: str, request: RangeRequest, *arguments: Any, **options: Any) -> Any:
-        """Call one method of the filesystem on the request's object and translate what it raises."""
+    async def _call(
+        self, method: str, request: RangeRequest, *arguments: Any, local_file: str | None = None, **options: Any
+    ) -> Any:
+        """Call one method of the filesystem on the request's object and translate what it raises.
+
+        Args:
+            method: Name of the blocking method.
+            request: Whose path is the first argument.
+            *arguments: The further ones.
+            local_file: A file of this machine, for methods that take one before the path.
+            **options: By name.
+        """
         path = request.path + self._query
+        arguments = (path, *arguments) if local_file is None else (local_file, path, *arguments)
         started_s = time.monotonic()
         try:
             if self._awaited:
                 operation: Callable[..., Awaitable[Any]] = getattr(self._filesystem, f"_{method}")
-                return await operation(path, *arguments, **options)
+                return await operation(*arguments, **options)
             blocking: Callable[..., Any] = getattr(self._filesystem, method)
-            if method == "pipe_file":
-                return await run_to_end(lambda _give_up: blocking(path, *arguments, **options))
-            return await asyncio.to_thread(blocking, path, *arguments, **options)
+            if method in _WRITES:
+                return await run_to_end(lambda _give_up: blocking(*arguments, **options))
+            return await asyncio.to_thread(blocking, *arguments, **options)
         except Exception as error:  # noqa: BLE001 - each filesystem raises what its client library raises
             failure = _translated(error, request, elapsed_s=time.monotonic() - started_s)
         # Raised outside of the except block: the original may name signed URLs, and must not come along as context.
         raise failure
+
+
+def _write_at(name: str, data: bytes, start: int) -> None:
+    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        remaining = memoryview(data)
+        while remaining:
+            written = os.pwrite(descriptor, remaining, start)
+            start, remaining = start + written, remaining[written:]
+    finally:
+        os.close(descriptor)
 
 
 class _NothingThereError(Exception):

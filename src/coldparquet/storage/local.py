@@ -3,44 +3,47 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import errno
+import hashlib
 import os
 import stat
-import uuid
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coldparquet.errors import AccessError, InvalidInputError, NotFoundError, ObjectChangedError, StorageError
-from coldparquet.storage.base import (
-    FetchedRange,
-    Listing,
-    ObjectInfo,
-    RangeRequest,
-    already_exists,
-    clipped,
-    object_changed,
-)
+from coldparquet.errors import AccessError, NotFoundError, ObjectChangedError, StorageError
+from coldparquet.storage import local_writes
+from coldparquet.storage.base import FetchedRange, Listing, ObjectInfo, RangeRequest, clipped, object_changed
+from coldparquet.storage.local_errors import translated_errors
+from coldparquet.storage.local_writes import file_version
 from coldparquet.storage.threads import run_to_end
 
 if TYPE_CHECKING:
-    import threading
-    from collections.abc import Iterator
+    from collections.abc import Sequence
 
-    from coldparquet.ranges import ByteRange, SuffixRange
+    from coldparquet.ranges import ByteRange
+    from coldparquet.storage.base import Upload, UploadedPart
 
-_WRITE_BYTES = 8 * 1024 * 1024
-"""A cancelled write stops after at most so many more bytes."""
+_GROWING_FILE = "inode-"
+"""How the version of a file begins that is its identity alone."""
 
 
 class LocalStore:
     """Files under absolute paths. An object's version is its modification time, size and inode.
 
-    Each request opens its file anew, so nothing stays open between requests. Symbolic links are followed.
+    Of a request with ``may_grow`` it is the inode alone, and with ``version_header_bytes`` the inode and those bytes.
+    Each request opens its file anew, so nothing stays open between requests.
+
+    Args:
+        within: A directory or file that was asked for. Symbolic links that lead out of it, or out of the directory of
+            the file, are refused, so that a table from elsewhere cannot make anybody read other files. None follows all.
     """
 
     label = "local files"
+
+    def __init__(self, *, within: str | None = None) -> None:
+        self._roots: tuple[str, ...] = ()
+        if within is not None:
+            directory = within if os.path.isdir(within) else os.path.dirname(within)  # noqa: PTH112, PTH120 - as given
+            self._roots = (os.path.realpath(within), os.path.realpath(directory))
 
     async def get(self, request: RangeRequest) -> FetchedRange:
         """Read one range of a file; see :class:`~coldparquet.storage.base.ObjectStore`.
@@ -48,41 +51,129 @@ class LocalStore:
         Raises:
             StorageError: ``kind="NotARegularFile"``: the path is a pipe, a device or a socket.
         """
-        return await asyncio.to_thread(_read, request)
+        return await asyncio.to_thread(self._read, request)
 
-    async def list(self, path: str) -> Listing:
+    async def info(self, path: str) -> ObjectInfo:
+        """Tell size, time and version of one file."""
+        return await asyncio.to_thread(self._info, path)
+
+    async def list(self, path: str, *, first_page_only: bool = False) -> Listing:  # noqa: ARG002 - all is one page
         """List one directory. Hidden entries count; pipes, devices and dangling links are left out."""
-        return await asyncio.to_thread(_list_directory, path)
+        return await asyncio.to_thread(self._list_directory, path)
 
-    async def put(self, path: str, data: bytes, *, overwrite: bool) -> None:
+    async def put(
+        self,
+        path: str,
+        data: bytes,
+        *,
+        overwrite: bool,
+        if_match: str | None = None,
+        storage_class: str | None = None,  # noqa: ARG002 - disks have none
+    ) -> str | None:
         """Write one file by way of a temporary one beside it; missing directories are made.
 
         When the call returns, the file is on the disk. When it raises or is cancelled, no temporary file is left.
+        ``if_match`` holds against everybody who writes through this library.
         """
-        await run_to_end(partial(_write, path, data, overwrite=overwrite))
+        await asyncio.to_thread(self._check_links, path)
+        return await run_to_end(partial(local_writes.write_file, path, data, overwrite=overwrite, if_match=if_match))
+
+    async def start_upload(self, path: str, *, storage_class: str | None = None) -> Upload:
+        """Choose a temporary file beside the path; missing directories are made."""
+        await asyncio.to_thread(self._check_links, path)
+        return await run_to_end(partial(local_writes.start_upload, path, storage_class=storage_class))
+
+    async def upload_part(self, upload: Upload, number: int, *, start: int, data: bytes) -> UploadedPart:
+        """Write one part into the temporary file."""
+        return await run_to_end(partial(local_writes.write_part, upload, number, start=start, data=data))
+
+    async def finish_upload(self, upload: Upload, parts: Sequence[UploadedPart], *, overwrite: bool) -> str | None:
+        """Flush the temporary file to the disk and give it its name."""
+        return await run_to_end(partial(local_writes.finish_upload, upload, parts, overwrite=overwrite))
+
+    async def abort_upload(self, upload: Upload) -> None:
+        """Remove the temporary file."""
+        await run_to_end(partial(local_writes.abort_upload, upload))
+
+    async def remove_unfinished(self, path: str, *, started_before_s: float) -> int:
+        """Remove temporary files below ``path`` that nobody has written to since."""
+        return await run_to_end(partial(local_writes.remove_unfinished, path, started_before_s=started_before_s))
+
+    async def delete(self, paths: Sequence[str]) -> None:
+        """Remove files, and their directories where these are empty then."""
+        await run_to_end(partial(local_writes.delete_files, paths))
 
     async def aclose(self) -> None:
         """Do nothing: no file is open between requests."""
 
+    def _read(self, request: RangeRequest) -> FetchedRange:
+        self._check_links(request.path)
+        return _read(request)
+
+    def _info(self, path: str) -> ObjectInfo:
+        self._check_links(path)
+        return _info(path)
+
+    def _list_directory(self, path: str) -> Listing:
+        self._check_links(path)
+        return _list_directory(path)
+
+    def _check_links(self, path: str) -> None:
+        """Refuse a path that leads, by symbolic links, to where nobody asked to read."""
+        if not self._roots:
+            return
+        try:
+            target = os.path.realpath(path)
+        except (OSError, ValueError):  # the request itself tells better what is wrong
+            return
+        if not any(target == root or target.startswith(f"{root.rstrip('/')}/") for root in self._roots):
+            raise AccessError(
+                f"a symbolic link leads out of {self._roots[-1]}, to {target}; if that is intended, pass the storage"
+                " option follow_links=true",
+                kind="LinkLeadsOutside",
+                path=path,
+            )
+
 
 def _read(request: RangeRequest) -> FetchedRange:
-    with _translated_errors(request.path, request.byte_range):
+    with translated_errors(request.path, request.byte_range):
         # Without O_NONBLOCK, opening a pipe waits for somebody to write into it.
         descriptor = os.open(request.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         try:
             before = os.fstat(descriptor)
             _check_is_file(request.path, before)
-            if request.if_match is not None and request.if_match != _etag(before):
-                raise object_changed(request, found_etag=_etag(before))
+            version = _version(descriptor, before, request)
+            if request.if_match not in (None, version):
+                raise object_changed(request, found_etag=version)
             found = clipped(request.byte_range, object_size_bytes=before.st_size)
             data = _read_fully(descriptor, found)
-            if _etag(os.fstat(descriptor)) != _etag(before):
+            if _version(descriptor, os.fstat(descriptor), request) != version:
                 raise ObjectChangedError(
                     "the file was written to while it was read; plan the read again", path=request.path
                 )
         finally:
             os.close(descriptor)
-    return FetchedRange(data=data, start=found.start, etag=_etag(before), object_size_bytes=before.st_size)
+    return FetchedRange(data=data, start=found.start, etag=version, object_size_bytes=before.st_size)
+
+
+def _version(descriptor: int, status: os.stat_result, request: RangeRequest) -> str:
+    """Return the version of an open file, in the words that the request asks for."""
+    if request.version_header_bytes:
+        header = os.pread(descriptor, request.version_header_bytes, 0)
+        return f"header-{status.st_ino}-{hashlib.sha256(header).hexdigest()[:32]}"
+    return f"{_GROWING_FILE}{status.st_dev}-{status.st_ino}" if request.may_grow else file_version(status)
+
+
+def may_be_overwritten(version: str | None) -> bool:
+    """Tell whether a version is that of a local file which may change and keep it, as with ``may_grow``."""
+    return version is not None and version.startswith(_GROWING_FILE)
+
+
+def _info(path: str) -> ObjectInfo:
+    with translated_errors(path, None):
+        status = os.stat(path)  # noqa: PTH116 - a Path would swallow trailing slashes
+    _check_is_file(path, status)
+    return ObjectInfo(path=path, size_bytes=status.st_size, etag=file_version(status), modified_s=status.st_mtime)
 
 
 def _read_fully(descriptor: int, asked: ByteRange) -> bytes:
@@ -102,7 +193,7 @@ def _list_directory(path: str) -> Listing:
     directories: list[str] = []
     objects: list[ObjectInfo] = []
     parent = path.rstrip("/")
-    with _translated_errors(path, None), os.scandir(path) as entries:
+    with translated_errors(path, None), os.scandir(path) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
             try:
                 status = entry.stat()
@@ -111,61 +202,15 @@ def _list_directory(path: str) -> Listing:
             if stat.S_ISDIR(status.st_mode):
                 directories.append(f"{parent}/{entry.name}")
             elif stat.S_ISREG(status.st_mode):
-                objects.append(ObjectInfo(path=f"{parent}/{entry.name}", size_bytes=status.st_size, etag=_etag(status)))
+                objects.append(
+                    ObjectInfo(
+                        path=f"{parent}/{entry.name}",
+                        size_bytes=status.st_size,
+                        etag=file_version(status),
+                        modified_s=status.st_mtime,
+                    )
+                )
     return Listing(directories=tuple(directories), objects=tuple(objects))
-
-
-def _write(path: str, data: bytes, give_up: threading.Event, *, overwrite: bool) -> None:
-    target = Path(path)
-    temporary = target.parent / f".coldparquet-{uuid.uuid4().hex}.tmp"
-    with _translated_errors(path, None):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            if not _write_temporary(temporary, data, give_up):
-                return
-            if overwrite:
-                temporary.replace(target)
-            else:
-                _move_into_place_unless_taken(temporary, target)
-            _flush_directory(target.parent)
-        finally:
-            temporary.unlink(missing_ok=True)
-
-
-def _write_temporary(temporary: Path, data: bytes, give_up: threading.Event) -> bool:
-    """Write and flush a new file; return False if told to give up in between."""
-    with temporary.open("xb", buffering=0) as file:
-        remaining = memoryview(data)
-        while remaining and not give_up.is_set():
-            remaining = remaining[file.write(remaining[:_WRITE_BYTES]) :]
-        os.fsync(file.fileno())
-    return not give_up.is_set()
-
-
-def _move_into_place_unless_taken(temporary: Path, target: Path) -> None:
-    try:
-        target.hardlink_to(temporary)  # unlike a rename, a link never replaces
-    except FileExistsError:
-        raise already_exists(str(target)) from None
-    except OSError as error:
-        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS):
-            raise
-        # File systems without hard links, such as FAT: the check and the rename are two steps.
-        if os.path.lexists(target):
-            raise already_exists(str(target)) from None
-        temporary.replace(target)
-
-
-def _flush_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _etag(status: os.stat_result) -> str:
-    return f"{status.st_mtime_ns}-{status.st_size}-{status.st_ino}"
 
 
 def _check_is_file(path: str, status: os.stat_result) -> None:
@@ -173,28 +218,3 @@ def _check_is_file(path: str, status: os.stat_result) -> None:
         raise NotFoundError("this is a directory; a file was expected", kind="IsADirectory", path=path)
     if not stat.S_ISREG(status.st_mode):
         raise StorageError("this is a pipe, device or socket; a file was expected", kind="NotARegularFile", path=path)
-
-
-@contextlib.contextmanager
-def _translated_errors(path: str, byte_range: ByteRange | SuffixRange | None) -> Iterator[None]:
-    """Turn what the operating system raises into this library's errors; those already made pass."""
-    try:
-        yield
-    except (InvalidInputError, NotFoundError, ObjectChangedError, StorageError):
-        raise
-    except FileNotFoundError:
-        directory = Path(path).parent
-        missing = "file" if directory.is_dir() else f"file; not even its directory {directory} exists"
-        raise NotFoundError(f"there is no such {missing}", path=path) from None
-    except NotADirectoryError:
-        raise NotFoundError(
-            "this path, or a part of it, is a file where a directory was expected", kind="NotADirectory", path=path
-        ) from None
-    except IsADirectoryError:
-        raise InvalidInputError("this is a directory; a file was expected", kind="IsADirectory", path=path) from None
-    except PermissionError as error:
-        raise AccessError(f"the operating system refuses access: {error.strerror}", path=path) from error
-    except ValueError as error:  # a NUL character in the path
-        raise InvalidInputError(f"this cannot be a file path: {error}", path=path) from error
-    except OSError as error:
-        raise StorageError(f"{error.strerror or error}", path=path, byte_range=byte_range, attempts=1) from error

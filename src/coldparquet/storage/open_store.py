@@ -34,7 +34,8 @@ def open_store(url: str, *, storage_options: Mapping[str, Any] | None = None) ->
     Args:
         url: ``s3://bucket/key``, a local path, ``file:///path``, ``https://...`` (a query string signs every request
             and is kept out of the path), or any other fsspec URL, chained ones included.
-        storage_options: Settings of the store: for S3 those of s3fs, for others those of the fsspec filesystem.
+        storage_options: Settings of the store: for S3 those of s3fs, for others those of the fsspec filesystem. Local
+            paths know one, ``follow_links``: whether symbolic links may lead out of what the URL names.
 
     Returns:
         The store, which the caller closes, and the path in it, without a trailing slash.
@@ -49,9 +50,9 @@ def open_store(url: str, *, storage_options: Mapping[str, Any] | None = None) ->
     if not url:
         raise InvalidInputError("the URL is empty; needed: a local path or a URL such as s3://bucket/table")
     if url.startswith("/") or (not separator and "::" not in url):
-        return LocalStore(), _absolute(url)
+        return _open_local(url, options)
     if scheme in _LOCAL_SCHEMES:
-        return LocalStore(), _absolute(rest)
+        return _open_local(rest, options)
     if scheme in _S3_SCHEMES:
         return _open_s3(rest, options)
     if scheme in _WEB_SCHEMES:
@@ -65,6 +66,11 @@ def shown_url(url: str) -> str:
     Local and S3 URLs hold no secrets, but their paths may hold any character.
     """
     return url if url.partition("://")[0] in (*_LOCAL_SCHEMES, *_S3_SCHEMES) else without_secrets(url)
+
+
+def _open_local(path: str, options: dict[str, Any]) -> tuple[ObjectStore, str]:
+    absolute = _absolute(path)
+    return LocalStore(within=None if options.get("follow_links") else absolute), absolute
 
 
 def _absolute(path: str) -> str:

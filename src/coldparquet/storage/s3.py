@@ -1,75 +1,47 @@
-"""S3 and what speaks its language: ranged GETs, listings and PUTs with as little processor time as Python allows.
+"""S3 and what speaks its language: ranged GETs, listings, conditional PUTs and uploads in parts.
 
-aiohttp moves the bytes and botocore signs; s3fs, which brings both, spends several times as much on a 64 KiB GET.
-No request is repeated here, other than once when the answer names the region in which the bucket lies.
+Whatever is written carries its CRC-32, which S3 compares with the bytes that arrive; and what S3 answers as the
+checksum of what it holds is compared with ours.
 """
 
 from __future__ import annotations
 
-import asyncio
-import io
-import ssl
-import time
-from dataclasses import dataclass, field
+from dataclasses import replace
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any
 
-import aiohttp
-from yarl import URL
-
-from coldparquet.errors import InvalidInputError, NotFoundError, StorageError
+from coldparquet.errors import NotFoundError, StorageError
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.base import FetchedRange, Listing, ObjectInfo, RangeRequest, already_exists
-from coldparquet.storage.s3_address import BucketAddress, bucket_address
-from coldparquet.storage.s3_answers import read_up_to, take_range
-from coldparquet.storage.s3_credentials import RequestSigner, S3Account, resolve_account
-from coldparquet.storage.s3_errors import (
-    MAX_ERROR_BODY_BYTES,
-    S3Refusal,
-    connection_error,
-    parse_refusal,
-    refusal_error,
+from coldparquet.storage import s3_writes
+from coldparquet.storage.base import (
+    FetchedRange,
+    Listing,
+    ObjectInfo,
+    RangeRequest,
+    Upload,
+    UploadedPart,
+    already_exists,
+    version_gone,
 )
-from coldparquet.storage.s3_listing import MAX_PAGE_BYTES, ListedPage, parse_list_page
-from coldparquet.storage.s3_options import parse_s3_options
+from coldparquet.storage.s3_answers import read_up_to, take_range
+from coldparquet.storage.s3_connection import S3Call, S3Connection, encoded_query, object_call
+from coldparquet.storage.s3_errors import parse_refusal, refusal_error
+from coldparquet.storage.s3_listing import MAX_PAGE_BYTES, ListedPage, parse_list_page, parse_upload_page
+from coldparquet.storage.s3_writes import WriteAnswer, take_write_answer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Mapping, Sequence
 
-Answer = TypeVar("Answer")
+    import aiohttp
 
-_CONNECT_TIMEOUT_S = 5.0
-_STALL_TIMEOUT_S = 20.0
-"""S3 answers within seconds or not at all; a body that stands still this long will not move again."""
+    from coldparquet.errors import ColdParquetError
+    from coldparquet.storage.s3_listing import UnfinishedUpload
 
-_SLOWEST_UPLOAD_BYTES_PER_S = 100_000
-"""The stall timer also runs while a PUT is sent, so it is extended by the time that a slow line may need."""
-
-_READ_BUFFER_BYTES = 1024 * 1024
-"""aiohttp pauses a transfer when this much waits to be taken; fewer pauses, less processor time at 8 MiB a request."""
-
-_DNS_CACHE_S = 60
-_USER_AGENT = "coldparquet"
-_READ_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT_S, sock_read=_STALL_TIMEOUT_S)
 _RANGE_ANSWERS = frozenset({HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT, HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Call:
-    """One HTTP request, before it is addressed and signed."""
-
-    method: str
-    path: str
-    """``bucket/key`` for messages."""
-    bucket: str
-    target: str
-    """Percent-encoded key with its query string."""
-    headers: Mapping[str, str] = field(default_factory=dict)
-    body: bytes = b""
-    accepted: frozenset[int] = frozenset({HTTPStatus.OK})
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    """Details for the errors."""
+_ABORTED = frozenset({HTTPStatus.OK, HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND})
+_CONFLICTS = frozenset({HTTPStatus.CONFLICT, HTTPStatus.PRECONDITION_FAILED})
+"""Answers to a write whose condition does not hold; 409: another conditional write of the same key is under way."""
+_CONFLICT_CODES = frozenset({"PreconditionFailed", "ConditionalRequestConflict"})
 
 
 class S3Store:
@@ -88,14 +60,7 @@ class S3Store:
     """
 
     def __init__(self, *, storage_options: Mapping[str, Any], max_connections: int = 256) -> None:
-        self._options = parse_s3_options(storage_options)
-        self._max_connections = max_connections
-        self._opening = asyncio.Lock()
-        self._account: S3Account | None = None
-        self._signer = RequestSigner(None)
-        self._session: aiohttp.ClientSession | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._addresses: dict[str, BucketAddress] = {}
+        self._connection = S3Connection(storage_options=storage_options, max_connections=max_connections)
 
     def __repr__(self) -> str:
         return f"<S3Store {self.label}>"
@@ -103,14 +68,11 @@ class S3Store:
     @property
     def label(self) -> str:
         """``s3 (eu-west-1)`` or ``s3 (http://127.0.0.1:9000)``."""
-        known = self._account or self._options
-        where = known.endpoint_url or known.region
-        return f"s3 ({where})" if where else "s3"
+        return self._connection.label
 
     async def get(self, request: RangeRequest) -> FetchedRange:
         """Fetch one range, clipped at the end of the object. 1 request. See :class:`ObjectStore` for the errors."""
         asked = request.byte_range
-        bucket, key = _split(request.path)
         headers = {
             "Range": f"bytes={asked.start}-{asked.stop - 1}"
             if isinstance(asked, ByteRange)
@@ -118,22 +80,21 @@ class S3Store:
         }
         if request.if_match is not None:
             headers["If-Match"] = request.if_match
+        call = object_call("GET", request.path, headers=headers, accepted=_RANGE_ANSWERS, facts={"byte_range": asked})
+        return await self._connection.exchange(call, lambda response: take_range(response, request))
 
-        call = _Call(
-            method="GET",
-            path=request.path,
-            bucket=bucket,
-            target=quote(key),
-            headers=headers,
-            accepted=_RANGE_ANSWERS,
-            facts={"byte_range": asked},
-        )
-        return await self._exchange(call, lambda response: take_range(response, request))
+    async def info(self, path: str) -> ObjectInfo:
+        """Ask with HEAD, checksum included. 1 request. See :class:`ObjectStore` for the errors."""
 
-    async def list(self, path: str) -> Listing:
+        async def take(response: aiohttp.ClientResponse) -> ObjectInfo:
+            return s3_writes.info_from_headers(path, response.headers)
+
+        call = object_call("HEAD", path, headers={"x-amz-checksum-mode": "ENABLED"})
+        return await self._connection.exchange(call, take)
+
+    async def list(self, path: str, *, first_page_only: bool = False) -> Listing:
         """List one level. 1 request per 1,000 entries. See :class:`ObjectStore` for the errors."""
-        bucket, _, rest = path.strip("/").partition("/")
-        prefix = f"{rest}/" if rest else ""
+        bucket, prefix = _folder(path)
         directories: set[str] = set()
         objects: dict[str, ObjectInfo] = {}
         tokens: set[str] = set()
@@ -145,172 +106,159 @@ class S3Store:
             objects.update((info.path, info) for info in page.objects)
             exists = exists or page.has_marker
             token = page.next_token
-            if token is None:
+            if token is None or first_page_only:
                 break
             if token in tokens:
                 raise StorageError("the store repeats a page of its listing for ever", path=path, kind="BadListing")
             tokens.add(token)
         if not (directories or objects or exists):
             raise NotFoundError("nothing lies there; check the path", path=path)
-        return Listing(directories=tuple(sorted(directories)), objects=tuple(objects[name] for name in sorted(objects)))
-
-    async def put(self, path: str, data: bytes, *, overwrite: bool) -> None:
-        """Write one object. 1 request; S3 takes up to 5 GiB in one. See :class:`ObjectStore` for the errors."""
-        bucket, key = _split(path)
-        headers = {"Content-Type": "application/octet-stream"}
-        refused = frozenset[int]()
-        if not overwrite:
-            headers["If-None-Match"] = "*"
-            # 409 is S3's answer when another conditional PUT of the same key is under way.
-            refused = frozenset({HTTPStatus.PRECONDITION_FAILED, HTTPStatus.CONFLICT})
-        call = _Call(
-            method="PUT",
-            path=path,
-            bucket=bucket,
-            target=quote(key),
-            headers=headers,
-            body=data,
-            accepted=frozenset({HTTPStatus.OK}) | refused,
+        return Listing(
+            directories=tuple(sorted(directories)),
+            objects=tuple(objects[name] for name in sorted(objects)),
+            is_complete=token is None,
         )
-        if await self._exchange(call, _status) in refused:
-            raise already_exists(path)
+
+    async def put(
+        self, path: str, data: bytes, *, overwrite: bool, if_match: str | None = None, storage_class: str | None = None
+    ) -> str | None:
+        """Write one object. 1 request; S3 takes up to 5 GiB in one. See :class:`ObjectStore` for the errors."""
+        crc32 = await s3_writes.crc32_of(data)
+        headers = {
+            "Content-Type": "application/octet-stream",
+            s3_writes.CHECKSUM_HEADER: s3_writes.checksum_header(crc32),
+            **s3_writes.class_header(storage_class),
+        }
+        answer = await self._write(
+            object_call("PUT", path, headers=headers, body=data), overwrite=overwrite, if_match=if_match
+        )
+        s3_writes.check_stored_crc(answer, crc32, path=path)
+        return answer.headers.get("ETag")
+
+    async def start_upload(self, path: str, *, storage_class: str | None = None) -> Upload:
+        """Begin a multipart upload whose parts carry CRC-32s. 1 request."""
+        headers = {
+            "Content-Type": "application/octet-stream",
+            "x-amz-checksum-algorithm": "CRC32",
+            **s3_writes.class_header(storage_class),
+        }
+        answer = await self._exchange(object_call("POST", path, {"uploads": ""}, headers=headers))
+        upload_id = s3_writes.parse_upload_id(answer.body, path=path)
+        return Upload(path=path, upload_id=upload_id, storage_class=storage_class)
+
+    async def upload_part(self, upload: Upload, number: int, *, start: int, data: bytes) -> UploadedPart:  # noqa: ARG002 - S3 orders parts by number
+        """Send one part. 1 request. See :class:`ObjectStore` for the errors."""
+        crc32 = await s3_writes.crc32_of(data)
+        headers = {
+            "Content-Type": "application/octet-stream",
+            s3_writes.CHECKSUM_HEADER: s3_writes.checksum_header(crc32),
+        }
+        query = {"partNumber": str(number), "uploadId": upload.upload_id}
+        answer = await self._exchange(object_call("PUT", upload.path, query, headers=headers, body=data))
+        s3_writes.check_stored_crc(answer, crc32, path=upload.path)
+        etag = answer.headers.get("ETag")
+        if etag is None:
+            raise StorageError("the store took a part but gave no ETag for it", kind="BadAnswer", path=upload.path)
+        return UploadedPart(number=number, size_bytes=len(data), etag=etag, crc32=crc32)
+
+    async def finish_upload(self, upload: Upload, parts: Sequence[UploadedPart], *, overwrite: bool) -> str | None:
+        """Complete a multipart upload. 1 request. See :class:`ObjectStore` for the errors."""
+        call = object_call(
+            "POST",
+            upload.path,
+            {"uploadId": upload.upload_id},
+            headers={"Content-Type": "application/xml"},
+            body=s3_writes.complete_document(parts),
+        )
+        answer = await self._write(call, overwrite=overwrite, if_match=None)
+        if s3_writes.is_refusal(answer.body, path=upload.path):
+            # S3 may say 200 before it knows. Such an error is one of the server's.
+            body = self._connection.redact(answer.body)
+            refusal = parse_refusal(HTTPStatus.INTERNAL_SERVER_ERROR, answer.headers, body)
+            if refusal.code in _CONFLICT_CODES:
+                raise already_exists(upload.path)
+            raise refusal_error(refusal, path=upload.path)
+        return s3_writes.parse_completed(answer.body, parts, path=upload.path)
+
+    async def abort_upload(self, upload: Upload) -> None:
+        """Throw the parts away. 1 request."""
+        await self._abort(upload.path, upload.upload_id)
+
+    async def remove_unfinished(self, path: str, *, started_before_s: float) -> int:
+        """Abort the older multipart uploads below ``path``. 1 request per 1,000 uploads, and 1 for each old one."""
+        bucket, prefix = _folder(path)
+        query = {"encoding-type": "url", "prefix": prefix, "uploads": ""}
+        old: list[UnfinishedUpload] = []
+        markers: tuple[str, str] | None = None
+        while True:
+            call = S3Call(method="GET", path=path, bucket=bucket, target=encoded_query(query))
+            body = await self._connection.exchange(call, lambda response: read_up_to(response, MAX_PAGE_BYTES))
+            page = parse_upload_page(body, bucket=bucket, prefix=prefix)
+            old += [found for found in page.uploads if found.started_s < started_before_s]
+            if page.next_markers in (None, markers):
+                break
+            markers = page.next_markers
+            query |= {"key-marker": markers[0], "upload-id-marker": markers[1]}
+        for found in old:
+            await self._abort(found.path, found.upload_id)
+        return len(old)
+
+    async def delete(self, paths: Sequence[str]) -> None:
+        """Delete objects, those of one bucket together. 1 request per 1,000. See :class:`ObjectStore` for the errors."""
+        by_bucket: dict[str, list[str]] = {}
+        for path in paths:
+            bucket, _, key = path.partition("/")
+            by_bucket.setdefault(bucket, []).append(key)
+        for bucket, keys in by_bucket.items():
+            for start in range(0, len(keys), s3_writes.MAX_DELETED_KEYS):
+                body = s3_writes.delete_document(keys[start : start + s3_writes.MAX_DELETED_KEYS])
+                headers = {"Content-Type": "application/xml", "Content-MD5": s3_writes.md5_header(body)}
+                answer = await self._exchange(
+                    S3Call(method="POST", path=bucket, bucket=bucket, target="?delete=", headers=headers, body=body)
+                )
+                s3_writes.check_deleted(answer.body, bucket=bucket)
 
     async def aclose(self) -> None:
         """Close the connections. Calling it twice is fine; a closed store opens again with the next request."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        await self._connection.aclose()
 
     async def _list_page(self, path: str, bucket: str, prefix: str, token: str | None) -> ListedPage:
         query = {"delimiter": "/", "encoding-type": "url", "list-type": "2", "prefix": prefix}
         if token is not None:
             query["continuation-token"] = token
-        encoded = "&".join(f"{name}={quote(value, safe='')}" for name, value in sorted(query.items()))
-        call = _Call(method="GET", path=path, bucket=bucket, target=f"?{encoded}")
-        body = await self._exchange(call, lambda response: read_up_to(response, MAX_PAGE_BYTES))
+        call = S3Call(method="GET", path=path, bucket=bucket, target=encoded_query(query))
+        body = await self._connection.exchange(call, lambda response: read_up_to(response, MAX_PAGE_BYTES))
         return parse_list_page(body, bucket=bucket, prefix=prefix)
 
-    async def _exchange(self, call: _Call, take: Callable[[aiohttp.ClientResponse], Awaitable[Answer]]) -> Answer:
-        """Send ``call`` and let ``take`` read an accepted answer; everything else becomes an error.
+    async def _exchange(self, call: S3Call) -> WriteAnswer:
+        return await self._connection.exchange(call, take_write_answer)
 
-        A wrong region is corrected once. Errors of aiohttp are not kept as ``__context__``: they hold the request with
-        its signature.
-        """
-        started_s = time.monotonic()
-        session, account = await self._opened()
-        address = self._address(call.bucket, account)
-        answer = await self._send(session, address, call, take, started_s)
-        if isinstance(answer, S3Refusal) and answer.region and answer.redirects_from(address.region):
-            address = bucket_address(call.bucket, answer.region, account, self._options)
-            self._addresses[call.bucket] = address
-            answer = await self._send(session, address, call, take, started_s)
-        if isinstance(answer, S3Refusal):
-            raise refusal_error(answer, path=call.path, elapsed_s=time.monotonic() - started_s, **call.facts)
+    async def _write(self, call: S3Call, *, overwrite: bool, if_match: str | None) -> WriteAnswer:
+        """Send a write that may have a condition."""
+        condition = s3_writes.condition_headers(overwrite=overwrite, if_match=if_match)
+        if not condition:
+            return await self._exchange(call)
+        call = replace(call, headers={**call.headers, **condition}, accepted=call.accepted | _CONFLICTS)
+        try:
+            answer = await self._exchange(call)
+        except NotFoundError as error:
+            if if_match is not None and error.details.get("code") == "NoSuchKey":  # there is nothing to replace
+                raise _conflict(call.path, if_match) from None
+            raise
+        if answer.status in _CONFLICTS:
+            raise _conflict(call.path, if_match)
         return answer
 
-    async def _send(
-        self,
-        session: aiohttp.ClientSession,
-        address: BucketAddress,
-        call: _Call,
-        take: Callable[[aiohttp.ClientResponse], Awaitable[Answer]],
-        started_s: float,
-    ) -> Answer | S3Refusal:
-        url = address.base_url + call.target
-        headers = {"Host": address.host}
-        if self._options.requester_pays:
-            headers["x-amz-request-payer"] = "requester"
-        await self._signer.sign(call.method, url, headers, body=call.body, region=address.region)
-        # Unsigned, as SigV4 allows: proxies rewrite such headers. No compression, or ranges would lose their meaning.
-        headers.update({"Accept-Encoding": "identity", "User-Agent": _USER_AGENT, **call.headers})
-        failure: StorageError
-        try:
-            response = await session.request(
-                call.method,
-                URL(url, encoded=True),
-                headers=headers,
-                data=io.BytesIO(call.body) if call.method == "PUT" else None,
-                allow_redirects=False,
-                proxy=address.proxy,
-                timeout=_timeout(len(call.body)),
-            )
-            try:
-                if response.status in call.accepted:
-                    return await take(response)
-                body = await read_up_to(response, MAX_ERROR_BODY_BYTES)
-                return parse_refusal(response.status, response.headers, self._signer.redact(body))
-            finally:
-                # Gives the connection back, or closes it where the body was not read to its end.
-                response.release()
-        except (aiohttp.ClientError, TimeoutError) as error:
-            failure = connection_error(error, path=call.path, elapsed_s=time.monotonic() - started_s, **call.facts)
-        raise failure
-
-    def _address(self, bucket: str, account: S3Account) -> BucketAddress:
-        address = self._addresses.get(bucket)
-        if address is None:
-            address = self._addresses[bucket] = bucket_address(bucket, account.region, account, self._options)
-        return address
-
-    async def _opened(self) -> tuple[aiohttp.ClientSession, S3Account]:
-        """Return session and account, made by the first request."""
-        loop = asyncio.get_running_loop()
-        if self._session is None or self._account is None:
-            async with self._opening:
-                if self._account is None:
-                    self._account = await asyncio.to_thread(resolve_account, self._options)
-                    self._signer = RequestSigner(self._account.credentials)
-                if self._session is None:
-                    # Reading a bundle of authorities takes a tenth of a second: off the loop, and never for plain http.
-                    is_plain = (self._account.endpoint_url or "").startswith("http://")
-                    bundle = None if is_plain else self._account.ca_bundle
-                    self._session = self._new_session(await asyncio.to_thread(_tls, self._options.verify, bundle))
-                    self._loop = loop
-        if self._loop is not loop:
-            raise InvalidInputError(
-                "this S3 store was opened in another event loop; open one store per loop", kind="WrongEventLoop"
-            )
-        return self._session, self._account
-
-    def _new_session(self, tls: bool | ssl.SSLContext) -> aiohttp.ClientSession:
-        connector = aiohttp.TCPConnector(limit=self._max_connections, ttl_dns_cache=_DNS_CACHE_S, ssl=tls)
-        return aiohttp.ClientSession(
-            connector=connector,
-            auto_decompress=False,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            read_bufsize=_READ_BUFFER_BYTES,
-        )
+    async def _abort(self, path: str, upload_id: str) -> None:
+        await self._exchange(object_call("DELETE", path, {"uploadId": upload_id}, accepted=_ABORTED))
 
 
-def _split(path: str) -> tuple[str, str]:
-    bucket, _, key = path.partition("/")
-    if not key:
-        raise InvalidInputError("a path in S3 looks like 'bucket/key'; the key is missing", path=path)
-    return bucket, key
+def _conflict(path: str, if_match: str | None) -> ColdParquetError:
+    """Return the error for a write whose condition does not hold."""
+    return already_exists(path) if if_match is None else version_gone(path, if_match, found_etag=None)
 
 
-def _timeout(body_bytes: int) -> aiohttp.ClientTimeout:
-    if not body_bytes:
-        return _READ_TIMEOUT
-    stall_s = _STALL_TIMEOUT_S + body_bytes / _SLOWEST_UPLOAD_BYTES_PER_S
-    return aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT_S, sock_read=stall_s)
-
-
-def _tls(verify: bool | str, ca_bundle: str | None) -> bool | ssl.SSLContext:
-    """Return aiohttp's ``ssl`` argument: True checks certificates against the system's authorities."""
-    if verify is False:
-        return False
-    bundle = verify if isinstance(verify, str) else ca_bundle
-    if bundle is None:
-        return True
-    try:
-        return ssl.create_default_context(cafile=bundle)
-    except OSError as error:
-        raise InvalidInputError(
-            f"the file of certificate authorities cannot be read: {error.strerror}", path=bundle, kind="BadCaBundle"
-        ) from error
-
-
-async def _status(response: aiohttp.ClientResponse) -> int:
-    await read_up_to(response, MAX_ERROR_BODY_BYTES)
-    return response.status
+def _folder(path: str) -> tuple[str, str]:
+    """Return the bucket and the prefix of all keys below a path."""
+    bucket, _, rest = path.strip("/").partition("/")
+    return bucket, f"{rest}/" if rest else ""

@@ -182,6 +182,8 @@ def _not_found(code: str, path: str, details: dict[str, Any]) -> NotFoundError:
         return NotFoundError(
             f"there is no bucket {bucket!r}; check its name and endpoint_url", path=path, kind=code, **details
         )
+    if code == "NoSuchUpload":
+        return NotFoundError("this upload was finished or aborted; begin it again", path=path, kind=code, **details)
     return NotFoundError("there is no such object; check the path", path=path, **details)
 
 

@@ -1,8 +1,9 @@
-"""One page of an S3 listing: XML to paths."""
+"""One page of an S3 listing, of objects or of unfinished uploads: XML to paths."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from urllib.parse import unquote_plus
 from xml.etree import ElementTree as ET
 
@@ -26,6 +27,25 @@ class ListedPage:
     next_token: str | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnfinishedUpload:
+    """A multipart upload that was neither completed nor aborted."""
+
+    path: str
+    upload_id: str
+    started_s: float
+    """Seconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UploadPage:
+    """What one ListMultipartUploads answer says."""
+
+    uploads: tuple[UnfinishedUpload, ...]
+    next_markers: tuple[str, str] | None
+    """Key and upload id behind which the next page begins."""
+
+
 def parse_list_page(body: bytes, *, bucket: str, prefix: str) -> ListedPage:
     """Parse the answer to ListObjectsV2 with ``delimiter=/``.
 
@@ -45,6 +65,8 @@ def parse_list_page(body: bytes, *, bucket: str, prefix: str) -> ListedPage:
                 path=f"{bucket}/{decode(entry.findtext('Key', ''))}",
                 size_bytes=int(entry.findtext("Size", "")),
                 etag=entry.findtext("ETag"),
+                modified_s=_seconds(entry.findtext("LastModified")),
+                storage_class=entry.findtext("StorageClass"),
             )
             for entry in root.iter("Contents")
         ]
@@ -67,9 +89,49 @@ def parse_list_page(body: bytes, *, bucket: str, prefix: str) -> ListedPage:
     )
 
 
+def parse_upload_page(body: bytes, *, bucket: str, prefix: str) -> UploadPage:
+    """Parse the answer to ListMultipartUploads.
+
+    Args:
+        body: The XML document.
+        bucket: Becomes the first part of every path.
+        prefix: The prefix that was asked for.
+
+    Raises:
+        StorageError: ``kind="BadListing"``: the answer is not what ListMultipartUploads promises.
+    """
+    try:
+        root = parse_xml(body)
+        decode = unquote_plus if root.findtext("EncodingType") == "url" else str
+        uploads = [
+            UnfinishedUpload(
+                path=f"{bucket}/{decode(entry.findtext('Key', ''))}",
+                upload_id=entry.findtext("UploadId", ""),
+                started_s=_seconds(entry.findtext("Initiated", "")) or 0.0,
+            )
+            for entry in root.iter("Upload")
+        ]
+        key_marker, id_marker = root.findtext("NextKeyMarker"), root.findtext("NextUploadIdMarker")
+        truncated = root.findtext("IsTruncated") == "true"
+    except (ET.ParseError, ValueError):
+        raise _bad_listing(bucket, prefix) from None
+    if root.tag != "ListMultipartUploadsResult" or (truncated and not key_marker):
+        raise _bad_listing(bucket, prefix)
+    return UploadPage(
+        # Whatever a store answers, nothing outside of the prefix is touched.
+        uploads=tuple(found for found in uploads if found.path.startswith(f"{bucket}/{prefix}")),
+        next_markers=(decode(key_marker), id_marker or "") if truncated and key_marker else None,
+    )
+
+
+def _seconds(iso: str | None) -> float | None:
+    """Return the seconds since 1970 of a time as S3's documents write it."""
+    return None if iso is None else datetime.fromisoformat(iso).timestamp()
+
+
 def _bad_listing(bucket: str, prefix: str) -> StorageError:
     return StorageError(
-        "the store's answer to ListObjectsV2 cannot be understood; is endpoint_url that of an S3 store?",
+        "the store's answer to a listing cannot be understood; is endpoint_url that of an S3 store?",
         path=f"{bucket}/{prefix}",
         kind="BadListing",
     )

@@ -6,30 +6,53 @@ import asyncio
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from coldparquet.errors import ColdParquetError
+from coldparquet.storage.wrapper import StoreWrapper
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from coldparquet.ranges import ByteRange, SuffixRange
-    from coldparquet.storage.base import FetchedRange, Listing, ObjectStore, RangeRequest
+    from coldparquet.storage.base import (
+        FetchedRange,
+        Listing,
+        ObjectInfo,
+        ObjectStore,
+        RangeRequest,
+        Upload,
+        UploadedPart,
+    )
+
+Operation: TypeAlias = Literal[
+    "get",
+    "info",
+    "list",
+    "put",
+    "start upload",
+    "upload part",
+    "finish upload",
+    "abort upload",
+    "remove unfinished",
+    "delete",
+]
+"""The calls of a store."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRecord:
     """One request that is over. Times count from the first request of the store, on a clock that never jumps."""
 
-    operation: Literal["get", "list", "put"]
+    operation: Operation
     path: str
     byte_range: ByteRange | SuffixRange | None
-    """None for listings and writes."""
+    """None for all but GETs."""
     reason: str
     started_s: float
     finished_s: float
     fetched_bytes: int
-    """Bytes of data received; 0 for listings, writes and failures."""
+    """Bytes of data received; 0 for all but GETs, and for failures."""
     status: str
     """``"ok"``, ``"cancelled"``, or the ``kind`` of the error."""
     etag: str | None
@@ -41,7 +64,7 @@ class _Received:
     etag: str | None = None
 
 
-class TraceStore:
+class TraceStore(StoreWrapper):
     """Record what goes through to another store.
 
     Args:
@@ -50,15 +73,10 @@ class TraceStore:
     """
 
     def __init__(self, store: ObjectStore, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._store = store
+        super().__init__(store)
         self._clock = clock
         self._first_started_s: float | None = None
         self._records: list[RequestRecord] = []
-
-    @property
-    def label(self) -> str:
-        """Label of the store within."""
-        return self._store.label
 
     @property
     def records(self) -> tuple[RequestRecord, ...]:
@@ -72,32 +90,67 @@ class TraceStore:
 
     async def get(self, request: RangeRequest) -> FetchedRange:
         """Fetch one range and record it."""
-        with self._recorded("get", request.path, request.byte_range, request.reason) as received:
-            fetched = await self._store.get(request)
+        with self._recorded("get", request.path, request.reason, byte_range=request.byte_range) as received:
+            fetched = await super().get(request)
             received.fetched_bytes, received.etag = len(fetched.data), fetched.etag
             return fetched
 
-    async def list(self, path: str) -> Listing:
+    async def info(self, path: str) -> ObjectInfo:
+        """Ask and record it."""
+        with self._recorded("info", path, "what is known of the object") as received:
+            found = await super().info(path)
+            received.etag = found.etag
+            return found
+
+    async def list(self, path: str, *, first_page_only: bool = False) -> Listing:
         """List and record it."""
-        with self._recorded("list", path, None, "listing"):
-            return await self._store.list(path)
+        with self._recorded("list", path, "listing"):
+            return await super().list(path, first_page_only=first_page_only)
 
-    async def put(self, path: str, data: bytes, *, overwrite: bool) -> None:
+    async def put(
+        self, path: str, data: bytes, *, overwrite: bool, if_match: str | None = None, storage_class: str | None = None
+    ) -> str | None:
         """Write and record it."""
-        with self._recorded("put", path, None, f"write {len(data):,} bytes"):
-            await self._store.put(path, data, overwrite=overwrite)
+        with self._recorded("put", path, f"write {len(data):,} bytes") as received:
+            received.etag = await super().put(
+                path, data, overwrite=overwrite, if_match=if_match, storage_class=storage_class
+            )
+            return received.etag
 
-    async def aclose(self) -> None:
-        """Close the store within; the records stay."""
-        await self._store.aclose()
+    async def start_upload(self, path: str, *, storage_class: str | None = None) -> Upload:
+        """Begin an upload and record it."""
+        with self._recorded("start upload", path, "write in parts"):
+            return await super().start_upload(path, storage_class=storage_class)
+
+    async def upload_part(self, upload: Upload, number: int, *, start: int, data: bytes) -> UploadedPart:
+        """Send one part and record it."""
+        with self._recorded("upload part", upload.path, f"part {number}: write {len(data):,} bytes"):
+            return await super().upload_part(upload, number, start=start, data=data)
+
+    async def finish_upload(self, upload: Upload, parts: Sequence[UploadedPart], *, overwrite: bool) -> str | None:
+        """Finish an upload and record it."""
+        with self._recorded("finish upload", upload.path, f"join {len(parts):,} parts") as received:
+            received.etag = await super().finish_upload(upload, parts, overwrite=overwrite)
+            return received.etag
+
+    async def abort_upload(self, upload: Upload) -> None:
+        """Abort an upload and record it."""
+        with self._recorded("abort upload", upload.path, "throw the parts away"):
+            await super().abort_upload(upload)
+
+    async def remove_unfinished(self, path: str, *, started_before_s: float) -> int:
+        """Remove and record it, as one request."""
+        with self._recorded("remove unfinished", path, "left behind by killed uploads"):
+            return await super().remove_unfinished(path, started_before_s=started_before_s)
+
+    async def delete(self, paths: Sequence[str]) -> None:
+        """Remove and record it, as one request under the first path."""
+        with self._recorded("delete", paths[0] if paths else "", f"delete {len(paths):,} objects"):
+            await super().delete(paths)
 
     @contextmanager
     def _recorded(
-        self,
-        operation: Literal["get", "list", "put"],
-        path: str,
-        byte_range: ByteRange | SuffixRange | None,
-        reason: str,
+        self, operation: Operation, path: str, reason: str, *, byte_range: ByteRange | SuffixRange | None = None
     ) -> Iterator[_Received]:
         """Record the request made inside; what a GET receives is noted in the object that it yields."""
         started_s = self._clock()

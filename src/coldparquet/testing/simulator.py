@@ -1,4 +1,4 @@
-"""A cold object store on this machine: S3's reading requests over a directory, with latency, bandwidth and faults.
+"""A cold object store on this machine: S3's requests over a directory, with latency, bandwidth and faults.
 
     with ColdStoreServer(Path("data"), ColdStoreOptions(first_byte_s=0.03, bandwidth_bytes_per_s=90e6)) as server:
         table = coldparquet.sync.open_table("s3://bucket/trades", storage_options=server.storage_options)

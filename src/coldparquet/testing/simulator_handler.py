@@ -17,11 +17,13 @@ from aiohttp import web
 from coldparquet.ranges import ByteRange
 from coldparquet.testing import simulator_protocol as protocol
 from coldparquet.testing.simulator_options import ColdStoreOptions, ServedRequest
+from coldparquet.testing.simulator_protocol import AnswerError
+from coldparquet.testing.simulator_writes import CHECKSUM_HEADER, STORAGE_CLASS_HEADER, ObjectWriter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from coldparquet.testing.simulator_objects import DirectoryStore, OpenedObject
+    from coldparquet.testing.simulator_objects import DirectoryStore, OpenedObject, StoredObject
 
 _PIECE_BYTES = 128 * 1024
 """Bodies are sent in pieces of this size: 1.5 ms at 90 MB/s, near the resolution of the event loop's sleep."""
@@ -64,32 +66,20 @@ class _Outcome:
     bytes_sent: int = 0
 
 
-class _AnswerError(Exception):
-    """An answer that is an S3 error document."""
-
-    def __init__(
-        self, status: HTTPStatus, code: str, message: str, *, headers: dict[str, str] | None = None, **facts: str
-    ) -> None:
-        super().__init__(code)
-        self.status = status
-        self.code = code
-        self.message = message
-        self.headers = headers or {}
-        self.facts = facts
-
-
 @dataclass(slots=True)
 class ColdStoreHandler:
-    """Serves S3's reading requests from a :class:`DirectoryStore`; one per server, used on its event loop only."""
+    """Serves S3's requests from a :class:`DirectoryStore`; one per server, used on its event loop only."""
 
     store: DirectoryStore
     options: ColdStoreOptions
     served: list[ServedRequest] = field(default_factory=list)
     """Every finished request in the order in which they finished, other than those to ``/__log`` and ``/__reset``."""
+    _writer: ObjectWriter = field(init=False)
     _random: random.Random = field(init=False)
     _request_ids: count[int] = field(default_factory=lambda: count(1))
 
     def __post_init__(self) -> None:
+        self._writer = ObjectWriter(self.store)
         self._random = random.Random(self.options.seed)  # noqa: S311 - repeatable faults, not secrets
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -146,7 +136,7 @@ class ColdStoreHandler:
     async def _answer_or_refuse(self, call: _Call, outcome: _Outcome) -> web.StreamResponse:
         try:
             return await self._dispatch(call, outcome)
-        except _AnswerError as error:
+        except AnswerError as error:
             body = protocol.error_document(
                 error.code, error.message, f"/{call.bucket}/{call.key}", call.request_id, **error.facts
             )
@@ -154,44 +144,72 @@ class ColdStoreHandler:
 
     async def _dispatch(self, call: _Call, outcome: _Outcome) -> web.StreamResponse:
         """Find out which of S3's operations this is, and answer it."""
-        method, query = call.request.method, call.query
-        if method not in ("GET", "HEAD"):
-            raise _AnswerError(HTTPStatus.METHOD_NOT_ALLOWED, "MethodNotAllowed", "This simulated store is read-only.")
-        if call.key:
-            outcome.operation = "HeadObject" if method == "HEAD" else "GetObject"
-        elif not call.bucket:
-            outcome.operation = "ListBuckets"
-        elif method == "HEAD":
-            outcome.operation = "HeadBucket"
-        elif "location" in query:
-            outcome.operation = "GetBucketLocation"
-        elif query.get("list-type") == "2":
-            outcome.operation = "ListObjectsV2"
-        else:
-            raise _AnswerError(HTTPStatus.NOT_IMPLEMENTED, "NotImplemented", "The simulated store lacks this request.")
+        outcome.operation = _operation(call)
+        if outcome.operation == "Unsupported":
+            raise AnswerError(HTTPStatus.NOT_IMPLEMENTED, "NotImplemented", "The simulated store lacks this request.")
         self._refuse_at_the_door(call)
-        if call.key:
+        if outcome.operation in ("GetObject", "HeadObject"):
             return await self._send_object(call, outcome)
-        if not call.bucket:
-            body = protocol.buckets_document(self.store.buckets())
-        elif outcome.operation == "ListObjectsV2":
-            body = await self._list(call)
-        else:
-            body = protocol.location_document()
-        return await self._send_document(call, outcome, HTTPStatus.OK, body, {"x-amz-bucket-region": "us-east-1"})
+        headers = {"x-amz-bucket-region": "us-east-1"}
+        status = HTTPStatus.OK
+        body = b""
+        match outcome.operation:
+            case "ListBuckets":
+                body = protocol.buckets_document(self.store.buckets())
+            case "ListObjectsV2":
+                body = await self._list(call)
+            case "HeadBucket" | "GetBucketLocation":
+                body = protocol.location_document()
+            case "ListMultipartUploads":
+                uploads = self._writer.pending(call.bucket, call.query.get("prefix", ""))
+                body = protocol.uploads_document(call.bucket, uploads, call.query)
+            case "AbortMultipartUpload":
+                self._writer.abort(call.query["uploadId"])
+                status = HTTPStatus.NO_CONTENT
+            case _:
+                body = await self._write(call, outcome.operation, headers)
+        return await self._send_document(call, outcome, status, body, headers)
+
+    async def _write(self, call: _Call, operation: str, headers: dict[str, str]) -> bytes:
+        """Answer a request that brings bytes; they arrive at the pace of the line."""
+        self._require_bucket(call.bucket)
+        sent, query = call.request.headers, call.query
+        if sent.get("Expect", "").lower() == "100-continue":
+            await call.request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        body = await call.request.content.read()
+        await _sleep_until(self._due_s(call, len(body)))
+        match operation:
+            case "PutObject":
+                facts = await self._writer.put(call.bucket, call.key, body, sent)
+                headers.update({"ETag": facts.etag, CHECKSUM_HEADER: facts.checksum})
+                return b""
+            case "UploadPart":
+                etag, checksum = await self._writer.put_part(query["uploadId"], int(query["partNumber"]), body, sent)
+                headers.update({"ETag": etag, CHECKSUM_HEADER: checksum})
+                return b""
+            case "CreateMultipartUpload":
+                upload_id = self._writer.start(call.bucket, call.key, sent)
+                return protocol.upload_document(call.bucket, call.key, upload_id)
+            case "CompleteMultipartUpload":
+                numbers = [int(text) for text in protocol.texts_in(body, "PartNumber")]
+                facts = await self._writer.complete(query["uploadId"], numbers, sent)
+                return protocol.completed_document(call.bucket, call.key, facts.etag, facts.checksum)
+            case _:
+                self._writer.delete(call.bucket, protocol.texts_in(body, "Key"))
+                return protocol.deleted_document()
 
     def _refuse_at_the_door(self, call: _Call) -> None:
         """Raise what does not depend on the object: overload, a wrong signature, a bucket that is not there."""
         if call.fate.fails:
-            raise _AnswerError(HTTPStatus.SERVICE_UNAVAILABLE, "SlowDown", "Please reduce your request rate.")
+            raise AnswerError(HTTPStatus.SERVICE_UNAVAILABLE, "SlowDown", "Please reduce your request rate.")
         request = call.request
         if (secret := self.options.secret_key) is not None:
             if "Authorization" not in request.headers:
-                raise _AnswerError(HTTPStatus.FORBIDDEN, "AccessDenied", "Access Denied")
+                raise AnswerError(HTTPStatus.FORBIDDEN, "AccessDenied", "Access Denied")
             if not protocol.is_signed_with(
                 secret, method=request.method, raw_path=request.raw_path, headers=request.headers
             ):
-                raise _AnswerError(
+                raise AnswerError(
                     HTTPStatus.FORBIDDEN, "SignatureDoesNotMatch", "The signature is not the one that we calculated."
                 )
         if call.bucket and not call.key:
@@ -199,7 +217,7 @@ class ColdStoreHandler:
 
     def _require_bucket(self, bucket: str) -> None:
         if not self.store.has_bucket(bucket):
-            raise _AnswerError(HTTPStatus.NOT_FOUND, "NoSuchBucket", "The specified bucket does not exist")
+            raise AnswerError(HTTPStatus.NOT_FOUND, "NoSuchBucket", "The specified bucket does not exist")
 
     async def _list(self, call: _Call) -> bytes:
         query = call.query
@@ -214,10 +232,16 @@ class ColdStoreHandler:
                 max_keys=max(max_keys, 0),
             )
         except ValueError:
-            raise _AnswerError(
+            raise AnswerError(
                 HTTPStatus.BAD_REQUEST, "InvalidArgument", "The max-keys or continuation-token is not valid."
             ) from None
-        return protocol.list_document(call.bucket, page, query, max_keys)
+        return protocol.list_document(
+            call.bucket, page, query, max_keys, storage_class_of=lambda found: self._storage_class(call.bucket, found)
+        )
+
+    def _storage_class(self, bucket: str, found: StoredObject) -> str:
+        facts = self._writer.facts(bucket, found.key, found.etag)
+        return "STANDARD" if facts is None else facts.storage_class
 
     async def _send_document(
         self, call: _Call, outcome: _Outcome, status: HTTPStatus, body: bytes, headers: dict[str, str]
@@ -238,7 +262,7 @@ class ColdStoreHandler:
         with self.store.opened(call.bucket, call.key) as opened:
             if opened is None:
                 self._require_bucket(call.bucket)
-                raise _AnswerError(HTTPStatus.NOT_FOUND, "NoSuchKey", "The specified key does not exist.", Key=call.key)
+                raise AnswerError(HTTPStatus.NOT_FOUND, "NoSuchKey", "The specified key does not exist.", Key=call.key)
             etag, size_bytes = opened.stored.etag, opened.stored.size_bytes
             status, wanted = _status_and_range(call.request.headers, etag, size_bytes)
             headers = {
@@ -249,6 +273,13 @@ class ColdStoreHandler:
                 "Content-Type": "binary/octet-stream",
                 "Content-Length": str(wanted.length_bytes),
             }
+            facts = self._writer.facts(call.bucket, call.key, etag)
+            if facts is not None and facts.storage_class != "STANDARD":
+                headers[STORAGE_CLASS_HEADER] = facts.storage_class
+            # As S3 does it: asked for, and never with a range.
+            wants_checksum = call.request.headers.get("x-amz-checksum-mode") == "ENABLED"
+            if facts is not None and wants_checksum and status == HTTPStatus.OK:
+                headers[CHECKSUM_HEADER] = facts.checksum
             if status == HTTPStatus.PARTIAL_CONTENT:
                 headers["Content-Range"] = f"bytes {wanted.start}-{wanted.stop - 1}/{size_bytes}"
             outcome.status = status
@@ -291,10 +322,35 @@ class ColdStoreHandler:
         return call.fate.first_byte_due_s + (sent_bytes / bandwidth if bandwidth else 0.0)
 
 
+def _operation(call: _Call) -> str:
+    """Return S3's name of a request, ``Unsupported`` for those that are not simulated."""
+    method, query = call.request.method, call.query
+    if call.key:
+        in_parts = "uploadId" in query
+        operations = {
+            "GET": "GetObject",
+            "HEAD": "HeadObject",
+            "PUT": "UploadPart" if in_parts and query.get("partNumber", "").isdecimal() else "PutObject",
+            "POST": "CompleteMultipartUpload" if in_parts else "CreateMultipartUpload" if "uploads" in query else "",
+            "DELETE": "AbortMultipartUpload" if in_parts else "",
+        }
+    elif not call.bucket:
+        operations = {"GET": "ListBuckets", "HEAD": "ListBuckets"}
+    elif "location" in query:
+        operations = {"GET": "GetBucketLocation"}
+    elif "uploads" in query:
+        operations = {"GET": "ListMultipartUploads"}
+    elif query.get("list-type") == "2":
+        operations = {"GET": "ListObjectsV2", "HEAD": "HeadBucket"}
+    else:
+        operations = {"HEAD": "HeadBucket", "POST": "DeleteObjects" if "delete" in query else ""}
+    return operations.get(method, "") or "Unsupported"
+
+
 def _status_and_range(headers: Mapping[str, str], etag: str, size_bytes: int) -> tuple[HTTPStatus, ByteRange]:
     """Return how a GET of an existing object is answered, conditions before ranges (RFC 9110 section 13.2.2)."""
     if not _matches(headers.get("If-Match"), etag, absent=True):
-        raise _AnswerError(
+        raise AnswerError(
             HTTPStatus.PRECONDITION_FAILED,
             "PreconditionFailed",
             "At least one of the pre-conditions you specified did not hold",
@@ -304,7 +360,7 @@ def _status_and_range(headers: Mapping[str, str], etag: str, size_bytes: int) ->
         return HTTPStatus.NOT_MODIFIED, ByteRange(0, 0)
     status, wanted = protocol.resolve_range(headers.get("Range"), size_bytes)
     if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-        raise _AnswerError(
+        raise AnswerError(
             status,
             "InvalidRange",
             "The requested range is not satisfiable",

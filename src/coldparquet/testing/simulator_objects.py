@@ -9,16 +9,19 @@ from bisect import bisect_right
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from email.utils import formatdate
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
+
+_STAGING_FOLDER = ".cold-store-staging"
+"""Where uploads lie until they are complete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredObject:
-    """One file as an object; its ETag follows from size and modification time, so a rewritten file gets a new one."""
+    """One file as an object; its ETag follows from size, time and inode, so a rewritten or replaced file has another."""
 
     key: str
     """Name inside the bucket, with ``/`` between its parts."""
@@ -26,11 +29,13 @@ class StoredObject:
     """Length of the file."""
     modified_ns: int
     """Modification time in nanoseconds since 1970."""
+    inode: int
+    """Number of the file on its disk: times are coarse, and two files of one size may have the same."""
 
     @property
     def etag(self) -> str:
         """The quoted ETag."""
-        digest = hashlib.blake2b(f"{self.size_bytes}:{self.modified_ns}".encode(), digest_size=16)
+        digest = hashlib.blake2b(f"{self.size_bytes}:{self.modified_ns}:{self.inode}".encode(), digest_size=16)
         return f'"{digest.hexdigest()}"'
 
     @property
@@ -65,7 +70,7 @@ class ListPage:
 
 
 class DirectoryStore:
-    """Read-only access to the files below ``root``. Symbolic links are not followed, so nothing outside can leak.
+    """The files below ``root``. Symbolic links are not followed, so nothing outside can leak or be written to.
 
     Args:
         root: Directory whose folders are the buckets.
@@ -100,7 +105,9 @@ class DirectoryStore:
             return
         try:
             status = os.fstat(descriptor)
-            stored = StoredObject(key=key, size_bytes=status.st_size, modified_ns=status.st_mtime_ns)
+            stored = StoredObject(
+                key=key, size_bytes=status.st_size, modified_ns=status.st_mtime_ns, inode=status.st_ino
+            )
             yield OpenedObject(stored=stored, descriptor=descriptor) if stat.S_ISREG(status.st_mode) else None
         finally:
             os.close(descriptor)
@@ -137,9 +144,17 @@ class DirectoryStore:
             next_after=chosen[-1] if more else None,
         )
 
+    def path_of(self, bucket: str, key: str) -> str | None:
+        """Return the file of an object, whether it exists or not; None for keys that cannot be names of files."""
+        return self._inside(bucket, *key.split("/"))
+
+    def staging_folder(self, bucket: str) -> Path:
+        """Return a folder on the same disk as a bucket's objects that no listing shows."""
+        return Path(self._root, bucket, _STAGING_FOLDER)
+
     def _inside(self, *parts: str) -> str | None:
         """Return the path of ``parts`` below the root, or None when it would lead elsewhere or over a link."""
-        if any(part in ("", ".", "..") or "/" in part or "\0" in part for part in parts):
+        if any(part in ("", ".", "..", _STAGING_FOLDER) or "/" in part or "\0" in part for part in parts):
             return None
         path = os.path.join(self._root, *parts)  # noqa: PTH118 - as above
         return path if os.path.realpath(path) == path else None
@@ -153,6 +168,8 @@ def _walk(folder: str, key_prefix: str) -> Iterator[StoredObject]:
     except OSError:
         return
     for entry in entries:
+        if entry.name == _STAGING_FOLDER:
+            continue
         if entry.is_dir(follow_symlinks=False):
             yield from _walk(entry.path, f"{key_prefix}{entry.name}/")
         elif entry.is_file(follow_symlinks=False):
@@ -162,4 +179,5 @@ def _walk(folder: str, key_prefix: str) -> Iterator[StoredObject]:
                     key=f"{key_prefix}{entry.name}",
                     size_bytes=status.st_size,
                     modified_ns=status.st_mtime_ns,
+                    inode=status.st_ino,
                 )

@@ -56,7 +56,7 @@ class ServedRequest:
     """One request as the server saw it. Times are ``time.monotonic()``, which all processes of a machine share."""
 
     operation: str
-    """S3's name of the request: GetObject, HeadObject, ListObjectsV2, ListBuckets, HeadBucket, GetBucketLocation, or
+    """S3's name of the request: GetObject, HeadObject, PutObject, UploadPart, ListObjectsV2 and so on, or
     Unsupported."""
     method: str
     """HTTP method."""

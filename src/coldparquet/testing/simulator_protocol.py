@@ -1,4 +1,4 @@
-"""The words of S3's HTTP: ranges in, XML documents and signatures, as far as a read-only store needs them."""
+"""The words of S3's HTTP: ranges, XML documents and signatures, as far as the simulated store needs them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from xml.etree import ElementTree as ET
 from coldparquet.ranges import ByteRange
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from coldparquet.testing.simulator_objects import ListPage, StoredObject
+    from coldparquet.testing.simulator_writes import PendingUpload
 
 _NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
@@ -24,6 +25,20 @@ _AUTHORIZATION = re.compile(
     r"AWS4-HMAC-SHA256 Credential=([^/]+)/\d{8}/([^/]+)/s3/aws4_request, ?"
     r"SignedHeaders=([^,]+), ?Signature=([0-9a-f]{64})"
 )
+
+
+class AnswerError(Exception):
+    """An answer that is an S3 error document."""
+
+    def __init__(
+        self, status: HTTPStatus, code: str, message: str, *, headers: dict[str, str] | None = None, **facts: str
+    ) -> None:
+        super().__init__(code)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.headers = headers or {}
+        self.facts = facts
 
 
 def resolve_range(header: str | None, size_bytes: int) -> tuple[HTTPStatus, ByteRange]:
@@ -67,7 +82,14 @@ def error_document(code: str, message: str, resource: str, request_id: str, **fa
     return _document(root)
 
 
-def list_document(bucket: str, page: ListPage, query: Mapping[str, str], max_keys: int) -> bytes:
+def list_document(
+    bucket: str,
+    page: ListPage,
+    query: Mapping[str, str],
+    max_keys: int,
+    *,
+    storage_class_of: Callable[[StoredObject], str],
+) -> bytes:
     """Return the XML body of a ListObjectsV2 answer to the request with this ``query``."""
     encoded = query.get("encoding-type") == "url"
 
@@ -93,7 +115,7 @@ def list_document(bucket: str, page: ListPage, query: Mapping[str, str], max_key
     for name, value in fields.items():
         ET.SubElement(root, name).text = value
     for found in page.objects:
-        _add_object(root, text(found.key), found)
+        _add_object(root, text(found.key), found, storage_class_of(found))
     for prefix in page.common_prefixes:
         ET.SubElement(ET.SubElement(root, "CommonPrefixes"), "Prefix").text = text(prefix)
     return _document(root)
@@ -153,14 +175,68 @@ def is_signed_with(secret_key: str, *, method: str, raw_path: str, headers: Mapp
     return hmac.compare_digest(expected, signature)
 
 
-def _add_object(root: ET.Element, key: str, found: StoredObject) -> None:
+def upload_document(bucket: str, key: str, upload_id: str) -> bytes:
+    """Return the XML body of a CreateMultipartUpload answer."""
+    root = ET.Element("InitiateMultipartUploadResult", xmlns=_NAMESPACE)
+    for name, value in {"Bucket": bucket, "Key": key, "UploadId": upload_id}.items():
+        ET.SubElement(root, name).text = value
+    return _document(root)
+
+
+def completed_document(bucket: str, key: str, etag: str, checksum: str) -> bytes:
+    """Return the XML body of a CompleteMultipartUpload answer."""
+    root = ET.Element("CompleteMultipartUploadResult", xmlns=_NAMESPACE)
+    for name, value in {"Bucket": bucket, "Key": key, "ETag": etag, "ChecksumCRC32": checksum}.items():
+        ET.SubElement(root, name).text = value
+    return _document(root)
+
+
+def uploads_document(bucket: str, uploads: list[PendingUpload], query: Mapping[str, str]) -> bytes:
+    """Return the XML body of a ListMultipartUploads answer; it has one page."""
+    encoded = query.get("encoding-type") == "url"
+    root = ET.Element("ListMultipartUploadsResult", xmlns=_NAMESPACE)
+    ET.SubElement(root, "Bucket").text = bucket
+    ET.SubElement(root, "IsTruncated").text = "false"
+    if encoded:
+        ET.SubElement(root, "EncodingType").text = "url"
+    for upload in uploads:
+        entry = ET.SubElement(root, "Upload")
+        ET.SubElement(entry, "Key").text = quote(upload.key, safe="/") if encoded else upload.key
+        ET.SubElement(entry, "UploadId").text = upload.upload_id
+        ET.SubElement(entry, "Initiated").text = _iso(upload.started_s)
+    return _document(root)
+
+
+def deleted_document() -> bytes:
+    """Return the XML body of an answer to a quiet DeleteObjects of which nothing failed."""
+    return _document(ET.Element("DeleteResult", xmlns=_NAMESPACE))
+
+
+def texts_in(body: bytes, name: str) -> list[str]:
+    """Return the texts of all elements of this name in a document that a client sent.
+
+    Raises:
+        AnswerError: It is no XML.
+    """
+    try:
+        root = ET.fromstring(body)  # noqa: S314 - from a test on this machine
+    except ET.ParseError:
+        raise AnswerError(HTTPStatus.BAD_REQUEST, "MalformedXML", "The XML you provided was not well-formed.") from None
+    return [element.text or "" for element in root.iter() if element.tag.rpartition("}")[2] == name]
+
+
+def _iso(seconds: float) -> str:
+    moment = datetime.fromtimestamp(int(seconds * 1_000) / 1_000, tz=UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _add_object(root: ET.Element, key: str, found: StoredObject, storage_class: str) -> None:
     entry = ET.SubElement(root, "Contents")
-    modified = datetime.fromtimestamp(found.modified_ns // 1_000_000 / 1_000, tz=UTC)
     ET.SubElement(entry, "Key").text = key
-    ET.SubElement(entry, "LastModified").text = modified.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    ET.SubElement(entry, "LastModified").text = _iso(found.modified_ns / 1e9)
     ET.SubElement(entry, "ETag").text = found.etag
     ET.SubElement(entry, "Size").text = str(found.size_bytes)
-    ET.SubElement(entry, "StorageClass").text = "STANDARD"
+    ET.SubElement(entry, "StorageClass").text = storage_class
 
 
 def _document(root: ET.Element) -> bytes:

@@ -18,13 +18,15 @@ Needs pytest and pytest-asyncio.
 from __future__ import annotations
 
 import asyncio
+import time
+import zlib
 from typing import TYPE_CHECKING
 
 import pytest
 
 from coldparquet.errors import InvalidInputError, NotFoundError, ObjectChangedError, UnsupportedError
 from coldparquet.ranges import ByteRange, SuffixRange
-from coldparquet.storage.base import RangeRequest
+from coldparquet.storage.base import RangeRequest, StoredChecksum
 
 if TYPE_CHECKING:
     from coldparquet.storage.base import ObjectStore
@@ -48,6 +50,10 @@ class StoreContract:
     """False for stores that answer ``etag=None``; they must refuse ``if_match``."""
     replaces_atomically = True
     """False where a reader may see half of an object that is being replaced."""
+    knows_upload_times = True
+    """False where every upload seems to be old."""
+    least_part_bytes = 5 * 1024 * 1024
+    """Shortest part of an upload, other than the last: what S3 demands."""
 
     pytestmark = pytest.mark.asyncio
 
@@ -163,6 +169,115 @@ class StoreContract:
             await asyncio.sleep(0)
         await writer
         assert all(data in versions for data in seen)
+
+    async def test_put_returns_the_version(self, store: ObjectStore, root: str) -> None:
+        etag = await store.put(f"{root}/x", CONTENT, overwrite=False)
+        assert etag == (await store.get(request_for(f"{root}/x", ByteRange(0, 4)))).etag
+        assert (etag is not None) == self.knows_versions
+
+    async def test_put_if_match(self, store: ObjectStore, root: str) -> None:
+        path = f"{root}/_txn"
+        first = await store.put(path, b"first", overwrite=False)
+        if first is None:
+            with pytest.raises(UnsupportedError):
+                await store.put(path, b"second", overwrite=True, if_match="version")
+            return
+        second = await store.put(path, b"second", overwrite=True, if_match=first)
+        for stale in (first, '"never-seen"'):
+            with pytest.raises(ObjectChangedError) as caught:
+                await store.put(path, b"third", overwrite=True, if_match=stale)
+            assert caught.value.path == path
+        with pytest.raises(ObjectChangedError):
+            await store.put(f"{root}/absent", b"third", overwrite=True, if_match=first)
+        found = await store.get(request_for(path, ByteRange(0, 64), may_be_short=True))
+        assert (found.data, found.etag) == (b"second", second)
+        assert [info.path for info in (await store.list(root)).objects] == [path]
+
+    async def test_of_many_conditional_puts_one_wins(self, store: ObjectStore, root: str) -> None:
+        if not self.knows_versions:
+            pytest.skip("this store cannot compare versions")
+        path = f"{root}/_txn"
+        first = await store.put(path, b"first", overwrite=False)
+        versions = [f"version {number}".encode() for number in range(8)]
+        outcomes = await asyncio.gather(
+            *(store.put(path, data, overwrite=True, if_match=first) for data in versions), return_exceptions=True
+        )
+        winners = [index for index, outcome in enumerate(outcomes) if not isinstance(outcome, ObjectChangedError)]
+        found = await store.get(request_for(path, ByteRange(0, 64), may_be_short=True))
+        assert len(winners) == 1
+        assert (found.data, found.etag) == (versions[winners[0]], outcomes[winners[0]])
+
+    async def test_info(self, store: ObjectStore, root: str, path: str) -> None:
+        found = await store.info(path)
+        assert (found.path, found.size_bytes) == (path, len(CONTENT))
+        assert found.etag == (await store.get(request_for(path, ByteRange(0, 4)))).etag
+        assert found.checksum in (None, StoredChecksum(crc32=zlib.crc32(CONTENT)))
+        assert found.modified_s is None or abs(found.modified_s - time.time()) < 3600
+        for absent in (f"{root}/absent", f"{root}/2024-03-01"):
+            with pytest.raises(NotFoundError) as caught:
+                await store.info(absent)
+            assert caught.value.path == absent
+
+    async def test_first_page_of_a_listing(self, store: ObjectStore, root: str, path: str) -> None:
+        listing = await store.list(root, first_page_only=True)
+        assert listing == await store.list(root)
+        assert listing.is_complete
+        assert path.startswith(f"{listing.directories[0]}/")
+
+    async def test_upload_in_parts(self, store: ObjectStore, root: str) -> None:
+        path, data = f"{root}/2024-03-01/data.parquet", bytes(range(251)) * (self.least_part_bytes // 250)
+        middle = self.least_part_bytes
+        upload = await store.start_upload(path)
+        last = await store.upload_part(upload, 2, start=middle, data=data[middle:])
+        first = await store.upload_part(upload, 1, start=0, data=data[:middle])
+        with pytest.raises(NotFoundError):  # nobody sees it yet
+            await store.info(path)
+        etag = await store.finish_upload(upload, [first, last], overwrite=False)
+        fetched = await store.get(request_for(path, ByteRange(0, len(data))))
+        assert fetched.data == data
+        assert etag in (None, fetched.etag)
+        expected = (StoredChecksum(crc32=zlib.crc32(data)), StoredChecksum.of_parts([first.crc32, last.crc32]))
+        assert (await store.info(path)).checksum in (None, *expected)
+        assert [info.path for info in (await store.list(f"{root}/2024-03-01")).objects] == [path]
+
+    async def test_upload_in_parts_keeps_its_condition(self, store: ObjectStore, root: str, path: str) -> None:
+        upload = await store.start_upload(path)
+        part = await store.upload_part(upload, 1, start=0, data=b"other")
+        with pytest.raises(InvalidInputError) as caught:
+            await store.finish_upload(upload, [part], overwrite=False)
+        assert (caught.value.kind, caught.value.path) == ("AlreadyExists", path)
+        await store.abort_upload(upload)
+        found = await store.get(request_for(path, ByteRange(0, 2048), may_be_short=True))
+        assert found.data == CONTENT
+        upload = await store.start_upload(path)
+        part = await store.upload_part(upload, 1, start=0, data=b"other")
+        await store.finish_upload(upload, [part], overwrite=True)
+        assert (await store.get(request_for(path, ByteRange(0, 64), may_be_short=True))).data == b"other"
+        assert [info.path for info in (await store.list(f"{root}/2024-03-01")).objects] == [path]
+
+    async def test_aborted_and_killed_uploads_leave_nothing(self, store: ObjectStore, root: str, path: str) -> None:
+        folder = path.rpartition("/")[0]
+        upload = await store.start_upload(f"{folder}/aborted")
+        await store.upload_part(upload, 1, start=0, data=CONTENT)
+        for _ in range(2):
+            await store.abort_upload(upload)
+        killed = await store.start_upload(f"{folder}/killed")
+        await store.upload_part(killed, 1, start=0, data=CONTENT)
+        if self.knows_upload_times:
+            assert await store.remove_unfinished(root, started_before_s=time.time() - 3600) == 0
+        assert await store.remove_unfinished(f"{root}/elsewhere", started_before_s=time.time() + 3600) == 0
+        assert await store.remove_unfinished(root, started_before_s=time.time() + 3600) in (0, 1)
+        await store.abort_upload(killed)
+        assert [info.path for info in (await store.list(folder)).objects] == [path]
+
+    async def test_delete(self, store: ObjectStore, root: str, path: str) -> None:
+        await store.put(f"{root}/kept", CONTENT, overwrite=False)
+        await store.put(f"{root}/a b&<c>", CONTENT, overwrite=False)
+        await store.delete([path, f"{root}/a b&<c>", f"{root}/absent"])
+        await store.delete([])
+        assert [info.path for info in (await store.list(root)).objects] == [f"{root}/kept"]
+        with pytest.raises(NotFoundError):
+            await store.info(path)
 
     async def test_many_requests_at_once(self, store: ObjectStore, path: str) -> None:
         ranges = [ByteRange(start, start + 16) for start in range(0, 1024, 16)]

@@ -3,7 +3,9 @@
     store = FaultStore(MemoryStore(objects), scripted({2: ShortBody(missing_bytes=1)}))
     store = LatencyStore(MemoryStore(objects), first_byte_s=0.03, bandwidth_bytes_per_s=55e6)
 
-Both take any store, and are stores themselves.
+    store = DyingStore(MemoryStore(), at_call=7, when="after")
+
+All take any store, and are stores themselves.
 """
 
 from __future__ import annotations
@@ -11,22 +13,33 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeVar
 
-from coldparquet.errors import ColdParquetError, NotFoundError
+from coldparquet.errors import ColdParquetError, NotFoundError, StorageError
+from coldparquet.storage.wrapper import StoreWrapper
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from coldparquet.storage.base import FetchedRange, Listing, ObjectStore, RangeRequest
+    from coldparquet.storage.base import (
+        FetchedRange,
+        Listing,
+        ObjectInfo,
+        ObjectStore,
+        RangeRequest,
+        Upload,
+        UploadedPart,
+    )
+
+Result = TypeVar("Result")
 
 
-class LatencyStore:
+class LatencyStore(StoreWrapper):
     """Answer as another store does, but as late as an object store would.
 
     Args:
         store: Where the requests go. Closing this store closes it.
-        first_byte_s: Delay of every request, listings and writes included.
+        first_byte_s: Delay of every request but deletions; listings and writes included.
         bandwidth_bytes_per_s: Transfer rate of each request on its own; None for no limit.
         sleep: How to wait; a test may put a fake clock here.
     """
@@ -39,15 +52,10 @@ class LatencyStore:
         bandwidth_bytes_per_s: float | None = None,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        self._store = store
+        super().__init__(store)
         self._first_byte_s = first_byte_s
         self._bandwidth_bytes_per_s = bandwidth_bytes_per_s
         self._sleep = sleep
-
-    @property
-    def label(self) -> str:
-        """Label of the store within."""
-        return self._store.label
 
     async def get(self, request: RangeRequest) -> FetchedRange:
         """Fetch, then wait as long as the transfer would take."""
@@ -55,19 +63,37 @@ class LatencyStore:
         await self._delay(len(fetched.data))
         return fetched
 
-    async def list(self, path: str) -> Listing:
+    async def info(self, path: str) -> ObjectInfo:
+        """Ask after the first-byte delay."""
+        await self._delay(0)
+        return await super().info(path)
+
+    async def list(self, path: str, *, first_page_only: bool = False) -> Listing:
         """List after the first-byte delay."""
         await self._delay(0)
-        return await self._store.list(path)
+        return await super().list(path, first_page_only=first_page_only)
 
-    async def put(self, path: str, data: bytes, *, overwrite: bool) -> None:
+    async def put(
+        self, path: str, data: bytes, *, overwrite: bool, if_match: str | None = None, storage_class: str | None = None
+    ) -> str | None:
         """Wait as long as the transfer would take, then write."""
         await self._delay(len(data))
-        await self._store.put(path, data, overwrite=overwrite)
+        return await super().put(path, data, overwrite=overwrite, if_match=if_match, storage_class=storage_class)
 
-    async def aclose(self) -> None:
-        """Close the store within."""
-        await self._store.aclose()
+    async def start_upload(self, path: str, *, storage_class: str | None = None) -> Upload:
+        """Begin after the first-byte delay."""
+        await self._delay(0)
+        return await super().start_upload(path, storage_class=storage_class)
+
+    async def upload_part(self, upload: Upload, number: int, *, start: int, data: bytes) -> UploadedPart:
+        """Wait as long as the transfer would take, then send."""
+        await self._delay(len(data))
+        return await super().upload_part(upload, number, start=start, data=data)
+
+    async def finish_upload(self, upload: Upload, parts: Sequence[UploadedPart], *, overwrite: bool) -> str | None:
+        """Finish after the first-byte delay."""
+        await self._delay(0)
+        return await super().finish_upload(upload, parts, overwrite=overwrite)
 
     async def _delay(self, transferred_bytes: int) -> None:
         transfer_s = transferred_bytes / self._bandwidth_bytes_per_s if self._bandwidth_bytes_per_s else 0.0
@@ -103,7 +129,7 @@ class ChangedETag:
 Fault = ShortBody | Failure | Hang | ChangedETag
 
 
-class FaultStore:
+class FaultStore(StoreWrapper):
     """Answer GETs as another store does, except where ``choose`` says otherwise. Listings and writes pass untouched.
 
     Args:
@@ -113,15 +139,10 @@ class FaultStore:
     """
 
     def __init__(self, store: ObjectStore, choose: Callable[[int, RangeRequest], Fault | None]) -> None:
-        self._store = store
+        super().__init__(store)
         self._choose = choose
         self.get_count = 0
         self.hanging_count = 0
-
-    @property
-    def label(self) -> str:
-        """Label of the store within."""
-        return self._store.label
 
     async def get(self, request: RangeRequest) -> FetchedRange:
         """Fetch one range, or suffer the fault chosen for it."""
@@ -140,24 +161,91 @@ class FaultStore:
                 return replace(fetched, etag=etag)
         return await self._store.get(request)
 
-    async def list(self, path: str) -> Listing:
-        """List through the store within."""
-        return await self._store.list(path)
-
-    async def put(self, path: str, data: bytes, *, overwrite: bool) -> None:
-        """Write through the store within."""
-        await self._store.put(path, data, overwrite=overwrite)
-
-    async def aclose(self) -> None:
-        """Close the store within."""
-        await self._store.aclose()
-
     async def _hang(self) -> None:
         self.hanging_count += 1
         try:
             await asyncio.Event().wait()
         finally:
             self.hanging_count -= 1
+
+
+class DyingStore(StoreWrapper):
+    """Do as another store does, until the process that uses it is killed: no call gets through any more.
+
+    Args:
+        store: Where the requests go. Closing this store closes it.
+        at_call: Number of the call that the process dies in, from 0 in order of arrival; None lives for ever.
+        when: Whether that call has not reached the store yet, or has been done without anybody learning of it.
+    """
+
+    def __init__(
+        self, store: ObjectStore, *, at_call: int | None = None, when: Literal["before", "after"] = "before"
+    ) -> None:
+        super().__init__(store)
+        self._at_call = at_call
+        self._dies_after = when == "after"
+        self.call_count = 0
+        self.is_dead = False
+
+    async def get(self, request: RangeRequest) -> FetchedRange:
+        """Fetch one range, or die."""
+        return await self._call(lambda: self._store.get(request))
+
+    async def info(self, path: str) -> ObjectInfo:
+        """Ask, or die."""
+        return await self._call(lambda: self._store.info(path))
+
+    async def list(self, path: str, *, first_page_only: bool = False) -> Listing:
+        """List, or die."""
+        return await self._call(lambda: self._store.list(path, first_page_only=first_page_only))
+
+    async def put(
+        self, path: str, data: bytes, *, overwrite: bool, if_match: str | None = None, storage_class: str | None = None
+    ) -> str | None:
+        """Write, or die."""
+        return await self._call(
+            lambda: self._store.put(path, data, overwrite=overwrite, if_match=if_match, storage_class=storage_class)
+        )
+
+    async def start_upload(self, path: str, *, storage_class: str | None = None) -> Upload:
+        """Begin an upload, or die."""
+        return await self._call(lambda: self._store.start_upload(path, storage_class=storage_class))
+
+    async def upload_part(self, upload: Upload, number: int, *, start: int, data: bytes) -> UploadedPart:
+        """Send one part, or die."""
+        return await self._call(lambda: self._store.upload_part(upload, number, start=start, data=data))
+
+    async def finish_upload(self, upload: Upload, parts: Sequence[UploadedPart], *, overwrite: bool) -> str | None:
+        """Finish an upload, or die."""
+        return await self._call(lambda: self._store.finish_upload(upload, parts, overwrite=overwrite))
+
+    async def abort_upload(self, upload: Upload) -> None:
+        """Abort an upload, or die."""
+        await self._call(lambda: self._store.abort_upload(upload))
+
+    async def remove_unfinished(self, path: str, *, started_before_s: float) -> int:
+        """Remove what was left behind, or die."""
+        return await self._call(lambda: self._store.remove_unfinished(path, started_before_s=started_before_s))
+
+    async def delete(self, paths: Sequence[str]) -> None:
+        """Remove objects, or die."""
+        await self._call(lambda: self._store.delete(paths))
+
+    async def _call(self, call: Callable[[], Awaitable[Result]]) -> Result:
+        number = self.call_count
+        self.call_count += 1
+        if self.is_dead:
+            raise _killed()
+        if number != self._at_call:
+            return await call()
+        self.is_dead = True
+        if self._dies_after:
+            await call()
+        raise _killed()
+
+
+def _killed() -> StorageError:
+    return StorageError("the process was killed", kind="Killed")
 
 
 def scripted(faults: Mapping[int, Fault]) -> Callable[[int, RangeRequest], Fault | None]:

@@ -1,0 +1,150 @@
+"""Values of a column as they were stored -> values of the type that the column was given since.
+
+What QuestDB's ``ALTER COLUMN TYPE`` makes of values, established by asking QuestDB 9.3.4 for every pair of types (the
+answers are under ``tests/golden/conversions``) and by reading how later versions do it. Null stays null, except that it
+is false or 0 in BOOLEAN, BYTE, SHORT and CHAR. Which pairs there are says ``coldparquet.plan.type_changes``.
+
+| from | to | a value becomes |
+|---|---|---|
+| integer, date, timestamp | narrower integer | its low bits; INT and LONG: null if they are those of null |
+| integer | wider integer, date, timestamp | the same number, of the new unit |
+| integer, date, timestamp | FLOAT, DOUBLE | the nearest one |
+| date, timestamp | another unit | truncated towards zero; the low 64 bits of what does not fit |
+| date, timestamp | LONG | its number of units since 1970 |
+| BOOLEAN | any number | 1 or 0 |
+| any number | BOOLEAN | whether it is another number than 0; infinities are |
+| FLOAT, DOUBLE | integer, date, timestamp | truncated towards zero; null (or 0) if it does not fit |
+| FLOAT, DOUBLE | DOUBLE, FLOAT | the nearest one; null if it is infinite or too large |
+| integer, DECIMAL | DECIMAL | the same number; if it does not fit or loses digits QuestDB's statement fails, and so does reading |
+| anything | text | see ``coldparquet.decode.text_from_values`` |
+| text | anything | see ``coldparquet.decode.values_from_text``; null (or false, 0) if it cannot be read as such |
+
+In newer files BYTE and its like can mark rows from before the column existed; these become null, as in QuestDB.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from coldparquet.decode.arrow_schema import arrow_type
+from coldparquet.decode.conversion_problem import not_convertible
+from coldparquet.decode.text_from_values import text_from_values
+from coldparquet.decode.untyped_compute import compute, only_where
+from coldparquet.decode.values_from_text import values_from_text
+from coldparquet.errors import InternalError
+from coldparquet.plan.instant import NANOSECONDS_PER_UNIT
+from coldparquet.plan.type_changes import Family, can_convert, family_of
+
+if TYPE_CHECKING:
+    from coldparquet.decode.chunk_label import ChunkLabel
+    from coldparquet.decode.untyped_compute import Values
+    from coldparquet.format.column_types import ColumnType
+
+_GREATEST_FLOAT = {"float32": (2 - 2.0**-23) * 2.0**127, "float64": (2 - 2.0**-52) * 2.0**1023}
+_MS_PER_DAY = 86_400_000
+_INTEGER_DIGITS = 19
+_WIDE_DIGITS = 76
+
+
+def convert_values(values: Values, stored: ColumnType, wanted: ColumnType, *, result: Any, label: ChunkLabel) -> Values:
+    """Convert values to the type that their column has now.
+
+    Args:
+        values: As they were stored: of the Arrow type of ``stored``, symbols as dictionary or as plain strings.
+        stored: Their type, from which ``wanted`` can be reached (see ``type_changes.can_convert``).
+        wanted: The type of the column in the table.
+        result: Arrow type of the result: that of ``wanted``, symbols as dictionary or as plain strings.
+        label: Where the values come from, for error messages.
+
+    Returns:
+        As many values, of type ``result``.
+
+    Raises:
+        UnsupportedError: A value of which QuestDB makes nothing, or of which it is not established what it makes.
+    """
+    if not can_convert(stored, wanted):
+        raise InternalError(f"values of {stored.name} were planned to become {wanted.name}", path=label.path)
+    if isinstance(values, pa.DictionaryArray):
+        # Each distinct value is looked at once.
+        distinct = _convert(values.dictionary, stored, wanted, label)
+        converted: Any = distinct.take(values.indices)
+    else:
+        converted = _convert(values, stored, wanted, label)
+    if wanted.never_null and converted.null_count:
+        converted = converted.fill_null(pa.scalar(0, pa.uint8()).cast(converted.type))
+    return converted.dictionary_encode() if pa.types.is_dictionary(result) else converted.cast(result)
+
+
+def _convert(values: Values, stored: ColumnType, wanted: ColumnType, label: ChunkLabel) -> Values:
+    """Convert plain values; nulls stay nulls, whatever the type. Integers come instead of instants."""
+    if pa.types.is_date32(values.type):
+        values = compute.multiply(values.cast(pa.int32()).cast(pa.int64()), _MS_PER_DAY).cast(pa.timestamp("ms", "UTC"))
+    match family_of(stored), family_of(wanted):
+        case Family.TEXT, Family.TEXT:
+            converted = values
+        case Family.TEXT, _:
+            converted = values_from_text(values, wanted, label)
+        case _, Family.TEXT:
+            converted = text_from_values(values, wanted.name, label)
+        case _, Family.DECIMAL:
+            converted = _decimals(values, wanted, label)
+        case Family.FLOAT, _:
+            converted = _from_floats(values, wanted)
+        case Family.INSTANT, Family.INSTANT:
+            converted = _other_unit(values, str(wanted.arrow.unit))
+        case _, Family.BOOLEAN:
+            converted = values.cast(pa.int64()).cast(pa.bool_())
+        case _:
+            converted = _least_as_null(values.cast(pa.int64()).cast(_number_type(wanted), safe=False))
+    return converted
+
+
+def _from_floats(values: Values, wanted: ColumnType) -> Values:
+    doubles = values.cast(pa.float64())
+    doubles = only_where(doubles, compute.invert(compute.is_nan(doubles)))
+    type_ = _number_type(wanted)
+    if pa.types.is_boolean(type_):
+        return doubles.cast(type_)
+    if pa.types.is_floating(type_):
+        fits = compute.less_equal(compute.abs(doubles), _GREATEST_FLOAT[wanted.arrow.name])
+        return only_where(doubles, fits).cast(type_, safe=False)
+    limit = 2.0 ** (type_.bit_width - 1)
+    # Below 64 bits the fraction counts: 127.5 does not fit into a BYTE.
+    fits_above = compute.less(doubles, limit) if type_.bit_width == 64 else compute.less_equal(doubles, limit - 1)
+    fits = compute.and_(fits_above, compute.greater_equal(doubles, -limit))
+    return _least_as_null(only_where(doubles, fits).cast(type_, safe=False))
+
+
+def _other_unit(instants: Values, unit: str) -> Values:
+    counts = instants.cast(pa.int64())
+    before_ns, after_ns = NANOSECONDS_PER_UNIT[instants.type.unit], NANOSECONDS_PER_UNIT[unit]
+    if after_ns > before_ns:
+        return compute.divide(counts, after_ns // before_ns)  # truncates towards zero
+    return _least_as_null(compute.multiply(counts, before_ns // after_ns))  # wraps around
+
+
+def _decimals(values: Values, wanted: ColumnType, label: ChunkLabel) -> Values:
+    precision, scale = wanted.arrow.precision, wanted.arrow.scale
+    try:
+        if pa.types.is_integer(values.type):
+            values = values.cast(pa.int64()).cast(pa.decimal128(_INTEGER_DIGITS, 0))
+        return values.cast(pa.decimal256(_WIDE_DIGITS, scale)).cast(pa.decimal256(precision, scale))
+    except pa.ArrowInvalid as error:
+        raise not_convertible(
+            label, wanted.name, "one of its values", f"QuestDB refuses it as well ({error})"
+        ) from None
+
+
+def _number_type(column_type: ColumnType) -> Any:
+    """Return the Arrow type of numbers and truth values: 64-bit integers for instants."""
+    return pa.int64() if column_type.arrow.name == "timestamp" else arrow_type(column_type, symbols="string")
+
+
+def _least_as_null(numbers: Values) -> Values:
+    """Turn the number that QuestDB stores for null into null; BYTE and SHORT, which have no null, keep theirs."""
+    if not pa.types.is_integer(numbers.type) or numbers.type.bit_width < 32:
+        return numbers
+    least = pa.scalar(-(1 << (numbers.type.bit_width - 1)), numbers.type)
+    return only_where(numbers, compute.not_equal(numbers, least))

@@ -1,0 +1,305 @@
+"""`_txn`: the transaction that a table stands at, with its partitions, their sizes and their versions.
+
+`coldparquet.format.txn_layout` describes the bytes, `coldparquet.format.txn_writer` writes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from coldparquet.errors import FormatError
+from coldparquet.format import txn_layout as layout
+from coldparquet.format.partition_names import PartitionInterval
+from coldparquet.format.partition_records import PartitionRecord, PartitionRecords
+from coldparquet.format.table_file_errors import invalid, truncated
+
+__all__ = ["Lag", "PartitionRecord", "PartitionRecords", "TableTransaction", "parse_txn", "parse_version"]
+
+_OFFSETS = dict(layout.RECORD_FIELDS)
+_NEVER_NEGATIVE = ("transient_row_count", "fixed_row_count", "symbol_count")
+_LARGEST_ROW_COUNT = (1 << layout.ROW_COUNT_BITS) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lag:
+    """Rows that the database keeps behind the last partition's rows until they are in order; no reader sees them."""
+
+    row_count: int = 0
+    txn_count: int = 0
+    """Sequencer transactions that they come from; negative where the rows are not in time order."""
+    min_timestamp: int | None = None
+    max_timestamp: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableTransaction:
+    """One committed transaction of a table. Timestamps are in the unit of the table."""
+
+    txn: int
+    transient_row_count: int
+    """Rows of the last partition."""
+    fixed_row_count: int
+    """Rows of all other partitions."""
+    min_timestamp: int | None
+    """None in an empty table, and in every table without partitioning."""
+    max_timestamp: int | None
+    metadata_version: int
+    """The `_meta` that belongs to the transaction, by its own `metadata_version`."""
+    column_structure_version: int
+    data_version: int
+    partition_table_version: int
+    column_version: int
+    """The `_cv` that belongs to the transaction, by its own `version`."""
+    truncate_version: int
+    seq_txn: int
+    lag: Lag = Lag()
+    symbol_counts: tuple[int, ...]
+    """Entries of each symbol dictionary, by dense symbol index."""
+    partitions: PartitionRecords
+    """As recorded, the last row count already replaced by `transient_row_count`; see `partitions_of`."""
+
+    @property
+    def total_rows(self) -> int:
+        """Rows of the table."""
+        return self.fixed_row_count + self.transient_row_count
+
+    def partitions_of(self, interval: PartitionInterval) -> PartitionRecords:
+        """Return the partitions of a table with this interval: for NONE the single implicit one.
+
+        Raises:
+            FormatError: The table has rows but no partition that could hold them (kind `InvalidValue`).
+        """
+        if interval is PartitionInterval.NONE:
+            # What such a table records as partitions is ignored by the database too.
+            return PartitionRecords.of(
+                [PartitionRecord(timestamp=0, row_count=self.transient_row_count, is_parquet=False)]
+            )
+        if self.total_rows and not len(self.partitions):
+            raise FormatError(
+                f"_txn counts {self.total_rows} rows but records no partition; _txn or _meta is of another table",
+                field="partitions",
+            )
+        return self.partitions
+
+
+@dataclass(frozen=True, slots=True)
+class _Area:
+    """Where the header says that the live transaction lies."""
+
+    version: int
+    described_at: int
+    start: int
+    symbol_bytes: int
+    partition_bytes: int
+
+
+def parse_version(data: bytes | memoryview, *, path: str | None) -> int:
+    """Parse only the version in the first 8 bytes: the number of the live transaction.
+
+    A reader of a file that is being written compares it before and after; see `parse_txn`.
+
+    Raises:
+        FormatError: `Truncated`, or `InvalidValue` where it is negative.
+    """
+    if len(data) < layout.VERSION.size:
+        raise truncated("version", layout.VERSION.size, len(data), offset=0, path=path)
+    (version,) = layout.VERSION.unpack_from(data)
+    if version < 0:
+        raise invalid(f"version {version} is negative", offset=0, field="version", path=path)
+    return int(version)
+
+
+def parse_txn(data: bytes | memoryview, *, path: str | None) -> TableTransaction:
+    """Parse the live transaction of a `_txn` file.
+
+    On a disk where the database is running, the file may change while it is read: read it again on the kinds
+    `TornTransaction` and `Truncated`, and trust the result only if `parse_version` of a later read is still its `txn`.
+
+    Args:
+        data: The file from its first byte; whatever lies behind the live area is not looked at.
+        path: The file, for error messages.
+
+    Raises:
+        FormatError: `TornTransaction` where header and area are of different transactions, `Truncated` where the
+            area would end beyond `data`, `InvalidValue` for values that cannot be. Nothing larger than `data` is
+            allocated.
+    """
+    view = memoryview(data).cast("B")
+    area = _parse_header(view, path)
+    values = layout.RECORD.unpack_from(view, area.start)
+    record: dict[str, int] = dict(zip(_OFFSETS, values, strict=True))
+    _check_is_whole(view, area, record, path)
+    for field in _NEVER_NEGATIVE:
+        if record[field] < 0:
+            raise invalid(
+                f"{field} is {record[field]}; expected 0 or more",
+                offset=area.start + _OFFSETS[field],
+                field=field,
+                path=path,
+            )
+    if record["transient_row_count"] > _LARGEST_ROW_COUNT:
+        raise invalid(
+            f"the last partition has {record['transient_row_count']} rows; at most {_LARGEST_ROW_COUNT} fit its record",
+            offset=area.start + _OFFSETS["transient_row_count"],
+            field="transient_row_count",
+            path=path,
+        )
+    metadata_version, stored_structure_version = layout.STRUCTURE_VERSION.unpack_from(
+        view, area.start + _OFFSETS["structure_version"]
+    )
+    return TableTransaction(
+        txn=record["txn"],
+        transient_row_count=record["transient_row_count"],
+        fixed_row_count=record["fixed_row_count"],
+        **_parse_bounds(record, area, path),
+        metadata_version=metadata_version,
+        column_structure_version=_column_structure_version(metadata_version, stored_structure_version),
+        data_version=record["data_version"],
+        partition_table_version=record["partition_table_version"],
+        column_version=record["column_version"],
+        truncate_version=record["truncate_version"],
+        seq_txn=record["seq_txn"],
+        lag=_parse_lag(record),
+        symbol_counts=_parse_symbol_counts(view, area, path),
+        partitions=_parse_partitions(view, area, record, path),
+    )
+
+
+def _parse_header(view: memoryview, path: str | None) -> _Area:
+    version = parse_version(view, path=path)
+    if len(view) < layout.HEADER_BYTES:
+        raise truncated("header", layout.HEADER_BYTES, len(view), offset=0, path=path)
+    _, *areas = layout.HEADER.unpack_from(view)
+    described_at = layout.AREA_B_OFFSET if version & 1 else layout.AREA_A_OFFSET
+    start, symbol_bytes, partition_bytes = areas[3:] if version & 1 else areas[:3]
+    name = "B" if version & 1 else "A"
+    if start < layout.HEADER_BYTES:
+        message = f"area {name} begins at {start}, inside the header of {layout.HEADER_BYTES} bytes"
+        raise invalid(message, offset=described_at, field="area_offset", path=path)
+    if symbol_bytes < 0 or symbol_bytes % layout.SYMBOL_COUNT_DTYPE.itemsize:
+        message = f"{symbol_bytes} bytes of symbol counts; expected a multiple of {layout.SYMBOL_COUNT_DTYPE.itemsize}"
+        raise invalid(message, offset=described_at + 4, field="symbol_bytes", path=path)
+    if partition_bytes < 0 or partition_bytes % layout.PARTITION_BYTES:
+        message = f"{partition_bytes} bytes of partition records; expected a multiple of {layout.PARTITION_BYTES}"
+        raise invalid(message, offset=described_at + 8, field="partition_bytes", path=path)
+    stop = start + layout.RECORD.size + symbol_bytes + layout.SECTION_LENGTH.size + partition_bytes
+    if stop > len(view):
+        raise truncated(f"area {name}", stop, len(view), offset=described_at, path=path)
+    return _Area(version, described_at, start, symbol_bytes, partition_bytes)
+
+
+def _check_is_whole(view: memoryview, area: _Area, record: dict[str, int], path: str | None) -> None:
+    """Check that header and area are of one transaction: number and sizes are written in both."""
+    length_offset = area.start + layout.RECORD.size + area.symbol_bytes
+    (partition_bytes,) = layout.SECTION_LENGTH.unpack_from(view, length_offset)
+    symbol_bytes = record["symbol_count"] * layout.SYMBOL_COUNT_DTYPE.itemsize
+    for field, in_header, in_area, offset in (
+        ("txn", area.version, record["txn"], area.start),
+        ("symbol_count", area.symbol_bytes, symbol_bytes, area.start + _OFFSETS["symbol_count"]),
+        ("partition_bytes", area.partition_bytes, partition_bytes, length_offset),
+    ):
+        if in_header != in_area:
+            raise FormatError(
+                f"the header says {in_header} for {field}, the record {in_area}: the file was read while the database"
+                " wrote it, or is damaged; read it again",
+                kind="TornTransaction",
+                path=path,
+                offset=offset,
+                field=field,
+                expected=in_header,
+            )
+
+
+def _parse_bounds(record: dict[str, int], area: _Area, path: str | None) -> dict[str, int | None]:
+    lower, upper = _bounds(record["min_timestamp"], record["max_timestamp"])
+    if lower is not None and upper is not None and lower > upper:
+        message = f"the least timestamp {lower} is after the largest, {upper}"
+        raise invalid(message, offset=area.start + _OFFSETS["min_timestamp"], field="min_timestamp", path=path)
+    return {"min_timestamp": lower, "max_timestamp": upper}
+
+
+def _bounds(lower: int, upper: int) -> tuple[int | None, int | None]:
+    return (
+        None if lower == layout.NO_MIN_TIMESTAMP else lower,
+        None if upper == layout.NO_MAX_TIMESTAMP else upper,
+    )
+
+
+def _parse_lag(record: dict[str, int]) -> Lag:
+    checksum = layout.lag_checksum(
+        min_timestamp=record["lag_min_timestamp"],
+        max_timestamp=record["lag_max_timestamp"],
+        txn=record["txn"],
+        seq_txn=record["seq_txn"],
+        row_count=record["lag_row_count"],
+        txn_count=record["lag_txn_count"],
+    )
+    if checksum != record["lag_checksum"]:
+        # Left from another transaction, by a version that knows no lag: there is none.
+        return Lag()
+    lower, upper = _bounds(record["lag_min_timestamp"], record["lag_max_timestamp"])
+    return Lag(
+        row_count=record["lag_row_count"],
+        txn_count=record["lag_txn_count"],
+        min_timestamp=lower,
+        max_timestamp=upper,
+    )
+
+
+def _parse_symbol_counts(view: memoryview, area: _Area, path: str | None) -> tuple[int, ...]:
+    start = area.start + layout.RECORD.size
+    count = area.symbol_bytes // layout.SYMBOL_COUNT_DTYPE.itemsize
+    committed = np.frombuffer(view, layout.SYMBOL_COUNT_DTYPE, count, start)["committed"]
+    if (committed < 0).any():
+        index = int((committed < 0).argmax())
+        offset = start + index * layout.SYMBOL_COUNT_DTYPE.itemsize
+        message = f"symbol column {index} has {committed[index]} entries; expected 0 or more"
+        raise invalid(message, offset=offset, field="symbol_counts", path=path)
+    return tuple(committed.tolist())
+
+
+def _parse_partitions(view: memoryview, area: _Area, record: dict[str, int], path: str | None) -> PartitionRecords:
+    start = area.start + layout.RECORD.size + area.symbol_bytes + layout.SECTION_LENGTH.size
+    count = area.partition_bytes // layout.PARTITION_BYTES
+    stored = np.frombuffer(view, "<i8", count * layout.PARTITION_WORDS, start)
+    words = stored.reshape(count, layout.PARTITION_WORDS).astype(np.int64, copy=False)
+    negative = words[:, 1] < 0
+    # The stored count of the last partition is stale, whatever it says; only its flags count.
+    negative[-1:] = False
+    if negative.any():
+        index = int(negative.argmax())
+        message = f"the row count of partition {index} is negative or beyond {_LARGEST_ROW_COUNT} (bit 63 is set)"
+        raise invalid(message, offset=start + index * layout.PARTITION_BYTES + 8, field="row_count", path=path)
+    descends = words[1:, 0] <= words[:-1, 0]
+    if descends.any():
+        index = int(descends.argmax()) + 1
+        message = f"partition {index} begins at {words[index, 0]}, not after the one before it, {words[index - 1, 0]}"
+        raise invalid(message, offset=start + index * layout.PARTITION_BYTES, field="timestamp", path=path)
+    partitions = PartitionRecords.from_words(words)
+    fixed_rows = _sum(partitions.row_counts[:-1])
+    if fixed_rows != record["fixed_row_count"]:
+        message = (
+            f"the partitions but the last have {fixed_rows} rows, not fixed_row_count = {record['fixed_row_count']}"
+        )
+        offset = area.start + _OFFSETS["fixed_row_count"]
+        raise invalid(message, offset=offset, field="fixed_row_count", path=path)
+    if not count:
+        return partitions
+    row_counts = partitions.row_counts.copy()
+    row_counts[-1] = record["transient_row_count"]
+    return replace(partitions, row_counts=row_counts)
+
+
+def _sum(counts: npt.NDArray[np.int64]) -> int:
+    """Add up row counts of 44 bits, of which a file of 2 GiB holds enough to overflow 64 bits."""
+    half = layout.ROW_COUNT_BITS // 2
+    return (int((counts >> half).sum()) << half) + int((counts & ((1 << half) - 1)).sum())
+
+
+def _column_structure_version(metadata_version: int, stored: int) -> int:
+    if stored == layout.SAME_COLUMN_STRUCTURE_VERSION:
+        return metadata_version
+    return 0 if stored == layout.ZERO_COLUMN_STRUCTURE_VERSION else stored

@@ -1,0 +1,132 @@
+"""Giving the Parquet partitions of an older QuestDB table the sidecars that QuestDB itself writes by now."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from coldparquet.discovery import discover
+from coldparquet.errors import NotFoundError
+from coldparquet.format.partition_names import PartitionInterval
+from coldparquet.index import IndexedPartition, IndexReport, PartitionIndexer, index_partitions
+from coldparquet.options import ReadOptions
+from coldparquet.partition import SIDECAR_FILE
+from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.limit import LimitedStore
+from coldparquet.storage.open_store import open_store, shown_url
+from coldparquet.table_files import TRANSACTION_FILE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from coldparquet.partition import PartitionLocation
+    from coldparquet.storage.base import ObjectStore
+
+_DELTA_FLAG = 1 << 61
+"""Bit of the size word with which newer versions mark partitions whose file is not the whole truth."""
+
+
+async def migrate_table(  # noqa: PLR0913 - what can be told is told by name
+    url: str | os.PathLike[str],
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    force: bool = False,
+    dry_run: bool = False,
+    options: ReadOptions | None = None,
+    store: ObjectStore | None = None,
+    on_progress: Callable[[IndexedPartition, int], None] | None = None,
+) -> IndexReport:
+    """Write the ``_pm`` of every Parquet partition that a table's ``_txn`` names, for exactly the bytes that it commits.
+
+    It is what QuestDB does when a version that knows sidecars first starts on a table from before: the footer at the
+    committed size is translated, whatever lies behind it in the file. Where ``_txn`` states no size, that of the file
+    is taken, and its rows are compared. Parquet files and table files are only read.
+    Where QuestDB has two rules for sidecars that exist already (its migration 940 replaces those that do not describe
+    the file, its migration 941 all of them), the first is the default here and ``force`` the second. For directories
+    without ``_txn`` there is :func:`coldparquet.index.index_table`.
+
+    Run it on a copy, or while no QuestDB writes to the table. Each sidecar appears complete or not at all, and a
+    partition that fails does not stop the others.
+
+    Requests: 1 listing, ``_txn`` and ``_meta`` at the same time; per Parquet partition 1 that looks for the sidecar and,
+    where one is written, 1 or 2 for the footer and 1 to write.
+
+    Args:
+        url: A table directory: any fsspec URL, or a local path.
+        storage_options: Credentials, endpoint and so on, as fsspec and s3fs take them.
+        force: Also write sidecars anew that describe the committed size. Older snapshots and transaction numbers that
+            only they hold are lost.
+        dry_run: Write nothing, but derive every sidecar that would be written.
+        options: How to read; ``max_concurrency`` is also how many partitions are worked on at once.
+        store: A store of your own; ``url`` is then a path in it. It stays open.
+        on_progress: Called for each partition when it is done, with the number of all partitions.
+
+    Returns:
+        What became of each partition; failures are in there, not raised. Without ``_txn`` or ``_meta`` there are no
+        partitions, and a note says why.
+
+    Raises:
+        NotFoundError: There is nothing at ``url``.
+        AccessError: The store refused the credentials.
+        FormatError: ``_txn`` or ``_meta`` is damaged.
+        StorageError: The store failed, or the table files kept changing.
+    """
+    options = options or ReadOptions()
+    path = os.fspath(url)
+    label, owns_store = shown_url(path), store is None
+    if store is None:
+        store, path = open_store(path, storage_options=storage_options)
+    limited = LimitedStore(store, max_concurrency=options.max_concurrency)
+    try:
+        found = await _recorded_partitions(limited, path)
+        indexer = PartitionIndexer(
+            CheckedStore(limited), options, replaces="all" if force else "useless", dry_run=dry_run
+        )
+
+        async def migrate(location: PartitionLocation) -> IndexedPartition:
+            reason = _reason_to_skip(location)
+            if reason is None:
+                return await indexer.index(location)
+            return IndexedPartition(path=f"{location.directory_path}/{SIDECAR_FILE}", action="skipped", reason=reason)
+
+        partitions = await index_partitions(
+            found.locations, migrate, at_once=options.max_concurrency, on_progress=on_progress
+        )
+    finally:
+        if owns_store:
+            await limited.aclose()
+    return IndexReport(url=label, partitions=partitions, notes=found.notes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    locations: tuple[PartitionLocation, ...]
+    notes: tuple[str, ...]
+
+
+async def _recorded_partitions(store: ObjectStore, path: str) -> _Recorded:
+    try:
+        discovery = await discover(store, path)
+    except NotFoundError as error:
+        if error.kind != "IncompleteTable":
+            raise
+        return _Recorded((), (f"skipped: {error.message}",))
+    if discovery.files is None:
+        missing = f"skipped: there is no {TRANSACTION_FILE} here, so nobody knows which bytes of the partitions count;"
+        return _Recorded((), (f"{missing} 'coldparquet index' writes sidecars for the files as they are",))
+    if discovery.files.metadata.interval is PartitionInterval.NONE:
+        return _Recorded((), ("nothing to do: a table that is not partitioned has no Parquet partitions",))
+    return _Recorded(discovery.locations, discovery.notes)
+
+
+def _reason_to_skip(location: PartitionLocation) -> str | None:
+    """Say why QuestDB's own migration passes over a partition (note section 6.1); None where it does not."""
+    record = location.record
+    if record is None or not record.is_parquet:
+        return None
+    if record.unknown_flags & _DELTA_FLAG:
+        return f"{TRANSACTION_FILE} marks its file as only a part of the partition"
+    if record.has_remote_copy and not record.is_parquet_generated:
+        return "its data is a remote copy, and has its sidecar there"
+    return None

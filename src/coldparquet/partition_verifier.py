@@ -1,0 +1,257 @@
+"""Fetching the metadata of one partition, and checking it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from coldparquet.errors import ColdParquetError, FormatError, NotFoundError, ObjectChangedError
+from coldparquet.format.footer_fetch import FooterFetch
+from coldparquet.format.parquet_footer import parse_footer
+from coldparquet.format.sidecar import parse_sidecar
+from coldparquet.format.sidecar_chain import verify_chain
+from coldparquet.partition import DATA_FILE, SIDECAR_FILE
+from coldparquet.plan.finding import Finding, finding_of_error
+from coldparquet.plan.partition_check import check_partition
+from coldparquet.sidecar_lookup import look_up_sidecar, shorter_than_committed
+from coldparquet.storage.base import RangeRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from coldparquet.format.sidecar import Sidecar
+    from coldparquet.options import ReadOptions
+    from coldparquet.partition import PartitionLocation
+    from coldparquet.plan.partition_check import PartitionCheck
+    from coldparquet.sidecar_lookup import SidecarLookup, SidecarState
+    from coldparquet.storage.base import ObjectStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedPartition:
+    """One partition, and what was found about it."""
+
+    name: str
+    """Directory name, such as ``2024-03-01.12``."""
+    path: str
+    """Its directory in the store."""
+    format: Literal["parquet", "native"]
+    sidecar: SidecarState | None
+    """None where none was looked for: native partitions, and Parquet files of other names."""
+    rows: int | None
+    """As the transaction or the footer says; None where neither does."""
+    row_groups: int | None
+    """None unless the footer was read."""
+    parquet_size_bytes: int | None
+    """Size of the Parquet file that counts; None where nobody states it."""
+    unused_bytes: int | None
+    """Dead bytes in it, as its writer noted them; None unless the footer was read."""
+    other_bytes: int | None
+    """Bytes in neither a column chunk nor the footer: the dead ones, page indexes and bloom filters; None likewise."""
+    findings: tuple[Finding, ...]
+
+
+class PartitionVerifier:
+    """Verifies one partition after the other.
+
+    Args:
+        store: Where they lie; it should pin versions.
+        options: How to read.
+        missing: Names of partitions whose directories do not exist; nothing is requested for them.
+    """
+
+    def __init__(self, store: ObjectStore, options: ReadOptions, *, missing: Collection[str]) -> None:
+        self._store = store
+        self._options = options
+        self._missing = missing
+
+    async def verify(self, location: PartitionLocation) -> VerifiedPartition:
+        """Verify one partition; only bugs raise.
+
+        Requests: 1 or 2 for the sidecar, then 1 or 2 for the footer, and 1 or 2 more for the footer if the sidecar turns
+        out to describe another file. None for native partitions.
+        """
+        verification = _Verification(location, self._store, self._options)
+        if location.name in self._missing:
+            verification.findings.append(_DIRECTORY_MISSING)
+        elif not location.is_native:
+            await verification.run()
+        return verification.result()
+
+
+_DIRECTORY_MISSING = Finding(
+    severity="error",
+    kind="DirectoryMissing",
+    message="_txn names this partition, but there is no such directory",
+    remedy="copy the partition again, or the table's files with _txn last",
+)
+
+
+class _Verification:
+    """The verification of one Parquet partition."""
+
+    def __init__(self, location: PartitionLocation, store: ObjectStore, options: ReadOptions) -> None:
+        self.findings: list[Finding] = []
+        self._location = location
+        self._store = store
+        self._options = options
+        self._state: SidecarState | None = None
+        self._check: PartitionCheck | None = None
+        self._write_command = "coldparquet index" if location.record is None else "coldparquet migrate"
+        self._write_anew = f"'{self._write_command} --force' writes the sidecar anew"
+        self._size_bytes = location.committed_size_bytes
+        self._object_size_bytes: int | None = None
+        """Size of the Parquet file as it lies there; None where no answer told it."""
+
+    async def run(self) -> None:
+        try:
+            lookup = await look_up_sidecar(self._store, self._location, self._options)
+            if self._location.sidecar_path is not None:
+                self._state = lookup.state
+            self.findings += await asyncio.to_thread(_sidecar_problems, lookup, self._write_anew)
+            fetch, sidecar = await self._footer(lookup.sidecar)
+            self._size_bytes = fetch.size_bytes
+            self.findings += self._file_problems(fetch)
+            self._check = await asyncio.to_thread(self._check_metadata, fetch, sidecar)
+            self.findings += self._check.findings
+        except ColdParquetError as error:
+            self.findings.append(self._what_stopped(error))
+
+    def result(self) -> VerifiedPartition:
+        location, check = self._location, self._check
+        rows = None if check is None else check.row_count
+        return VerifiedPartition(
+            name=location.name,
+            path=location.directory_path,
+            format="native" if location.is_native else "parquet",
+            sidecar=self._state,
+            rows=rows if location.record is None else location.record.row_count,
+            row_groups=None if check is None else check.row_group_count,
+            parquet_size_bytes=self._size_bytes,
+            unused_bytes=None if check is None else check.unused_bytes,
+            other_bytes=None if check is None else check.other_bytes,
+            findings=tuple(self.findings),
+        )
+
+    async def _footer(self, sidecar: Sidecar | None) -> tuple[FooterFetch, Sidecar | None]:
+        """Fetch the footer that counts; return it with the sidecar, if that describes the same file."""
+        if sidecar is None or self._size_bytes is not None:
+            return await self._fetch_footer(self._size_bytes), sidecar
+        stated_bytes = sidecar.parquet_size_bytes
+        try:
+            return await self._fetch_footer(stated_bytes), sidecar
+        except (FormatError, ObjectChangedError):
+            if self._object_size_bytes == stated_bytes:
+                raise  # the sidecar is right about the size: the file is damaged
+        fetch = await self._fetch_footer(None)
+        self._state = "stale"
+        self.findings.append(
+            Finding(
+                severity="error",
+                kind="StaleSidecar",
+                message=f"the sidecar describes a Parquet file of {stated_bytes:,} bytes, but {DATA_FILE} has"
+                f" {fetch.size_bytes:,}, and no footer ends where the sidecar says",
+                remedy=self._write_anew,
+            )
+        )
+        return fetch, None
+
+    async def _fetch_footer(self, size_bytes: int | None) -> FooterFetch:
+        path = self._location.data_path
+        fetch = FooterFetch(path=path, suffix_bytes=self._options.footer_suffix_bytes, size_bytes=size_bytes)
+        while (wanted := fetch.next_range) is not None:
+            answer = await self._store.get(
+                RangeRequest(
+                    path=path,
+                    byte_range=wanted,
+                    reason="Parquet footer",
+                    may_be_short=size_bytes is None,
+                    may_grow=self._location.record is not None,
+                )
+            )
+            self._object_size_bytes = answer.object_size_bytes
+            fetch.receive(answer.data, start=answer.start, object_size_bytes=answer.object_size_bytes)
+        return fetch
+
+    def _check_metadata(self, fetch: FooterFetch, sidecar: Sidecar | None) -> PartitionCheck:
+        """Parse and check what was fetched: work of a processor, for a thread."""
+        return check_partition(
+            parse_footer(fetch.footer, path=self._location.data_path, offset=fetch.footer_offset),
+            sidecar,
+            recorded_rows=None if self._location.record is None else self._location.record.row_count,
+            sidecar_remedy=self._write_anew,
+        )
+
+    def _file_problems(self, fetch: FooterFetch) -> list[Finding]:
+        findings = []
+        if self._state == "absent":
+            findings.append(
+                Finding(
+                    severity="warning",
+                    kind="NoSidecar",
+                    message=f"there is no {SIDECAR_FILE}: every reader fetches the Parquet footer of"
+                    f" {len(fetch.footer):,} bytes instead, and parses all of it",
+                    remedy=f"'{self._write_command}' writes it",
+                )
+            )
+        more_bytes = (self._object_size_bytes or 0) - fetch.size_bytes
+        if more_bytes > 0:
+            is_committed = self._location.committed_size_bytes is not None
+            findings.append(
+                Finding(
+                    severity="advice" if is_committed else "warning",
+                    kind="UncommittedBytes",
+                    message=f"{DATA_FILE} goes on for {more_bytes:,} bytes behind the {fetch.size_bytes:,} that"
+                    f" {'_txn commits' if is_committed else 'its sidecar describes'}",
+                    remedy="nobody reads them: an update that was not finished, or has not been committed yet"
+                    if is_committed
+                    else f"rows may be missing; if the file was changed on purpose, {self._write_anew}",
+                )
+            )
+        return findings
+
+    def _what_stopped(self, error: ColdParquetError) -> Finding:
+        """Say what kept the partition from being checked to the end."""
+        message = shorter_than_committed(error, self._location)
+        if message is not None:
+            return Finding(
+                severity="error",
+                kind="DataTooShort",
+                message=f"{DATA_FILE}: {message}",
+                remedy="copy the partition again",
+            )
+        if not isinstance(error, NotFoundError):
+            return finding_of_error(error)
+        if self._location.record is None and self._state in {None, "absent"}:
+            if not self._location.is_listed:
+                return finding_of_error(error)
+            return Finding(
+                severity="warning",
+                kind="NotParquet",
+                message=f"there is neither {SIDECAR_FILE} nor {DATA_FILE}: QuestDB's native format, which can only be read"
+                " with the table's _txn and _meta",
+                remedy="copy the table's files beside it, or convert the partition to Parquet",
+            )
+        stated_by = "its sidecar describes it" if self._location.record is None else "_txn counts its rows"
+        return Finding(
+            severity="error",
+            kind="DataMissing",
+            message=f"there is no {DATA_FILE}, although {stated_by}",
+            remedy="copy the partition again",
+        )
+
+
+def _sidecar_problems(lookup: SidecarLookup, remedy: str) -> list[Finding]:
+    """Report why a sidecar is of no use, and which snapshot of it is damaged; takes the time of its checksum."""
+    findings = []
+    if lookup.problem is not None:
+        problem = finding_of_error(lookup.problem, remedy=remedy)
+        findings.append(replace(problem, kind="StaleSidecar") if lookup.state == "stale" else problem)
+    if lookup.state in {"present", "stale"}:
+        path = None if lookup.sidecar is None else lookup.sidecar.path
+        try:
+            verify_chain(parse_sidecar(lookup.file, path=path))
+        except ColdParquetError as error:
+            findings.append(finding_of_error(error, remedy=remedy))
+    return findings

@@ -1,0 +1,199 @@
+"""What would make reads of a Parquet file cheaper: seen in its footer alone, without a byte of its pages."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from coldparquet.errors import UnsupportedError
+from coldparquet.format.column_types import StatisticsTrust
+from coldparquet.format.sidecar_layout import Codec
+from coldparquet.options import MIB
+from coldparquet.plan.explain import few_names, human_bytes, plural
+from coldparquet.plan.finding import Finding
+from coldparquet.plan.read_plan import row_group_spans
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from coldparquet.format.parquet_footer import ParquetFooter
+    from coldparquet.format.sidecar import Sidecar
+
+ROWS_PER_ROW_GROUP = 100_000
+"""What QuestDB writes by default: large enough for long chunks, small enough to drop most of a day."""
+
+ROWS_PER_PAGE = 20_000
+"""A page of 8-byte values is then 160 KB: several fit a request, and a point read skips most of a row group."""
+
+_DEAD_SHARE = 0.25
+"""QuestDB itself rewrites a partition when half of it is dead; on object storage its bytes are paid for every month."""
+
+_LEAST_UNCOMPRESSED_BYTES = MIB
+"""Below this, compression saves less than a person's attention is worth."""
+
+_COMPACT = "'coldparquet compact' writes the partition anew"
+
+
+def advise(footer: ParquetFooter, sidecar: Sidecar, *, unused_bytes: int) -> tuple[Finding, ...]:
+    """Say what could be better about one Parquet file.
+
+    Args:
+        footer: Its footer.
+        sidecar: What is known of the same file; reads are planned from it.
+        unused_bytes: Dead bytes that the writer noted.
+    """
+    return (
+        *_dead_bytes(sidecar, unused_bytes),
+        *_small_row_groups(sidecar),
+        *_uncompressed(sidecar),
+        *_pages(footer),
+        *_statistics(sidecar),
+    )
+
+
+def _dead_bytes(sidecar: Sidecar, unused_bytes: int) -> Iterator[Finding]:
+    size_bytes = sidecar.parquet_size_bytes
+    if unused_bytes >= _DEAD_SHARE * size_bytes:
+        yield Finding(
+            severity="advice",
+            kind="DeadBytes",
+            message=f"{unused_bytes / size_bytes:.0%} of the Parquet file ({human_bytes(unused_bytes)} of"
+            f" {human_bytes(size_bytes)}) belong to row groups that were replaced",
+            remedy=f"{_COMPACT} without them",
+        )
+
+
+def _small_row_groups(sidecar: Sidecar) -> Iterator[Finding]:
+    count, rows = sidecar.row_group_count, sidecar.total_rows
+    needed = max(1, -(-rows // ROWS_PER_ROW_GROUP))
+    if count > 2 * needed:
+        yield Finding(
+            severity="advice",
+            kind="SmallRowGroups",
+            message=f"{count:,} row groups of {rows // count:,} rows on average, where"
+            f" {plural(needed, 'row group')} would do: every one costs metadata, and often a request of its own",
+            remedy=f"{_COMPACT} with row groups of {ROWS_PER_ROW_GROUP:,} rows",
+        )
+
+
+def _uncompressed(sidecar: Sidecar) -> Iterator[Finding]:
+    total_bytes = plain_bytes = 0
+    by_column: dict[str, int] = {}
+    for index in range(sidecar.column_count):
+        chunks = sidecar.chunks(index)
+        is_plain = chunks.codec == Codec.UNCOMPRESSED
+        # As floats, because nobody has checked yet that the lengths fit the file.
+        of_column = int(chunks.total_compressed_bytes[is_plain].sum(dtype=np.float64))
+        total_bytes += int(chunks.total_compressed_bytes.sum(dtype=np.float64))
+        plain_bytes += of_column
+        if of_column:
+            by_column[sidecar.column(index).name] = of_column
+    if plain_bytes >= max(_LEAST_UNCOMPRESSED_BYTES, total_bytes / 2):
+        names = sorted(by_column, key=lambda name: -by_column[name])
+        yield Finding(
+            severity="advice",
+            kind="Uncompressed",
+            message=f"{human_bytes(plain_bytes)} of {human_bytes(total_bytes)} are not compressed: {few_names(names)}",
+            remedy=f"{_COMPACT} with ZSTD; random numbers stay as large as they are",
+        )
+
+
+def _pages(footer: ParquetFooter) -> Iterator[Finding]:
+    single, unindexed = [], []
+    for index, row_group in enumerate(footer.row_groups):
+        if row_group.row_count < 2 * ROWS_PER_PAGE:
+            continue
+        places = zip(row_group.offset_index_lengths, row_group.chunks, strict=True)
+        if not any(row_group.offset_index_lengths):
+            unindexed.append(index)
+        elif all(0 < length < _two_pages_bytes(chunk.data_page_offset) for length, chunk in places):
+            single.append(index)
+    if single:
+        yield Finding(
+            severity="advice",
+            kind="OnePagePerChunk",
+            message=f"{row_group_spans(single)}: one data page per column chunk, so a read that needs a few rows"
+            " fetches and decodes whole chunks",
+            remedy=f"{_COMPACT} with about {ROWS_PER_PAGE:,} rows a page",
+            row_groups=tuple(single),
+        )
+    if unindexed:
+        yield Finding(
+            severity="advice",
+            kind="NoPageIndex",
+            message=f"{row_group_spans(unindexed)}: no page index, so pages cannot be told apart before they are read",
+            remedy=f"{_COMPACT} with a page index",
+            row_groups=tuple(unindexed),
+        )
+
+
+def _two_pages_bytes(data_page_offset: int) -> int:
+    """Return the least length of an offset index of two pages; a shorter one lists a single page.
+
+    Thrift's compact protocol writes each page as three fields of one byte and their numbers, and a stop: its offset in
+    as many bytes as the chunk's own offset takes (7 bits each, after one for the sign), size and first row in 1 or more.
+    """
+    offset_bytes = max(1, -(-(data_page_offset.bit_length() + 1) // 7))
+    return 2 + 2 * (3 + offset_bytes + 2 + 1) + 1
+
+
+def _statistics(sidecar: Sidecar) -> Iterator[Finding]:
+    without_bounds, without_null_counts = _columns_without_statistics(sidecar)
+    timestamp = sidecar.designated_timestamp
+    if timestamp is None:
+        yield Finding(
+            severity="advice",
+            kind="NoDesignatedTimestamp",
+            message="the file names no designated timestamp, so the time range in the directory's name prunes nothing",
+            remedy="sort the file by a timestamp column that is never null, and declare that order, or convert it in QuestDB",
+        )
+    elif timestamp in without_bounds:
+        row_groups = without_bounds.pop(timestamp)
+        yield Finding(
+            severity="warning",
+            kind="TimestampBoundsMissing",
+            message=f"the designated timestamp has no bounds in {row_group_spans(row_groups)}: no condition on the time"
+            " drops them",
+            remedy=_COMPACT,
+            column=sidecar.column(timestamp).name,
+            row_groups=tuple(row_groups),
+        )
+    for what, columns in (("min and max", without_bounds), ("null counts", without_null_counts)):
+        if columns:
+            names = [sidecar.column(index).name for index in columns]
+            row_groups = sorted(set().union(*columns.values()))
+            yield Finding(
+                severity="advice",
+                kind="StatisticsMissing",
+                message=f"no {what} of {few_names(names)} in {row_group_spans(row_groups)}: conditions on them drop nothing there",
+                remedy=f"{_COMPACT} with statistics",
+                row_groups=tuple(row_groups),
+            )
+
+
+def _columns_without_statistics(sidecar: Sidecar) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
+    """Return, per column that has some, the row groups without bounds although there are values, and without null count."""
+    without_bounds: dict[int, list[int]] = defaultdict(list)
+    without_null_counts: dict[int, list[int]] = defaultdict(list)
+    for index in range(sidecar.column_count):
+        chunks, column = sidecar.chunks(index), sidecar.column(index)
+        has_values = ~chunks.has_null_count | (chunks.null_count < chunks.num_values)
+        if _may_have_bounds(sidecar, index):
+            # One side may be missing for good reason: the format cannot hold an empty string.
+            row_groups = np.flatnonzero(has_values & ~chunks.min.present & ~chunks.max.present).tolist()
+            if row_groups:
+                without_bounds[index] = row_groups
+        uncounted = np.flatnonzero(~chunks.has_null_count & (sidecar.row_counts > 0)).tolist()
+        if uncounted and column.max_def_level > 0:
+            without_null_counts[index] = uncounted
+    return without_bounds, without_null_counts
+
+
+def _may_have_bounds(sidecar: Sidecar, index: int) -> bool:
+    try:
+        column_type = sidecar.column_type(index)
+    except UnsupportedError:
+        return False
+    return column_type.statistics is not StatisticsTrust.NEVER

@@ -1,0 +1,129 @@
+"""Everything that the metadata of one Parquet partition can be checked for, once it was fetched. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from coldparquet.errors import ColdParquetError
+from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
+from coldparquet.format.questdb_json import parse_questdb_json
+from coldparquet.format.sidecar import parse_sidecar
+from coldparquet.format.sidecar_writer import encode_sidecar
+from coldparquet.plan.chunk_layout import lay_out_chunks
+from coldparquet.plan.finding import Finding, finding_of_error
+from coldparquet.plan.partition_advice import advise
+from coldparquet.plan.sidecar_comparison import compare_sidecars
+
+if TYPE_CHECKING:
+    from coldparquet.format.parquet_footer import ParquetFooter
+    from coldparquet.format.sidecar import Sidecar
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionCheck:
+    """What the metadata of one partition says, and what is wrong with it."""
+
+    findings: tuple[Finding, ...]
+    row_count: int
+    row_group_count: int
+    column_count: int
+    unused_bytes: int
+    """Dead bytes in the Parquet file, as its writer noted them."""
+    other_bytes: int
+    """Bytes in neither a column chunk nor the footer: the dead ones, page indexes and bloom filters."""
+
+
+def check_partition(
+    footer: ParquetFooter, found: Sidecar | None, *, recorded_rows: int | None, sidecar_remedy: str
+) -> PartitionCheck:
+    """Check a footer, and the sidecar that stands for it, against each other and against what cannot be.
+
+    Args:
+        footer: The footer at the committed size.
+        found: The snapshot of the sidecar that describes a file of that size; None where there is none.
+        recorded_rows: Rows of the partition according to the table's transaction file, if there is one.
+        sidecar_remedy: How to get a sidecar that describes the file, for the findings.
+
+    Raises:
+        FormatError: The footer contradicts itself.
+        UnsupportedError: The file has a nested column that cannot be read.
+    """
+    derived = parse_sidecar(
+        encode_sidecar(sidecar_content_from_footer(footer)), path=footer.path, verify_checksum=False
+    )
+    findings = list(_compare_rows(derived.total_rows, recorded_rows))
+    usable = derived
+    if found is not None:
+        differences = _differences(found, derived, sidecar_remedy)
+        findings += differences
+        if not any(finding.severity == "error" for finding in differences):
+            usable = found
+    chunk_layout = lay_out_chunks(usable)
+    findings += chunk_layout.findings
+    noted = _noted_unused_bytes(footer)
+    unused_bytes = max(noted, usable.footer.unused_bytes)
+    findings += _compare_unused_bytes(noted, usable.footer.unused_bytes, chunk_layout.other_bytes)
+    findings += advise(footer, usable, unused_bytes=unused_bytes)
+    return PartitionCheck(
+        findings=tuple(findings),
+        row_count=derived.total_rows,
+        row_group_count=derived.row_group_count,
+        column_count=derived.column_count,
+        unused_bytes=unused_bytes,
+        other_bytes=chunk_layout.other_bytes,
+    )
+
+
+def _differences(found: Sidecar, derived: Sidecar, remedy: str) -> tuple[Finding, ...]:
+    try:
+        return compare_sidecars(found, derived, remedy=remedy)
+    except ColdParquetError as error:
+        return (finding_of_error(error, remedy=remedy),)
+
+
+def _compare_rows(row_count: int, recorded_rows: int | None) -> tuple[Finding, ...]:
+    if recorded_rows in {None, row_count}:
+        return ()
+    return (
+        Finding(
+            severity="error",
+            kind="RowCountMismatch",
+            message=f"the table's _txn counts {recorded_rows:,} rows, the Parquet footer at the size that it states"
+            f" {row_count:,}: one of them is from another state of the table",
+            remedy="copy the partition and the table's files again, data first and _txn last",
+            field="row_count",
+        ),
+    )
+
+
+def _noted_unused_bytes(footer: ParquetFooter) -> int:
+    if footer.questdb_json is None:
+        return 0
+    return parse_questdb_json(footer.questdb_json, column_count=len(footer.leaves), path=footer.path).unused_bytes
+
+
+def _compare_unused_bytes(in_footer: int, in_sidecar: int, other_bytes: int) -> tuple[Finding, ...]:
+    largest = max(in_footer, in_sidecar)
+    if largest > other_bytes:
+        return (
+            Finding(
+                severity="error",
+                kind="UnusedBytesContradicted",
+                message=f"{largest:,} bytes are noted as dead, but chunks and footer leave only {other_bytes:,} unused",
+                remedy="look at the writer of the file: it counts wrongly, or two row groups share chunks",
+                field="unused_bytes",
+            ),
+        )
+    # A sidecar that was made from a footer says 0 (note section 6.2); one of an update repeats the footer's number.
+    if in_sidecar not in {0, in_footer}:
+        return (
+            Finding(
+                severity="warning",
+                kind="UnusedBytesDiffer",
+                message=f"dead bytes are {in_sidecar:,} in the sidecar, {in_footer:,} in the footer: the decision when to"
+                " rewrite the partition rests on them",
+                field="unused_bytes",
+            ),
+        )
+    return ()

@@ -1,0 +1,308 @@
+"""A sidecar against the Parquet footer that it stands for.
+
+Both sides are sidecars: the one that was found, and one that was derived from the footer. So the rules of the
+derivation (which bounds deserve trust, what a dictionary offset of 0 means) are in one place, and comparing is comparing
+arrays, one per column and field, over all row groups.
+
+What only one side knows is no contradiction. The sidecar may know less than the footer; reads then fetch more than they
+must. It may state what the footer does not vouch for; then nobody can tell without the pages, except for the bounds of
+the designated timestamp, which QuestDB takes from the pages where a footer has none.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from coldparquet.format import sidecar_layout as layout
+from coldparquet.plan.finding import Finding
+from coldparquet.plan.read_plan import row_group_spans
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from coldparquet.format.sidecar import Sidecar
+    from coldparquet.format.sidecar_chunks import ChunkColumn, RawBounds
+    from coldparquet.format.sidecar_header import ColumnDescriptor
+    from coldparquet.plan.bounds import BoolArray
+    from coldparquet.plan.finding import Severity
+
+_COLUMNS_NAMED = 5
+"""Columns with the same difference that get a finding of their own; one more finding counts the others."""
+
+_WORDS_AT_ONCE = 1 << 20
+"""Bounds the memory of the first, coarse comparison to a few times 8 MiB."""
+
+_COLUMN_FIELDS = (
+    "name",
+    "id",
+    "type_code",
+    "physical_type",
+    "fixed_byte_length",
+    "max_rep_level",
+    "max_def_level",
+    "repetition",
+    "descending",
+    "is_ascii",
+    "local_key_is_global",
+)
+
+_NUMBER_WORDS = {
+    "num_values": layout.CHUNK_NUM_VALUES_WORD,
+    "byte_range_start": layout.CHUNK_BYTE_RANGE_START_WORD,
+    "total_compressed": layout.CHUNK_TOTAL_COMPRESSED_WORD,
+}
+_STATISTICS_WORDS = {
+    "null_count": layout.CHUNK_NULL_COUNT_WORD,
+    "distinct_count": layout.CHUNK_DISTINCT_COUNT_WORD,
+}
+
+_LONGEST_SHOWN_BOUND_BYTES = 16
+
+_Kind = Literal["SidecarDiffers", "StatisticsNotVouchedFor", "StatisticsLeftOut", "ForeignTypeNotNoted"]
+
+_SEVERITIES: dict[_Kind, Severity] = {
+    "SidecarDiffers": "error",
+    "StatisticsNotVouchedFor": "warning",
+    "StatisticsLeftOut": "warning",
+    "ForeignTypeNotNoted": "warning",
+}
+
+
+def compare_sidecars(found: Sidecar, derived: Sidecar, *, remedy: str) -> tuple[Finding, ...]:
+    """Compare a sidecar with the one that its Parquet footer gives.
+
+    Args:
+        found: The snapshot that describes the Parquet file at its committed size.
+        derived: What ``sidecar_content_from_footer`` makes of the footer at that size.
+        remedy: How to get a sidecar that describes the file, for the findings.
+
+    Returns:
+        What differs, by field, column and row groups; nothing if the two agree. Of many columns with the same
+        difference the first few are named. Columns and chunks are only compared where both sides have as many.
+
+    Raises:
+        FormatError: ``found`` names a column that does not exist, or a descriptor of it is damaged.
+    """
+    differences = list(_differing_numbers(found, derived))
+    if found.column_count == derived.column_count:
+        differences += _differing_columns(found, derived)
+        if found.row_group_count == derived.row_group_count:
+            differences += _differing_row_counts(found, derived)
+            for index in _suspect_columns(found, derived):
+                differences += _ColumnOfChunks(
+                    found.chunks(index),
+                    derived.chunks(index),
+                    derived.column(index),
+                    is_designated=index == derived.designated_timestamp,
+                ).differences()
+    return tuple(_findings(differences, remedy))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Difference:
+    field: str
+    found: str = ""
+    """The value in the sidecar, of the first differing row group."""
+    true: str = ""
+    """The value in the footer, likewise."""
+    kind: _Kind = "SidecarDiffers"
+    column: str | None = None
+    row_groups: tuple[int, ...] = ()
+
+
+def _differing_numbers(found: Sidecar, derived: Sidecar) -> Iterator[_Difference]:
+    for field, stated, true in (
+        ("parquet_footer_offset", found.footer.parquet_footer_offset, derived.footer.parquet_footer_offset),
+        ("parquet_footer_length", found.footer.parquet_footer_length, derived.footer.parquet_footer_length),
+        ("column_count", found.column_count, derived.column_count),
+        ("row_group_count", found.row_group_count, derived.row_group_count),
+    ):
+        if stated != true:
+            yield _Difference(field=field, found=f"{stated:,}", true=f"{true:,}")
+    for field, indexes, true_indexes in (
+        ("designated_timestamp", found.designated_timestamp, derived.designated_timestamp),
+        ("sorting_columns", list(found.sorting_columns), list(derived.sorting_columns)),
+    ):
+        if indexes != true_indexes:
+            yield _Difference(field=field, found=str(indexes), true=str(true_indexes))
+
+
+def _differing_columns(found: Sidecar, derived: Sidecar) -> Iterator[_Difference]:
+    notes, true_notes = found.foreign_annotations, derived.foreign_annotations
+    for column, true_column in zip(found.columns, derived.columns, strict=True):
+        for field in _COLUMN_FIELDS:
+            stated, true = getattr(column, field), getattr(true_column, field)
+            if stated != true:
+                yield _Difference(field=field, found=_shown(stated), true=_shown(true), column=true_column.name)
+        if notes.get(column.index) != true_notes.get(column.index):
+            yield _Difference(field="scratchpad", kind="ForeignTypeNotNoted", column=true_column.name)
+
+
+def _differing_row_counts(found: Sidecar, derived: Sidecar) -> Iterator[_Difference]:
+    stated, true = found.blocks.gather(0), derived.blocks.gather(0)
+    yield from _contradictions("num_rows", None, stated, true)
+
+
+def _suspect_columns(found: Sidecar, derived: Sidecar) -> list[int]:
+    """Return the columns whose chunks deserve a closer look: not word for word alike, or with bounds out of line."""
+    column_count, row_group_count = derived.column_count, derived.row_group_count
+    if column_count == 0:
+        return []
+    word_count = layout.CHUNK_WORDS * column_count
+    suspect = np.zeros(column_count, np.bool_)
+    row_groups_at_once = max(1, _WORDS_AT_ONCE // word_count)
+    for start in range(0, row_group_count, row_groups_at_once):
+        words, true_words = (
+            side.blocks.words[
+                side.blocks.first_words[start : start + row_groups_at_once, None] + np.arange(1, 1 + word_count)
+            ].reshape(-1, column_count, layout.CHUNK_WORDS)
+            for side in (found, derived)
+        )
+        flags = words[:, :, layout.CHUNK_PACKED_WORD] >> np.uint64(8 * layout.STAT_FLAGS_BYTE)
+        suspect |= (words != true_words).any(axis=(0, 2))
+        for shift in (0, layout.STAT_MAX_SHIFT):
+            side_flags = flags >> np.uint64(shift)
+            is_out_of_line = side_flags & np.uint64(layout.STAT_PRESENT | layout.STAT_INLINED) == layout.STAT_PRESENT
+            suspect |= is_out_of_line.any(axis=0)
+    return np.flatnonzero(suspect).tolist()
+
+
+@dataclass(frozen=True, slots=True)
+class _ColumnOfChunks:
+    """The chunks of one column on both sides."""
+
+    found: ChunkColumn
+    derived: ChunkColumn
+    column: ColumnDescriptor
+    is_designated: bool
+
+    def differences(self) -> Iterator[_Difference]:
+        name = self.column.name
+        yield from _contradictions("codec", name, self.found.codec, self.derived.codec)
+        yield from _contradictions("encodings", name, self.found.encodings, self.derived.encodings)
+        for field, word in _NUMBER_WORDS.items():
+            yield from _contradictions(field, name, self.found.raw_word(word), self.derived.raw_word(word))
+        for field, word in _STATISTICS_WORDS.items():
+            stated, known = getattr(self.found, f"has_{field}"), getattr(self.derived, f"has_{field}")
+            values, true_values = self.found.raw_word(word), self.derived.raw_word(word)
+            yield from _contradictions(field, name, values, true_values, where=stated & known)
+            yield from self._known_to_one_side(field, stated & ~known, known & ~stated)
+        yield from self._differing_bounds("min", self.found.min, self.derived.min)
+        yield from self._differing_bounds("max", self.found.max, self.derived.max)
+
+    def _differing_bounds(self, field: str, found: RawBounds, derived: RawBounds) -> Iterator[_Difference]:
+        prefixes, lengths = found.prefix_words()
+        true_prefixes, true_lengths = derived.prefix_words()
+        stated, known = lengths >= 0, true_lengths >= 0
+        both = stated & known
+        differs = both & ((prefixes != true_prefixes) | (lengths != true_lengths))
+        for row_group in np.flatnonzero(both & ~differs & (true_lengths > layout.WORD_BYTES)).tolist():
+            differs[row_group] = found.bytes_at(row_group) != derived.bytes_at(row_group)
+        if differs.any():
+            row_groups = np.flatnonzero(differs).tolist()
+            first = row_groups[0]
+            yield _Difference(
+                field=field,
+                found=_shown_bound(found, first),
+                true=_shown_bound(derived, first),
+                column=self.column.name,
+                row_groups=tuple(row_groups),
+            )
+        yield from _contradictions(f"{field}_exact", self.column.name, found.exact, derived.exact, where=both)
+        from_pages = stated & ~known & self.is_designated
+        yield from self._known_to_one_side(field, stated & ~known & ~from_pages, known & ~stated)
+
+    def _known_to_one_side(self, field: str, only_found: BoolArray, only_derived: BoolArray) -> Iterator[_Difference]:
+        kinds: tuple[tuple[_Kind, BoolArray], ...] = (
+            ("StatisticsNotVouchedFor", only_found),
+            ("StatisticsLeftOut", only_derived),
+        )
+        for kind, where in kinds:
+            row_groups = np.flatnonzero(where).tolist()
+            if row_groups:
+                yield _Difference(field=field, kind=kind, column=self.column.name, row_groups=tuple(row_groups))
+
+
+def _contradictions(
+    field: str,
+    column: str | None,
+    found: npt.NDArray[np.unsignedinteger | np.bool_],
+    true: npt.NDArray[np.unsignedinteger | np.bool_],
+    *,
+    where: BoolArray | None = None,
+) -> Iterator[_Difference]:
+    differs = found != true if where is None else (found != true) & where
+    row_groups = np.flatnonzero(differs).tolist()
+    if row_groups:
+        first = row_groups[0]
+        yield _Difference(
+            field=field,
+            found=f"{int(found[first]):,}",
+            true=f"{int(true[first]):,}",
+            column=column,
+            row_groups=tuple(row_groups),
+        )
+
+
+def _shown_bound(bounds: RawBounds, row_group: int) -> str:
+    """Write the bytes of one bound in the order in which they are stored."""
+    value = bounds.bytes_at(row_group) or b""
+    shown = value[:_LONGEST_SHOWN_BOUND_BYTES].hex()
+    return f"0x{shown}..." if len(value) > _LONGEST_SHOWN_BOUND_BYTES else f"0x{shown}"
+
+
+def _shown(value: object) -> str:
+    return value.name if isinstance(value, layout.PhysicalType | layout.Repetition) else repr(value)
+
+
+def _findings(differences: Iterable[_Difference], remedy: str) -> Iterator[Finding]:
+    """Say everything once: differences of one field in many columns become a few findings and a count."""
+    alike: dict[tuple[_Kind, str], list[_Difference]] = defaultdict(list)
+    for difference in differences:
+        alike[difference.kind, difference.field].append(difference)
+    for (kind, field), group in alike.items():
+        severity = _SEVERITIES[kind]
+        for difference in group[:_COLUMNS_NAMED]:
+            yield Finding(
+                severity=severity,
+                kind=kind,
+                message=_message(difference),
+                remedy=remedy,
+                column=difference.column,
+                row_groups=difference.row_groups,
+                field=field,
+            )
+        others = group[_COLUMNS_NAMED:]
+        if others:
+            yield Finding(
+                severity=severity,
+                kind=kind,
+                message=f"{field}: the same in {len(others):,} more columns, {_first_and_last(others)}",
+                remedy=remedy,
+                field=field,
+            )
+
+
+def _message(difference: _Difference) -> str:
+    row_groups = list(difference.row_groups)
+    column = "" if difference.column is None else f" of column {difference.column!r}"
+    where = f" in {row_group_spans(row_groups)}" if row_groups else ""
+    what = f"{difference.field}{column}"
+    if difference.kind == "StatisticsNotVouchedFor":
+        return f"{what} is in the sidecar{where}, but the footer does not vouch for it: readers may miss rows"
+    if difference.kind == "StatisticsLeftOut":
+        return f"{what} is in the footer{where}, but not in the sidecar: reads prune less than they could"
+    if difference.kind == "ForeignTypeNotNoted":
+        return f"the sidecar does not note how the Parquet type{column} differs from QuestDB's: it reads as QuestDB's"
+    first = f" (row group {row_groups[0]})" if len(row_groups) > 1 else ""
+    return f"{what} differs{where}: {difference.found} in the sidecar, {difference.true} in the footer{first}"
+
+
+def _first_and_last(differences: Sequence[_Difference]) -> str:
+    first, last = differences[0].column, differences[-1].column
+    return f"{first!r}" if first == last else f"{first!r} to {last!r}"

@@ -1,0 +1,195 @@
+"""One partition of a plan: where the bytes of its requests go, and how they become rows.
+
+Partitions in Parquet and native ones differ only here; planning and streaming treat them alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from coldparquet.decode.native_rows import decode_native_rows
+from coldparquet.decode.placed_buffer import PlacedBuffer
+from coldparquet.decode.row_group import OutputColumn, decode_row_group
+from coldparquet.decode.virtual_file import RowGroupBuffer, new_row_group_buffer
+from coldparquet.errors import InternalError
+from coldparquet.plan.native_read import NativeRead
+from coldparquet.plan.native_requests import place_native, plan_native_requests
+from coldparquet.plan.placement import place
+from coldparquet.plan.read_plan import RowGroupRead, plan_requests
+from coldparquet.storage.base import RangeRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
+
+    from coldparquet.decode.arrow_schema import SymbolsAs
+    from coldparquet.format.utf16 import Utf8Strings
+    from coldparquet.format.sidecar import Sidecar
+    from coldparquet.options import Coalescing
+    from coldparquet.plan.native_read import NativeColumn
+    from coldparquet.plan.placement import Placements
+    from coldparquet.plan.projection import TableColumn
+    from coldparquet.plan.read_plan import PlannedRead, PlannedRequest
+
+
+class ReadBuffer(Protocol):
+    """Where the bytes of one read are gathered."""
+
+    def place(self, destination_offset: int, data: memoryview) -> None:
+        """Copy fetched bytes to their place."""
+        ...
+
+
+class PlannedPartition(Protocol):
+    """What streaming needs to know about one partition of a plan."""
+
+    def requests(
+        self, reads: Sequence[PlannedRead], coalescing: Coalescing, *, part_bytes: int | None
+    ) -> tuple[PlannedRequest, ...]:
+        """Plan the requests that bring all bytes of the reads of this partition."""
+        ...
+
+    def place(self, reads: Sequence[PlannedRead], requests: Sequence[PlannedRequest]) -> Placements:
+        """Compute where the bytes of each request of this partition go."""
+        ...
+
+    def range_request(self, request: PlannedRequest) -> RangeRequest:
+        """Make the request for the store."""
+        ...
+
+    def new_buffer(self, read: PlannedRead) -> ReadBuffer:
+        """Make the buffer of one read, complete but for the bytes of its requests."""
+        ...
+
+    def decode(
+        self, read: PlannedRead, buffer: ReadBuffer, columns: Sequence[TableColumn], *, symbols: SymbolsAs
+    ) -> pa.Table:
+        """Decode all rows of one read. Blocks."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedParquet:
+    """A partition in Parquet, planned from its sidecar."""
+
+    sidecar: Sidecar
+    data_path: str
+    may_grow: bool
+    """Whether a QuestDB may append to the file meanwhile."""
+    places: Mapping[int, int | None]
+    """By index in the table: where each column that the question needs is in the sidecar, None where it is not."""
+
+    def requests(
+        self, reads: Sequence[PlannedRead], coalescing: Coalescing, *, part_bytes: int | None
+    ) -> tuple[PlannedRequest, ...]:
+        """See :class:`PlannedPartition`."""
+        row_groups = [_of_parquet(read) for read in reads]
+        fetched = {column for read in row_groups for column in read.columns}
+        return plan_requests(
+            row_groups,
+            path=self.data_path,
+            column_names={column: self.sidecar.column(column).name for column in fetched},
+            gap_bytes=coalescing.gap_bytes,
+            max_request_bytes=coalescing.max_request_bytes,
+            part_bytes=part_bytes,
+        )
+
+    def place(self, reads: Sequence[PlannedRead], requests: Sequence[PlannedRequest]) -> Placements:
+        """See :class:`PlannedPartition`."""
+        return place([_of_parquet(read) for read in reads], requests)
+
+    def range_request(self, request: PlannedRequest) -> RangeRequest:
+        """See :class:`PlannedPartition`."""
+        return RangeRequest(
+            path=request.path,
+            byte_range=request.byte_range,
+            reason=request.reason,
+            least_object_bytes=self.sidecar.parquet_size_bytes,
+            may_grow=self.may_grow,
+        )
+
+    def new_buffer(self, read: PlannedRead) -> RowGroupBuffer:
+        """See :class:`PlannedPartition`."""
+        return new_row_group_buffer(_of_parquet(read), self.sidecar, path=self.data_path)
+
+    def decode(
+        self, read: PlannedRead, buffer: ReadBuffer, columns: Sequence[TableColumn], *, symbols: SymbolsAs
+    ) -> pa.Table:
+        """See :class:`PlannedPartition`."""
+        if not isinstance(buffer, RowGroupBuffer):
+            raise InternalError("a Parquet partition is decoded from a buffer of another kind")
+        return decode_row_group(
+            buffer,
+            _of_parquet(read),
+            self.sidecar,
+            columns=[
+                OutputColumn(name=column.name, type=column.readable_type, place=self.places[column.index])
+                for column in columns
+            ],
+            symbols=symbols,
+            path=self.data_path,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedNative:
+    """A partition in QuestDB's native format, planned from the table's own files."""
+
+    directory_path: str
+    columns: Mapping[int, NativeColumn]
+    """By index in the table: the columns that the question needs."""
+    dictionaries: Mapping[int, Utf8Strings]
+    """By index in the table: the values of the symbol columns among them."""
+
+    def requests(
+        self, reads: Sequence[PlannedRead], coalescing: Coalescing, *, part_bytes: int | None
+    ) -> tuple[PlannedRequest, ...]:
+        """See :class:`PlannedPartition`."""
+        return plan_native_requests(
+            [_of_native(read) for read in reads],
+            column_names={index: column.name for index, column in self.columns.items()},
+            gap_bytes=coalescing.gap_bytes,
+            max_request_bytes=coalescing.max_request_bytes,
+            part_bytes=part_bytes,
+        )
+
+    def place(self, reads: Sequence[PlannedRead], requests: Sequence[PlannedRequest]) -> Placements:
+        """See :class:`PlannedPartition`."""
+        return place_native([_of_native(read) for read in reads], requests)
+
+    def range_request(self, request: PlannedRequest) -> RangeRequest:
+        """See :class:`PlannedPartition`."""
+        return RangeRequest(path=request.path, byte_range=request.byte_range, reason=request.reason, may_grow=True)
+
+    def new_buffer(self, read: PlannedRead) -> PlacedBuffer:
+        """See :class:`PlannedPartition`."""
+        return PlacedBuffer(read.bytes_wanted)
+
+    def decode(
+        self, read: PlannedRead, buffer: ReadBuffer, columns: Sequence[TableColumn], *, symbols: SymbolsAs
+    ) -> pa.Table:
+        """See :class:`PlannedPartition`."""
+        if not isinstance(buffer, PlacedBuffer):
+            raise InternalError("a native partition is decoded from a buffer of another kind")
+        return decode_native_rows(
+            buffer.bytes(),
+            _of_native(read),
+            [self.columns[column.index] for column in columns],
+            symbols=symbols,
+            dictionaries=self.dictionaries,
+            path=self.directory_path,
+        )
+
+
+def _of_parquet(read: PlannedRead) -> RowGroupRead:
+    if not isinstance(read, RowGroupRead):
+        raise InternalError("a read of native files was planned for a Parquet partition")
+    return read
+
+
+def _of_native(read: PlannedRead) -> NativeRead:
+    if not isinstance(read, NativeRead):
+        raise InternalError("a row group was planned for a native partition")
+    return read

@@ -1,0 +1,38 @@
+"""Copying a QuestDB table's Parquet partitions to object storage, so that readers always see one whole version of it.
+
+A published table is a QuestDB table directory in a bucket. What makes one version of it is its `_txn`, which is
+replaced last, in one request, and only if nobody else replaced it meanwhile:
+
+    2024-03-01.12/data.parquet, _pm   the partitions: written once, never changed
+    _meta.v7, _cv.v3                  immutable copies of the table files by the version that `_txn` names
+    _published.v41-9f3c2a10           which partitions the version 41 of the table has, and where they came from
+    side.o, .c, .k, .v, _name         what a QuestDB needs besides, if the table is to be restored
+    _meta, _cv                        as in any table; a reader that finds another version than its `_txn` names takes
+                                      the immutable copy
+    _txn                              the commit
+    _publishing                       only until the first commit: tells readers not to take what there is for the table
+
+In a directory a QuestDB appends to Parquet files and their sidecars. Objects cannot be appended to, so a partition that
+was updated in place is written as a whole once more, under a new version suffix. The old version stays for readers that
+still hold the old `_txn`, until :func:`publish_table` is told to purge.
+
+To restore a published table, copy its directory below the database's `db` directory, add a file `_todo_` of 40 zero
+bytes, and start the database. Native partitions are not part of it, nor is the `txn_seq` of a WAL table, without which
+only a table without write-ahead log can be restored so. The symbols' index files `.k` and `.v` are whole only if
+nobody wrote to the table while it was published.
+"""
+
+from coldparquet.publish.options import PublishOptions
+from coldparquet.publish.publisher import publish_table
+from coldparquet.publish.report import PublishedPartition, PublishProgress, PublishReport
+from coldparquet.publish.storage_classes import StorageClassRule, parse_storage_class_rule
+
+__all__ = [
+    "PublishOptions",
+    "PublishProgress",
+    "PublishReport",
+    "PublishedPartition",
+    "StorageClassRule",
+    "parse_storage_class_rule",
+    "publish_table",
+]

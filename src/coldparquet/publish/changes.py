@@ -1,0 +1,252 @@
+"""What has to be done to each partition so that the published table becomes the source: decided without any I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from coldparquet.errors import InvalidInputError
+from coldparquet.format.partition_names import (
+    UNVERSIONED,
+    format_partition_directory,
+    partition_floor_ns,
+)
+from coldparquet.plan.explain import few_names
+from coldparquet.publish.source import is_parquet, record_of
+from coldparquet.publish.storage_classes import storage_class_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from coldparquet.format.partition_records import PartitionRecord
+    from coldparquet.format.table_metadata import TableMetadata
+    from coldparquet.partition import PartitionLocation
+    from coldparquet.publish.published import PublishedTable, PublishedVersion
+    from coldparquet.publish.source import SourceTable
+    from coldparquet.publish.storage_classes import StorageClassRule
+
+DroppedPartitions = Literal["refuse", "keep", "remove"]
+"""What to do about published partitions that the source has dropped."""
+
+_SECOND_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryVersion:
+    """One version of a partition's directory."""
+
+    name: str
+    name_txn: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewPartition:
+    """A partition of the source that is not published in this state."""
+
+    location: PartitionLocation
+    candidates: tuple[DirectoryVersion, ...]
+    """Where it may be published: in the first one that holds nothing else."""
+    storage_class: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedAlready:
+    """A partition that stays as it is published."""
+
+    name: str
+    record: PartitionRecord
+    source_name: str
+    """Its directory in the source; the published one where the source has dropped it."""
+    source_name_txn: int
+    is_dropped: bool
+    """Whether the source has dropped it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """What has to be done, in time order."""
+
+    new: tuple[NewPartition, ...]
+    unchanged: tuple[PublishedAlready, ...]
+    removed: tuple[PublishedAlready, ...]
+    """Published before, and no part of the table any more."""
+    left_behind: tuple[PartitionLocation, ...]
+    """Native partitions of the source."""
+
+
+def plan_changes(
+    source: SourceTable,
+    published: PublishedTable,
+    *,
+    dropped: DroppedPartitions,
+    storage_classes: Sequence[StorageClassRule],
+    now_s: float,
+) -> Changes:
+    """Compare the source with what is published.
+
+    A partition is published already if the published record of the same time came from the same directory of the
+    source, with as many rows and bytes: QuestDB only ever appends to the file of a directory.
+
+    Raises:
+        InvalidInputError: Another table, or a later state of this one, is published there (kinds ``OtherTable`` and
+            ``SourceIsOlder``); or the source has dropped published partitions and ``dropped`` is ``"refuse"`` (kind
+            ``PartitionsDropped``).
+    """
+    version = published.version
+    if version is not None:
+        _check_same_table(source, version, published.path)
+    before = {} if version is None else _published_already(version)
+    new, unchanged, left_behind = [], [], []
+    for location in source.locations:
+        record = record_of(location)
+        earlier = before.get(record.timestamp)
+        if not is_parquet(location):
+            left_behind.append(location)
+        elif earlier is not None and _is_same(location, earlier) and earlier.name in published.directories:
+            unchanged.append(_of_source(earlier, location))
+        else:
+            stop_ns = location.directory.stop_ns if location.directory is not None else 0
+            new.append(
+                NewPartition(
+                    location=location,
+                    candidates=_candidates(source, record, earlier, published),
+                    storage_class=storage_class_of(stop_ns / _SECOND_NS, storage_classes, now_s=now_s),
+                )
+            )
+    gone = [
+        before[timestamp] for timestamp in before.keys() - {record_of(found).timestamp for found in source.locations}
+    ]
+    gone_for_good, dropped_by_source = _split_gone(gone, source)
+    if dropped_by_source and dropped == "refuse":
+        raise _partitions_dropped(dropped_by_source, published.path)
+    if dropped == "keep":
+        unchanged += dropped_by_source
+    else:
+        gone_for_good += dropped_by_source
+    gone_for_good += [
+        before[record_of(location).timestamp] for location in left_behind if record_of(location).timestamp in before
+    ]
+    return Changes(
+        new=tuple(new),
+        unchanged=tuple(sorted(unchanged, key=_timestamp)),
+        removed=tuple(sorted(gone_for_good, key=_timestamp)),
+        left_behind=tuple(left_behind),
+    )
+
+
+def _check_same_table(source: SourceTable, version: PublishedVersion, path: str) -> None:
+    ours, theirs = source.metadata, version.metadata
+    if (ours.table_id, ours.interval, ours.designated_timestamp, ours.is_nanosecond) != (
+        theirs.table_id,
+        theirs.interval,
+        theirs.designated_timestamp,
+        theirs.is_nanosecond,
+    ):
+        raise InvalidInputError(
+            f"another table is published there: its id is {theirs.table_id}, partitioned by {theirs.interval.name}; that"
+            f" of the source is {ours.table_id}, by {ours.interval.name}. Publish to another place, or remove that one",
+            kind="OtherTable",
+            path=path,
+        )
+    if source.transaction.txn < version.transaction.txn:
+        raise InvalidInputError(
+            f"transaction {version.transaction.txn} of this table is published, but the source is at"
+            f" {source.transaction.txn}: it is an older copy. Publish from the newest one, or to another place",
+            kind="SourceIsOlder",
+            path=path,
+        )
+
+
+def _published_already(version: PublishedVersion) -> dict[int, PublishedAlready]:
+    """Return the published partitions by their timestamps."""
+    renamed = {} if version.manifest is None else version.manifest.source_name_txns
+    records = version.transaction.partitions
+    found = {}
+    for index in range(len(records)):
+        record = records.record(index)
+        name = _name(record.timestamp, record.name_txn, version.metadata)
+        found[record.timestamp] = PublishedAlready(
+            name=name,
+            record=record,
+            source_name=name,
+            source_name_txn=renamed.get(name, record.name_txn),
+            is_dropped=True,
+        )
+    return found
+
+
+def _of_source(earlier: PublishedAlready, location: PartitionLocation) -> PublishedAlready:
+    return PublishedAlready(
+        name=earlier.name,
+        record=earlier.record,
+        source_name=location.name,
+        source_name_txn=earlier.source_name_txn,
+        is_dropped=False,
+    )
+
+
+def _is_same(location: PartitionLocation, earlier: PublishedAlready) -> bool:
+    record, theirs = record_of(location), earlier.record
+    return (record.name_txn, record.parquet_size, record.row_count) == (
+        earlier.source_name_txn,
+        theirs.parquet_size,
+        theirs.row_count,
+    )
+
+
+def _candidates(
+    source: SourceTable, record: PartitionRecord, earlier: PublishedAlready | None, published: PublishedTable
+) -> tuple[DirectoryVersion, ...]:
+    """Return the versions as which a partition may be published: that of the source, or the source's transaction."""
+    name_txns = dict.fromkeys((record.name_txn, source.transaction.txn))
+    if earlier is not None and earlier.name in published.directories:
+        name_txns.pop(earlier.record.name_txn, None)  # it holds what the partition was before
+    return tuple(
+        DirectoryVersion(_name(record.timestamp, name_txn, source.metadata), name_txn) for name_txn in name_txns
+    )
+
+
+def _split_gone(
+    gone: Iterable[PublishedAlready], source: SourceTable
+) -> tuple[list[PublishedAlready], list[PublishedAlready]]:
+    """Tell pieces that were merged into another piece of their partition from partitions that the source dropped."""
+    floors = {_floor_ns(record_of(location).timestamp, source.metadata) for location in source.locations}
+    merged: list[PublishedAlready] = []
+    dropped: list[PublishedAlready] = []
+    for partition in gone:
+        is_merged = _floor_ns(partition.record.timestamp, source.metadata) in floors
+        (merged if is_merged else dropped).append(partition)
+    return merged, dropped
+
+
+def _partitions_dropped(dropped: list[PublishedAlready], path: str) -> InvalidInputError:
+    names = few_names([partition.name for partition in sorted(dropped, key=_timestamp)])
+    return InvalidInputError(
+        f"the source has dropped partitions that are published ({names}); say whether to keep them in the published table"
+        " (dropped='keep', --dropped keep), as after moving them there, or to remove them (dropped='remove',"
+        " --dropped remove)",
+        kind="PartitionsDropped",
+        path=path,
+        partitions=[partition.name for partition in dropped],
+    )
+
+
+def _floor_ns(timestamp: int, metadata: TableMetadata) -> int:
+    return partition_floor_ns(_nanoseconds(timestamp, metadata), metadata.interval)
+
+
+def _name(timestamp: int, name_txn: int, metadata: TableMetadata) -> str:
+    return format_partition_directory(
+        _nanoseconds(timestamp, metadata),
+        metadata.interval,
+        name_txn=max(name_txn, UNVERSIONED),
+        is_nanosecond=metadata.is_nanosecond,
+    )
+
+
+def _nanoseconds(timestamp: int, metadata: TableMetadata) -> int:
+    return timestamp if metadata.is_nanosecond else timestamp * 1000
+
+
+def _timestamp(partition: PublishedAlready) -> int:
+    return partition.record.timestamp

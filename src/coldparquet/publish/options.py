@@ -1,0 +1,50 @@
+"""How to publish: every knob with its default and the reason for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from coldparquet.errors import InvalidInputError
+from coldparquet.options import MIB
+
+if TYPE_CHECKING:
+    from coldparquet.publish.changes import DroppedPartitions
+    from coldparquet.publish.storage_classes import StorageClassRule
+
+_DAY_S = 86_400.0
+_DROPPED = ("refuse", "keep", "remove")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishOptions:
+    """How to publish a table."""
+
+    dry_run: bool = False
+    """Write nothing, and say what would be written and what that costs."""
+
+    dropped: DroppedPartitions = "refuse"
+    """What to do about published partitions that the source has dropped. They may have been moved to the bucket for good
+    (``"keep"``) or be meant to go there too (``"remove"``); nothing tells, so the default asks."""
+
+    storage_classes: tuple[StorageClassRule, ...] = ()
+    """Classes of the data of older partitions. Sidecars and table files, which every reader needs, keep the bucket's."""
+
+    purge: bool = False
+    """Afterwards remove versions that no reader can need any more."""
+
+    purge_after_s: float = _DAY_S
+    """How long a version is kept after another one was committed: as long as anybody reads one open table."""
+
+    memory_limit_bytes: int = 128 * MIB
+    """Data that was read and not sent yet: 8 parts of 16 MiB fill a fast network."""
+
+    max_concurrency: int = 16
+    """Requests at the destination at once."""
+
+    def __post_init__(self) -> None:
+        if self.dropped not in _DROPPED:
+            raise InvalidInputError(f"PublishOptions.dropped is {self.dropped!r}; use one of {', '.join(_DROPPED)}")
+        for name, least in {"purge_after_s": 0, "memory_limit_bytes": 1, "max_concurrency": 1}.items():
+            if getattr(self, name) < least:
+                raise InvalidInputError(f"PublishOptions.{name} is {getattr(self, name)}; it must be at least {least}")

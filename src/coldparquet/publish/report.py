@@ -1,0 +1,93 @@
+"""What publishing a table did, or would do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+PublishAction = Literal["published", "would publish", "found", "unchanged", "kept", "removed", "left behind"]
+"""``found``: an earlier run that was killed had written it already. ``kept``: the source has dropped it since it was
+published. ``removed``: it was published, and is no part of the table any more. ``left behind``: it is native."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedPartition:
+    """What became of one partition."""
+
+    name: str
+    """Its directory in the source; in the published table where the source has none."""
+    published_name: str | None
+    """Its directory in the published table; None where it is not in there."""
+    action: PublishAction
+    rows: int
+    parquet_size_bytes: int | None = None
+    """None for native partitions."""
+    sidecar_bytes: int | None = None
+    """Size of the sidecar where it was looked at."""
+    storage_class: str | None = None
+    """Class that its data is written to; None for the bucket's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishCost:
+    """What a run sends: worked out beforehand, and not counting what it reads to compare."""
+
+    sent_bytes: int
+    """Data and sidecars; table files are small beside them."""
+    write_count: int
+    """PUTs, and the requests of uploads in parts."""
+    read_count: int
+    """GETs, HEADs and listings of the destination."""
+    dollars: float
+    """Of the requests, at S3's prices; sending bytes into S3 is free."""
+    dollars_per_month: float
+    """What storing the bytes costs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishReport:
+    """What publishing did, or would do."""
+
+    source: str
+    destination: str
+    txn: int
+    """Transaction of the source that is published now."""
+    previous_txn: int | None
+    """Transaction that was published before; None the first time."""
+    is_dry_run: bool
+    is_committed: bool
+    """Whether ``_txn`` was replaced; False if there was nothing to do, and in a dry run."""
+    partitions: tuple[PublishedPartition, ...]
+    """In time order, those first that are in the published table."""
+    table_files: tuple[str, ...]
+    """Names of the objects beside the partitions that were written, in this order; in a dry run those that would be."""
+    cost: PublishCost
+    purged: tuple[str, ...]
+    """Directories and objects of older versions that were removed."""
+    notes: tuple[str, ...]
+    elapsed_s: float
+
+    @property
+    def rows(self) -> int:
+        """Rows of the published table."""
+        return sum(partition.rows for partition in self.partitions if partition.published_name is not None)
+
+    @property
+    def rows_left_behind(self) -> int:
+        """Rows of native partitions, which are not published."""
+        return sum(partition.rows for partition in self.partitions if partition.action == "left behind")
+
+    def count(self, action: PublishAction) -> int:
+        """Return how many partitions met this fate."""
+        return sum(partition.action == action for partition in self.partitions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishProgress:
+    """How far a run has come."""
+
+    sent_bytes: int
+    """Of data; what was found already counts as sent."""
+    total_bytes: int
+    finished_partitions: int
+    total_partitions: int

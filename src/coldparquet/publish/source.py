@@ -1,0 +1,220 @@
+"""One committed state of the table that is to be published."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from coldparquet.discovery import discover
+from coldparquet.errors import FormatError, InvalidInputError, NotFoundError, ObjectChangedError, UnsupportedError
+from coldparquet.format.column_versions import parse_column_versions
+from coldparquet.format.partition_names import PartitionInterval
+from coldparquet.format.sidecar_layout import COMMITTED_SIZE
+from coldparquet.options import ReadOptions
+from coldparquet.partition import Partition
+from coldparquet.publish.objects import read_whole
+from coldparquet.ranges import ByteRange
+from coldparquet.sidecar_lookup import look_up_sidecar
+from coldparquet.storage.base import RangeRequest
+from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.upload import StoreSource
+from coldparquet.table_files import COLUMN_VERSIONS_FILE
+
+if TYPE_CHECKING:
+    from coldparquet.format.column_versions import ColumnVersions
+    from coldparquet.format.partition_records import PartitionRecord
+    from coldparquet.format.sidecar import Sidecar
+    from coldparquet.format.table_metadata import TableMetadata
+    from coldparquet.format.txn import TableTransaction
+    from coldparquet.partition import PartitionLocation
+    from coldparquet.storage.base import ObjectStore
+
+_PARQUET_MAGIC = b"PAR1"
+_RETRY_DELAYS_S = (0.0, 0.01, 0.1, 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceTable:
+    """One committed state of a table."""
+
+    store: ObjectStore
+    path: str
+    """Without a trailing slash."""
+    transaction: TableTransaction
+    metadata: TableMetadata
+    column_versions: ColumnVersions
+    locations: tuple[PartitionLocation, ...]
+    """All partitions in time order, native ones too. The records of Parquet partitions state the size of the file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionContent:
+    """What of one partition is to be published."""
+
+    data: StoreSource
+    """The committed bytes of ``data.parquet``."""
+    sidecar: bytes
+    """A sidecar whose newest snapshot describes exactly these bytes."""
+    time_bounds: tuple[int, int] | None
+    """Least and largest designated timestamp, in the unit of the table; None where the statistics do not tell."""
+
+
+async def read_source(store: ObjectStore, path: str) -> SourceTable:
+    """Read the state that a table is in. A QuestDB may write to it meanwhile.
+
+    Raises:
+        NotFoundError: There is no table.
+        InvalidInputError: ``kind="NothingToPublish"``: the table has no Parquet partition.
+        UnsupportedError: A partition has flags that this version does not know.
+        FormatError: A table file is damaged.
+        StorageError: The table files kept changing.
+    """
+    for delay_s in _RETRY_DELAYS_S:
+        await asyncio.sleep(delay_s)
+        found = await discover(store, path)
+        files = found.files
+        if files is None:
+            raise NotFoundError(
+                "there is no _txn here; needed: the directory of a QuestDB table, below the database's db directory",
+                kind="NoTable",
+                path=path,
+            )
+        versions = files.column_versions or await _column_versions(store, path)
+        if versions.version == files.transaction.column_version:
+            break
+    else:
+        raise ObjectChangedError(
+            f"{COLUMN_VERSIONS_FILE} kept changing while it was read; publish again when fewer columns are added or"
+            " dropped, or check that all table files come from one table",
+            kind="TableBusy",
+            path=path,
+        )
+    sized = tuple([await _with_size(store, location) for location in found.locations])
+    if files.metadata.interval is PartitionInterval.NONE or not any(is_parquet(location) for location in sized):
+        raise InvalidInputError(
+            "no partition of this table is in Parquet, so there is nothing to publish; convert old ones with ALTER"
+            " TABLE ... CONVERT PARTITION TO PARQUET WHERE ...",
+            kind="NothingToPublish",
+            path=path,
+        )
+    return SourceTable(
+        store=store,
+        path=path,
+        transaction=files.transaction,
+        metadata=files.metadata,
+        column_versions=versions,
+        locations=sized,
+    )
+
+
+def is_parquet(location: PartitionLocation) -> bool:
+    """Tell whether a partition of a transaction is in Parquet."""
+    return location.record is not None and location.record.is_parquet
+
+
+def record_of(location: PartitionLocation) -> PartitionRecord:
+    """Return the record of a partition that has one.
+
+    Raises:
+        InvalidInputError: It has none.
+    """
+    if location.record is None:
+        raise InvalidInputError("only the partitions of a transaction can be published", path=location.directory_path)
+    return location.record
+
+
+async def read_content(store: ObjectStore, location: PartitionLocation) -> PartitionContent:
+    """Read the sidecar of a partition, or make one from the footer where there is none that fits. 2 to 4 requests.
+
+    Raises:
+        ObjectChangedError: The partition was replaced since the transaction was read (kind ``SourceChanged``).
+        FormatError: The committed bytes are no Parquet file, or have other rows than the transaction says.
+        UnsupportedError: The file has columns for which no sidecar can be made.
+    """
+    record = record_of(location)
+    checked = CheckedStore(store)
+    data = StoreSource(checked, location.data_path, size_bytes=record.parquet_size)
+    try:
+        await _check_magic(checked, location)
+        found = await look_up_sidecar(checked, location, ReadOptions())
+        sidecar = found.sidecar
+        if sidecar is None:
+            from_footer = Partition(replace(location, sidecar_path=None), checked, ReadOptions())
+            sidecar = (await from_footer.metadata()).sidecar
+    except (NotFoundError, ObjectChangedError) as error:
+        raise source_changed(location.directory_path) from error
+    return PartitionContent(data=data, sidecar=_cut_to_snapshot(sidecar), time_bounds=time_bounds(sidecar))
+
+
+def source_changed(path: str) -> ObjectChangedError:
+    """Make the error for a partition that a writer replaced while it was being published."""
+    return ObjectChangedError(
+        "this partition is not what the table's _txn said any more: it was replaced or removed while it was being"
+        " published; publish again, what has been copied so far is not copied twice",
+        kind="SourceChanged",
+        path=path,
+    )
+
+
+def time_bounds(sidecar: Sidecar) -> tuple[int, int] | None:
+    """Return the least and the largest designated timestamp; None where the statistics do not tell."""
+    index = sidecar.designated_timestamp
+    if index is None:
+        return None
+    has_rows = sidecar.row_counts > 0
+    lower, upper = sidecar.chunks(index).min, sidecar.chunks(index).max
+    is_known = lower.present & lower.inlined & lower.exact & upper.present & upper.inlined & upper.exact
+    if not has_rows.any() or not is_known[has_rows].all():
+        return None
+    return int(lower.raw.view(np.int64)[has_rows].min()), int(upper.raw.view(np.int64)[has_rows].max())
+
+
+def _cut_to_snapshot(sidecar: Sidecar) -> bytes:
+    """Return the sidecar as it was when this snapshot was the newest: shorter, and with that size in its header."""
+    # The size in the header is the one thing that no checksum covers, so that it can be set last (note section 1.5).
+    return COMMITTED_SIZE.pack(sidecar.size_bytes) + bytes(sidecar.file[COMMITTED_SIZE.size :])
+
+
+async def _check_magic(store: ObjectStore, location: PartitionLocation) -> None:
+    size_bytes = record_of(location).parquet_size
+    request = RangeRequest(
+        path=location.data_path,
+        byte_range=ByteRange(max(0, size_bytes - len(_PARQUET_MAGIC)), size_bytes),
+        reason="end of the Parquet file",
+        least_object_bytes=size_bytes,
+        may_grow=True,
+    )
+    if (await store.get(request)).data != _PARQUET_MAGIC:
+        raise FormatError(
+            f"its first {size_bytes:,} bytes, which the table's _txn commits, do not end as a Parquet file does;"
+            " run 'coldparquet verify' on the table",
+            path=location.data_path,
+            offset=size_bytes,
+            field="magic",
+        )
+
+
+async def _column_versions(store: ObjectStore, path: str) -> ColumnVersions:
+    found = await read_whole(store, f"{path.rstrip('/')}/{COLUMN_VERSIONS_FILE}", version_header_bytes=40)
+    return parse_column_versions(found.data, path=f"{path.rstrip('/')}/{COLUMN_VERSIONS_FILE}")
+
+
+async def _with_size(store: ObjectStore, location: PartitionLocation) -> PartitionLocation:
+    """Refuse what cannot be published, and take the file's size where the transaction states none."""
+    record = record_of(location)
+    if not record.is_parquet:
+        return location
+    if record.unknown_flags:
+        raise UnsupportedError(
+            f"_txn has flags for this partition that this version does not know ({record.unknown_flags:#x}), so its"
+            " data.parquet may not be the whole partition",
+            kind="UnknownPartitionFlags",
+            path=location.directory_path,
+        )
+    if record.parquet_size > 0:
+        return location
+    found = await store.info(location.data_path)
+    return replace(location, record=replace(record, parquet_size=found.size_bytes or 0))

@@ -1,0 +1,188 @@
+"""Writing one partition to the destination: data first, then its sidecar, nothing that exists is ever replaced."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from coldparquet.errors import FormatError, InvalidInputError, NotFoundError, ObjectChangedError, UnsupportedError
+from coldparquet.format.sidecar import parse_sidecar
+from coldparquet.partition import DATA_FILE, SIDECAR_FILE
+from coldparquet.publish.objects import publisher_conflict, read_whole
+from coldparquet.publish.source import read_content, record_of, source_changed
+from coldparquet.storage.upload import is_same_object, upload_object
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from coldparquet.format.partition_records import PartitionRecord
+    from coldparquet.publish.changes import DirectoryVersion, NewPartition
+    from coldparquet.publish.published import PublishedTable
+    from coldparquet.publish.source import PartitionContent, SourceTable
+    from coldparquet.storage.base import ObjectInfo
+    from coldparquet.storage.upload import MemoryBudget
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenPartition:
+    """A partition that is complete at the destination."""
+
+    new: NewPartition
+    name: str
+    """Directory at the destination."""
+    record: PartitionRecord
+    """What the published `_txn` says of it."""
+    action: Literal["published", "would publish", "found"]
+    sidecar_bytes: int
+    time_bounds: tuple[int, int] | None
+
+
+class PartitionWriter:
+    """Writes partitions of one run.
+
+    Args:
+        source: The state of the table that is published.
+        published: What lies at the destination already.
+        memory: Bytes that were read and not sent yet are held in here.
+        is_dry_run: Only look, and write nothing.
+        on_sent: Called with the number of bytes of data that arrived.
+    """
+
+    def __init__(
+        self,
+        *,
+        source: SourceTable,
+        published: PublishedTable,
+        memory: MemoryBudget,
+        is_dry_run: bool,
+        on_sent: Callable[[int], None],
+    ) -> None:
+        self._source = source
+        self._store = published.store
+        self._published = published
+        self._memory = memory
+        self._is_dry_run = is_dry_run
+        self._on_sent = on_sent
+
+    async def write(self, new: NewPartition) -> WrittenPartition:
+        """Write one partition, or find that an earlier run that was killed has written it.
+
+        Requests at the destination: those of :func:`upload_object` and 1 for the sidecar; 1 to 3 more where a directory
+        of this name exists.
+
+        Raises:
+            ObjectChangedError: The source was changed meanwhile (kind ``SourceChanged``), or another publisher is at work
+                (kind ``PublisherConflict``).
+            InvalidInputError: All names are taken by other contents (kind ``AlreadyExists``).
+        """
+        content = await read_content(self._source.store, new.location)
+        for candidate in new.candidates:
+            action = await self._write_as(candidate, new, content)
+            if action is None:
+                continue
+            record = replace(
+                record_of(new.location),
+                name_txn=candidate.name_txn,
+                is_parquet_generated=False,
+                is_read_only=False,
+                has_remote_copy=False,
+            )
+            return WrittenPartition(
+                new=new,
+                name=candidate.name,
+                record=record,
+                action=action,
+                sidecar_bytes=len(content.sidecar),
+                time_bounds=content.time_bounds,
+            )
+        names = " and ".join(candidate.name for candidate in new.candidates)
+        raise InvalidInputError(
+            f"{names} exist there with other contents, left from another state of the table; remove them, or let --purge"
+            " do it, and publish again",
+            kind="AlreadyExists",
+            path=f"{self._published.path}/{new.candidates[-1].name}",
+        )
+
+    async def _write_as(
+        self, candidate: DirectoryVersion, new: NewPartition, content: PartitionContent
+    ) -> Literal["published", "would publish", "found"] | None:
+        """Write the partition under this name; None if something else has it."""
+        data_path = f"{self._published.path}/{candidate.name}/{DATA_FILE}"
+        found = await self._info(data_path) if candidate.name in self._published.directories else None
+        if self._is_dry_run:
+            # Comparing bytes is left to the real run; a size that differs already tells.
+            return None if found is not None and found.size_bytes != content.data.size_bytes else "would publish"
+        if found is None:
+            is_new = await self._upload(data_path, new, content)
+        else:
+            is_new = False
+            if not await self._is_same(found, new, content):
+                return None
+            self._on_sent(content.data.size_bytes)
+        is_new = await self._put_sidecar(f"{self._published.path}/{candidate.name}/{SIDECAR_FILE}", content) or is_new
+        return "published" if is_new else "found"
+
+    async def _info(self, path: str) -> ObjectInfo | None:
+        try:
+            return await self._store.info(path)
+        except NotFoundError:
+            return None
+
+    async def _upload(self, path: str, new: NewPartition, content: PartitionContent) -> bool:
+        """Upload the data; False if somebody wrote the same in the meantime."""
+        try:
+            await upload_object(
+                self._store,
+                path,
+                content.data,
+                overwrite=False,
+                memory=self._memory,
+                storage_class=new.storage_class,
+                on_sent=self._on_sent,
+            )
+        except InvalidInputError as error:
+            if error.kind != "AlreadyExists":
+                raise
+            if not await self._is_same(await self._store.info(path), new, content):
+                raise publisher_conflict(path) from error
+            return False
+        except (NotFoundError, ObjectChangedError) as error:
+            if error.path == new.location.data_path:
+                raise source_changed(new.location.directory_path) from error
+            raise
+        return True
+
+    async def _is_same(self, found: ObjectInfo, new: NewPartition, content: PartitionContent) -> bool:
+        try:
+            return await is_same_object(self._store, found, content.data, memory=self._memory)
+        except (NotFoundError, ObjectChangedError) as error:
+            if error.path == new.location.data_path:
+                raise source_changed(new.location.directory_path) from error
+            raise publisher_conflict(found.path) from error
+
+    async def _put_sidecar(self, path: str, content: PartitionContent) -> bool:
+        """Write the sidecar; False if there is one that describes the same file, such as one made from the footer."""
+        try:
+            await self._store.put(path, content.sidecar, overwrite=False)
+        except InvalidInputError as error:
+            if error.kind != "AlreadyExists":
+                raise
+        else:
+            return True
+        theirs = (await read_whole(self._store, path)).data
+        try:
+            described = await asyncio.to_thread(parse_sidecar, theirs, path=path)
+        except (FormatError, UnsupportedError) as error:
+            raise _other_sidecar(path) from error
+        if described.parquet_size_bytes != content.data.size_bytes:
+            raise _other_sidecar(path)
+        return False
+
+
+def _other_sidecar(path: str) -> InvalidInputError:
+    return InvalidInputError(
+        "there is a sidecar already that does not describe the Parquet file beside it; remove it and publish again",
+        kind="AlreadyExists",
+        path=path,
+    )

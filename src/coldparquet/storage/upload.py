@@ -1,0 +1,281 @@
+"""Writing objects of any size: in parts, several at once, in bounded memory, all or nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections import deque
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from coldparquet.errors import ColdParquetError
+from coldparquet.ranges import ByteRange
+from coldparquet.storage.base import RangeRequest, StoredChecksum
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    from coldparquet.storage.base import ObjectInfo, ObjectStore, Upload, UploadedPart
+
+PART_BYTES = 16 * 1024 * 1024
+"""Length of every part but the last, and the longest object that is written in one request. S3 names 8-16 MiB for
+throughput, and takes no less than 5 MiB."""
+
+MAX_PARTS = 10_000
+"""S3's limit. An object of more than 156 GiB has longer parts."""
+
+_PARTS_IN_FLIGHT = 8
+"""Of one object. One connection brings 55-90 MB/s; the memory budget usually ends before this does."""
+
+_MIB = 1024 * 1024
+
+
+class UploadSource(Protocol):
+    """What an upload reads from."""
+
+    @property
+    def size_bytes(self) -> int:
+        """How many bytes there are; all of them are uploaded."""
+        ...
+
+    async def read(self, byte_range: ByteRange) -> bytes:
+        """Return exactly these bytes; the same ones every time."""
+        ...
+
+
+class StoreSource:
+    """The first bytes of an object of a store, such as the committed ones of a local ``data.parquet``.
+
+    Args:
+        store: A :class:`~coldparquet.storage.checked.CheckedStore`, so that all bytes come from one version.
+        path: The object. It may be longer, and may grow meanwhile.
+        size_bytes: How many of its bytes to read.
+    """
+
+    def __init__(self, store: ObjectStore, path: str, *, size_bytes: int) -> None:
+        self._store = store
+        self._path = path
+        self.size_bytes = size_bytes
+
+    async def read(self, byte_range: ByteRange) -> bytes:
+        """Fetch these bytes. 1 request, none for no bytes."""
+        if byte_range.length_bytes == 0:
+            return b""
+        request = RangeRequest(
+            path=self._path,
+            byte_range=byte_range,
+            reason="copy",
+            may_grow=True,
+            least_object_bytes=self.size_bytes,
+        )
+        return (await self._store.get(request)).data
+
+
+class MemoryBudget:
+    """So many bytes may be in use at once; who wants more waits, in order of arrival.
+
+    Args:
+        limit_bytes: What may be in use. Somebody who wants more than that gets it once nobody else uses any.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._used_bytes = 0
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    @asynccontextmanager
+    async def holding(self, size_bytes: int) -> AsyncIterator[None]:
+        """Hold so many bytes inside of the block."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((size_bytes, turn))
+        self._admit()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():  # admitted and cancelled in the same turn of the loop
+                self._used_bytes -= size_bytes
+            self._admit()
+            raise
+        try:
+            yield
+        finally:
+            self._used_bytes -= size_bytes
+            self._admit()
+
+    def _admit(self) -> None:
+        while self._waiting:
+            size_bytes, turn = self._waiting[0]
+            if turn.cancelled():
+                self._waiting.popleft()
+            elif self._used_bytes == 0 or self._used_bytes + size_bytes <= self._limit_bytes:
+                self._waiting.popleft()
+                self._used_bytes += size_bytes
+                turn.set_result(None)
+            else:
+                return
+
+
+def part_ranges(size_bytes: int) -> tuple[ByteRange, ...]:
+    """Return the parts in which an object of this size is written; one means that it is written at once.
+
+    The answer depends on the size alone, so that the checksum which S3 makes of the parts can be computed again later.
+    """
+    least_bytes = -(-size_bytes // MAX_PARTS)
+    part_bytes = PART_BYTES if least_bytes <= PART_BYTES else -(-least_bytes // _MIB) * _MIB
+    starts = range(0, max(size_bytes, 1), part_bytes)
+    return tuple(ByteRange(start, min(start + part_bytes, size_bytes)) for start in starts)
+
+
+def upload_request_count(size_bytes: int) -> int:
+    """Return how many requests :func:`upload_object` sends for an object of this size."""
+    parts = len(part_ranges(size_bytes))
+    return 1 if parts == 1 else parts + 2
+
+
+async def upload_object(  # noqa: PLR0913 - what can be told is told by name
+    store: ObjectStore,
+    path: str,
+    source: UploadSource,
+    *,
+    overwrite: bool,
+    memory: MemoryBudget,
+    storage_class: str | None = None,
+    on_sent: Callable[[int], None] | None = None,
+) -> str | None:
+    """Write one object: others see all of it or nothing.
+
+    Up to 16 MiB it is 1 request. A longer one is 1 request for each part and 2 more; when something fails or the call
+    is cancelled, the parts are thrown away before it raises.
+
+    Args:
+        store: Where to.
+        path: The object.
+        source: Its content.
+        overwrite: False refuses to replace an object that exists, atomically where the store can.
+        memory: Parts that were read and not sent yet are held in here.
+        storage_class: S3's name of a storage class; None is the bucket's own.
+        on_sent: Called with the number of bytes of each part that arrived.
+
+    Returns:
+        The ETag of what was written; None where the store tells no versions.
+
+    Raises:
+        InvalidInputError: ``kind="AlreadyExists"``: the object exists and ``overwrite`` is False.
+        StorageError: What :meth:`ObjectStore.put` raises, or the source.
+    """
+    ranges = part_ranges(source.size_bytes)
+    if len(ranges) == 1:
+        async with memory.holding(source.size_bytes):
+            data = await source.read(ranges[0])
+            etag = await store.put(path, data, overwrite=overwrite, storage_class=storage_class)
+        if on_sent is not None:
+            on_sent(source.size_bytes)
+        return etag
+    upload = await _start(store, path, storage_class)
+    try:
+        parts = await _send_parts(store, upload, source, memory, on_sent)
+        return await store.finish_upload(upload, parts, overwrite=overwrite)
+    except BaseException:
+        await _abort(store, upload)
+        raise
+
+
+async def is_same_object(store: ObjectStore, found: ObjectInfo, source: UploadSource, *, memory: MemoryBudget) -> bool:
+    """Tell whether an object holds exactly the bytes of a source.
+
+    No request where sizes differ or the store keeps a checksum; otherwise the object is read, as many requests as
+    :func:`part_ranges` has parts.
+
+    Args:
+        store: Where the object lies.
+        found: What :meth:`ObjectStore.info` says of it.
+        source: What it should hold.
+        memory: Bytes that are compared are held in here.
+    """
+    if found.size_bytes is not None and found.size_bytes != source.size_bytes:
+        return False
+    ranges = part_ranges(source.size_bytes)
+    checksum = found.checksum
+    if checksum is not None and checksum.part_count in (None, len(ranges)):
+        return checksum == await _checksum_of(source, ranges, memory, in_parts=checksum.part_count is not None)
+    for byte_range in ranges:
+        async with memory.holding(2 * byte_range.length_bytes):
+            request = RangeRequest(
+                path=found.path,
+                # One byte more, so that a longer object of unknown size is told apart.
+                byte_range=ByteRange(byte_range.start, byte_range.stop + 1),
+                reason="compare with what is to be written",
+                if_match=found.etag,
+                may_be_short=True,
+            )
+            theirs = (await store.get(request)).data
+            if byte_range is not ranges[-1]:
+                theirs = theirs[: byte_range.length_bytes]
+            if theirs != await source.read(byte_range):
+                return False
+    return True
+
+
+async def _start(store: ObjectStore, path: str, storage_class: str | None) -> Upload:
+    """Begin an upload. When cancelled, wait for its name, because only who knows it can abort it."""
+    starting = asyncio.ensure_future(store.start_upload(path, storage_class=storage_class))
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        await asyncio.wait([starting])
+        if not starting.cancelled() and starting.exception() is None:
+            await _abort(store, starting.result())
+        raise
+
+
+async def _send_parts(
+    store: ObjectStore,
+    upload: Upload,
+    source: UploadSource,
+    memory: MemoryBudget,
+    on_sent: Callable[[int], None] | None,
+) -> list[UploadedPart]:
+    ranges = part_ranges(source.size_bytes)
+    remaining = iter(enumerate(ranges, start=1))
+    parts: list[UploadedPart] = []
+
+    async def send_some() -> None:
+        for number, byte_range in remaining:
+            async with memory.holding(byte_range.length_bytes):
+                data = await source.read(byte_range)
+                parts.append(await store.upload_part(upload, number, start=byte_range.start, data=data))
+            if on_sent is not None:
+                on_sent(byte_range.length_bytes)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(_PARTS_IN_FLIGHT, len(ranges))):
+                group.create_task(send_some())
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from errors.exceptions[0].__cause__
+    return sorted(parts, key=_number)
+
+
+def _number(part: UploadedPart) -> int:
+    return part.number
+
+
+async def _abort(store: ObjectStore, upload: Upload) -> None:
+    """Throw the parts away. A second cancellation ends the wait, not the request; a failure is not worth hiding why."""
+    aborting = asyncio.ensure_future(store.abort_upload(upload))
+    try:
+        await asyncio.shield(aborting)
+    except ColdParquetError:
+        return  # `remove_unfinished` finds it later
+
+
+async def _checksum_of(
+    source: UploadSource, ranges: Sequence[ByteRange], memory: MemoryBudget, *, in_parts: bool
+) -> StoredChecksum:
+    crc32s, crc32 = [], 0
+    for byte_range in ranges:
+        async with memory.holding(byte_range.length_bytes):
+            data = await source.read(byte_range)
+            crc32 = await asyncio.to_thread(zlib.crc32, data, 0 if in_parts else crc32)
+            crc32s.append(crc32)
+    return StoredChecksum.of_parts(crc32s) if in_parts else StoredChecksum(crc32=crc32)

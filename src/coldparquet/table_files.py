@@ -1,0 +1,188 @@
+"""Reading the files of a QuestDB table that say what is in it: `_txn`, `_meta` and, where needed, `_cv`.
+
+The three belong together: `_txn` names the version of the other two. A writer, or a publisher, may replace them while
+they are read, so whatever was read is only accepted if the versions agree.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from coldparquet.concurrency import gather_or_cancel
+from coldparquet.errors import FormatError, NotFoundError, ObjectChangedError, StorageError
+from coldparquet.format.column_versions import parse_column_versions
+from coldparquet.format.table_metadata import parse_table_metadata
+from coldparquet.format.txn import parse_txn
+from coldparquet.plan.read_plan import MetadataRequest
+from coldparquet.ranges import ByteRange
+from coldparquet.storage.base import RangeRequest
+from coldparquet.storage.checked import CheckedStore
+
+if TYPE_CHECKING:
+    from coldparquet.format.column_versions import ColumnVersions
+    from coldparquet.format.table_metadata import TableMetadata
+    from coldparquet.format.txn import PartitionRecords, TableTransaction
+    from coldparquet.storage.base import ObjectStore
+
+TRANSACTION_FILE = "_txn"
+METADATA_FILE = "_meta"
+COLUMN_VERSIONS_FILE = "_cv"
+
+_FIRST_REQUEST_BYTES = 16 * 1024 * 1024
+"""More than a `_txn` of 500,000 partitions has; a range that ends behind the object costs nothing more."""
+
+_VERSION_HEADER_BYTES = {TRANSACTION_FILE: 64, COLUMN_VERSIONS_FILE: 40}
+"""Files that are overwritten in place, and the size of the header that tells when they were (note sections 4.1, 4.6)."""
+
+_RETRY_DELAYS_S = (0.0, 0.01, 0.03, 0.1, 0.3, 0.6, 1.0, 1.0)
+"""Pauses before each attempt. A commit takes microseconds on a disk; a publisher may take a second between files."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFiles:
+    """One committed state of a table."""
+
+    transaction: TableTransaction
+    metadata: TableMetadata
+    records: PartitionRecords
+    """The partitions of the transaction, oldest first."""
+    column_versions: ColumnVersions | None
+    """Names and tops of column files; None where no partition is native, so that nobody needs them."""
+
+
+async def read_table_files(
+    store: ObjectStore, path: str, *, spent: list[MetadataRequest] | None = None
+) -> TableFiles | None:
+    """Read one committed state of the table in a directory.
+
+    Requests: `_txn` and `_meta` at the same time; `_cv` after them if a partition is native and a column was ever added,
+    dropped or changed. More only while a writer replaces them: 8 attempts, in less than 4 seconds of waiting.
+
+    Args:
+        store: Where the directory lies; it must not pin versions, because these files change.
+        path: The directory.
+        spent: Gets what it cost, retries included.
+
+    Returns:
+        The state; None if there is no `_txn`, and so no QuestDB table.
+
+    Raises:
+        NotFoundError: There is a `_txn` without `_meta` (kind `IncompleteTable`).
+        FormatError: A file is damaged.
+        StorageError: The files kept changing (kind `TableBusy`).
+    """
+    spent = [] if spent is None else spent
+    contradiction = ""
+    for attempt, delay_s in enumerate(_RETRY_DELAYS_S, start=1):
+        await asyncio.sleep(delay_s)
+        try:
+            return await _Attempt(store, path.rstrip("/"), spent).read()
+        except _NotOneStateError as error:
+            contradiction = str(error)
+        except ObjectChangedError as error:
+            contradiction = error.message
+        except FormatError as error:
+            # A file that was extended while it was read looks cut off, but hardly twice.
+            may_be_torn = error.kind == "TornTransaction" or (error.kind == "Truncated" and attempt == 1)
+            if not may_be_torn or attempt == len(_RETRY_DELAYS_S):
+                raise
+            contradiction = error.message
+    raise StorageError(
+        f"{TRANSACTION_FILE}, {METADATA_FILE} and {COLUMN_VERSIONS_FILE} kept contradicting each other"
+        f" ({contradiction}); if nobody is writing to the table, one of them is left over from another state: copy all"
+        " of them again",
+        kind="TableBusy",
+        path=path,
+        attempts=len(_RETRY_DELAYS_S),
+    )
+
+
+class _NotOneStateError(Exception):
+    """The files that were read belong to different states of the table."""
+
+
+class _Attempt:
+    """One attempt at reading files that belong together."""
+
+    def __init__(self, store: ObjectStore, path: str, spent: list[MetadataRequest]) -> None:
+        self._store = CheckedStore(store)  # the parts of one file must come from one version of it
+        self._path = path
+        self._spent = spent
+
+    async def read(self) -> TableFiles | None:
+        transaction_bytes, metadata_bytes = await gather_or_cancel(
+            [self._whole(TRANSACTION_FILE), self._whole(METADATA_FILE)]
+        )
+        if transaction_bytes is None:
+            return None
+        if metadata_bytes is None:
+            raise NotFoundError(
+                f"there is a {TRANSACTION_FILE}, but no {METADATA_FILE}, without which the columns are not known; copy"
+                " both from the table's directory",
+                kind="IncompleteTable",
+                path=f"{self._path}/{METADATA_FILE}",
+            )
+        # Up to 500,000 partitions, or thousands of columns, are parsed: not on the event loop.
+        transaction = await asyncio.to_thread(parse_txn, transaction_bytes, path=f"{self._path}/{TRANSACTION_FILE}")
+        metadata = await self._metadata(metadata_bytes, transaction)
+        records = transaction.partitions_of(metadata.interval)
+        has_native = not records.is_parquet.all()
+        return TableFiles(
+            transaction=transaction,
+            metadata=metadata,
+            records=records,
+            column_versions=await self._column_versions(transaction) if has_native else None,
+        )
+
+    async def _metadata(self, found: bytes, transaction: TableTransaction) -> TableMetadata:
+        wanted = transaction.metadata_version
+        metadata = parse_table_metadata(found, path=f"{self._path}/{METADATA_FILE}")
+        if metadata.metadata_version == wanted:
+            return metadata
+        copy = await self._whole(f"{METADATA_FILE}.v{wanted}")
+        if copy is None:
+            raise _NotOneStateError(
+                f"{TRANSACTION_FILE} is of version {wanted} of the columns, {METADATA_FILE} of {metadata.metadata_version}"
+            )
+        return parse_table_metadata(copy, path=f"{self._path}/{METADATA_FILE}.v{wanted}")
+
+    async def _column_versions(self, transaction: TableTransaction) -> ColumnVersions:
+        wanted = transaction.column_version
+        for name in (COLUMN_VERSIONS_FILE, f"{COLUMN_VERSIONS_FILE}.v{wanted}"):
+            found = await self._whole(name)
+            if found is None:
+                continue
+            versions = parse_column_versions(found, path=f"{self._path}/{name}")
+            if versions.version == wanted:
+                return versions
+        raise _NotOneStateError(f"no {COLUMN_VERSIONS_FILE} is of version {wanted}, which {TRANSACTION_FILE} names")
+
+    async def _whole(self, name: str) -> bytes | None:
+        """Fetch a whole file; None if it does not exist. 1 request for all but giant ones."""
+        path = f"{self._path}/{name}"
+        data, size_bytes = b"", None
+        while size_bytes is None or len(data) < size_bytes:
+            wanted = ByteRange(len(data), len(data) + _FIRST_REQUEST_BYTES)
+            try:
+                answer = await self._store.get(
+                    RangeRequest(
+                        path=path,
+                        byte_range=wanted,
+                        reason="table files",
+                        may_be_short=True,
+                        version_header_bytes=_VERSION_HEADER_BYTES.get(name, 0),
+                    )
+                )
+            except NotFoundError:
+                self._spent.append(MetadataRequest(path=path, byte_range=wanted, reason=f"no {name}", fetched_bytes=0))
+                return None
+            self._spent.append(
+                MetadataRequest(path=path, byte_range=wanted, reason="table files", fetched_bytes=len(answer.data))
+            )
+            data += answer.data
+            size_bytes = answer.object_size_bytes or len(data)
+            if not answer.data:
+                break
+        return data

@@ -1,0 +1,135 @@
+"""One state of a table: its partitions, its columns and how both were found. Nothing in it ever changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from coldparquet.committed_rows import CommittedRowsStore
+from coldparquet.discovery import discover, partition_location
+from coldparquet.errors import InternalError, UnsupportedError
+from coldparquet.native_partition import SymbolDictionaries
+from coldparquet.partition import NATIVE_PARTITION, Partition
+from coldparquet.plan.projection import table_columns, table_columns_of_metadata
+from coldparquet.storage.checked import CheckedStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from coldparquet.discovery import Discovery
+    from coldparquet.options import ReadOptions
+    from coldparquet.partition import PartitionLocation, PartitionMetadata
+    from coldparquet.plan.projection import TableColumn
+    from coldparquet.plan.read_plan import MetadataRequest
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.table_files import TableFiles
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSnapshot:
+    """What scans of a table see until it is refreshed."""
+
+    store: CheckedStore
+    """Pins every object to the version that was seen first."""
+    partitions: tuple[Partition, ...]
+    """Oldest first."""
+    columns: tuple[TableColumn, ...]
+    designated_timestamp: int | None
+    """Index of the designated timestamp among the columns."""
+    files: TableFiles | None
+    """The table's own files; None where the directory listing decided."""
+    symbol_dictionaries: SymbolDictionaries | None
+    """Values of the table's symbol columns, for native partitions; None where there are no table files."""
+    source: str | None
+    """How the partitions were found, for people; None for a table of one partition."""
+    notes: tuple[str, ...]
+    requests: tuple[MetadataRequest, ...]
+    """What finding the partitions cost, and the metadata of the newest one where the columns come from there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableOrigin:
+    """Where the states of a table are read from."""
+
+    store: ObjectStore
+    """It must not pin versions: each snapshot pins its own."""
+    path: str
+    options: ReadOptions
+    is_partition: bool
+    """Whether ``path`` is one partition, or one Parquet file, rather than a directory of them."""
+
+    async def read(self, *, previous: TableSnapshot | None = None) -> TableSnapshot:
+        """Read the newest state.
+
+        Requests: the listing, ``_txn`` and ``_meta``, all at the same time; ``_cv`` after them if there are native
+        partitions. Without a ``_txn``, the metadata of the newest partition (1 or 2) after them. For one partition, its
+        metadata only.
+
+        Args:
+            previous: An older snapshot. What it knows of partitions that did not change since is not read again.
+
+        Raises:
+            NotFoundError: There is nothing at the path, or nothing that is a partition.
+            FormatError: A table file, or the metadata of the newest partition, is damaged.
+            StorageError: The table files kept changing while they were read.
+        """
+        if self.is_partition:
+            return await self._from_newest((partition_location(self.path),))
+        discovery = await discover(self.store, self.path)
+        if discovery.files is None:
+            return await self._from_newest(discovery.locations, discovery)
+        return self._from_transaction(discovery, discovery.files, previous)
+
+    async def _from_newest(
+        self, locations: Iterable[PartitionLocation], discovery: Discovery | None = None
+    ) -> TableSnapshot:
+        """Take the columns of the newest partition for those of the table: 1 or 2 requests, for its metadata."""
+        store = CheckedStore(self.store)
+        partitions = tuple(Partition(location, store, self.options) for location in locations)
+        newest = await _newest_readable(partitions)
+        return TableSnapshot(
+            store=store,
+            partitions=partitions,
+            columns=table_columns(newest.sidecar),
+            designated_timestamp=newest.sidecar.designated_timestamp,
+            files=None,
+            symbol_dictionaries=None,
+            source=discovery.source if discovery else None,
+            notes=discovery.notes if discovery else (),
+            requests=(*(discovery.requests if discovery else ()), *newest.metadata_requests),
+        )
+
+    def _from_transaction(
+        self, discovery: Discovery, files: TableFiles, previous: TableSnapshot | None
+    ) -> TableSnapshot:
+        """Take partitions and columns as the table's own files say; no further request."""
+        path = self.path.rstrip("/")
+        store = CheckedStore(CommittedRowsStore(self.store, path=path, files=files, locations=discovery.locations))
+        # Partitions of which the transaction says the same as before have the same rows.
+        known = {} if previous is None else {partition.location: partition for partition in previous.partitions}
+        columns = table_columns_of_metadata(files.metadata)
+        timestamp_id = files.metadata.designated_timestamp
+        return TableSnapshot(
+            store=store,
+            partitions=tuple(
+                known.get(location) or Partition(location, store, self.options) for location in discovery.locations
+            ),
+            columns=columns,
+            designated_timestamp=next((column.index for column in columns if column.id == timestamp_id), None),
+            files=files,
+            symbol_dictionaries=SymbolDictionaries(store, path),
+            source=discovery.source,
+            notes=discovery.notes,
+            requests=discovery.requests,
+        )
+
+
+async def _newest_readable(partitions: tuple[Partition, ...]) -> PartitionMetadata:
+    """Read the metadata of the newest partition that is in Parquet: QuestDB's active one usually is not."""
+    for partition in reversed(partitions):
+        try:
+            return await partition.metadata()
+        except UnsupportedError as error:
+            if error.kind != NATIVE_PARTITION or partition is partitions[0]:
+                raise
+    raise InternalError("a table has at least one partition")

@@ -1,0 +1,191 @@
+"""Checking a table's metadata against itself: sidecars against footers, both against the transaction, and the files."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from coldparquet.concurrency import gather_or_cancel
+from coldparquet.discovery import discover, partition_location, unnamed_directories
+from coldparquet.errors import AccessError, InvalidInputError
+from coldparquet.options import ReadOptions
+from coldparquet.partition_verifier import PartitionVerifier, VerifiedPartition
+from coldparquet.plan.explain import few_names
+from coldparquet.plan.finding import Finding
+from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.limit import LimitedStore
+from coldparquet.storage.open_store import open_store, shown_url
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from coldparquet.partition import PartitionLocation
+    from coldparquet.plan.finding import Severity
+    from coldparquet.storage.base import ObjectStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyReport:
+    """What is wrong with a table, and what could be better."""
+
+    url: str
+    source: str
+    """What decided which partitions the table has, for people: ``transaction 12 of _txn``."""
+    partitions: tuple[VerifiedPartition, ...]
+    """Oldest first."""
+    findings: tuple[Finding, ...]
+    """What is about the table and not about one of its partitions."""
+
+    def count(self, severity: Severity) -> int:
+        """Return how many findings of this severity there are, in the table and in all partitions."""
+        of_partitions = (finding for partition in self.partitions for finding in partition.findings)
+        return sum(finding.severity == severity for finding in (*self.findings, *of_partitions))
+
+
+async def verify_table(  # noqa: PLR0913 - what can be told is told by name
+    url: str | os.PathLike[str],
+    *,
+    partitions: Collection[str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    options: ReadOptions | None = None,
+    store: ObjectStore | None = None,
+    on_progress: Callable[[VerifiedPartition, int], None] | None = None,
+) -> VerifyReport:
+    """Check all that the metadata of a table says, without reading a byte of its pages.
+
+    Each Parquet partition's sidecar is compared with the Parquet footer at the committed size, field by field; both with
+    the rows and the size in ``_txn``; every older snapshot in the sidecar with its checksum; and every chunk range with
+    the file and with all others. What would make reads cheaper is said as well. A partition that fails does not stop the
+    others. Native partitions are only checked to be there.
+
+    Requests: 2 listings (one page of 1,000 entries each, the second to its end), ``_txn`` and ``_meta``; per Parquet
+    partition 1 for the sidecar and 1 for the footer, each one more where the first guess was too short, and one more
+    footer where a sidecar turns out to be stale.
+
+    Args:
+        url: A table directory, a directory of partitions, a partition directory or a Parquet file: any fsspec URL, or
+            a local path. Of a partition alone nobody knows what its table's ``_txn`` says.
+        partitions: Names of the partitions to check, with or without their version suffix; None for all.
+        storage_options: Credentials, endpoint and so on, as fsspec and s3fs take them.
+        options: How to read; ``max_concurrency`` is also how many partitions are checked, and held in memory, at once.
+        store: A store of your own; ``url`` is then a path in it. It stays open.
+        on_progress: Called for each partition when it is done, with the number of all partitions.
+
+    Returns:
+        What was found; whatever is wrong with a partition is in there, not raised.
+
+    Raises:
+        InvalidInputError: The table has no partition of a name in ``partitions``.
+        NotFoundError: There is nothing at ``url``, or nothing that is a partition.
+        AccessError: The store refused the credentials.
+        FormatError: ``_txn`` or ``_meta`` is damaged.
+        StorageError: The table files kept changing while they were read.
+    """
+    options = options or ReadOptions()
+    path = os.fspath(url)
+    label, owns_store = shown_url(path), store is None
+    if store is None:
+        store, path = open_store(path, storage_options=storage_options)
+    limited = LimitedStore(store, max_concurrency=options.max_concurrency)
+    try:
+        found = await _find(limited, path)
+        locations = _chosen(found.locations, partitions, path)
+        verifier = PartitionVerifier(CheckedStore(limited), options, missing=found.missing)
+        slots = asyncio.Semaphore(options.max_concurrency)
+
+        async def verify_one(location: PartitionLocation) -> VerifiedPartition:
+            async with slots:
+                done = await verifier.verify(location)
+            if on_progress is not None:
+                on_progress(done, len(locations))
+            return done
+
+        verified = await gather_or_cancel([verify_one(location) for location in locations])
+    finally:
+        if owns_store:
+            await limited.aclose()
+    return VerifyReport(url=label, source=found.source, partitions=tuple(verified), findings=found.findings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """The partitions to check, and what the directory itself has to say."""
+
+    locations: tuple[PartitionLocation, ...]
+    source: str
+    findings: tuple[Finding, ...] = ()
+    missing: frozenset[str] = frozenset()
+    """Names of partitions whose directories do not exist."""
+
+
+async def _find(store: ObjectStore, path: str) -> _Found:
+    if path.endswith(".parquet"):
+        return _Found(locations=(partition_location(path),), source="one Parquet file")
+    discovery = await discover(store, path)
+    if discovery.files is None:
+        notes = tuple(Finding(severity="advice", kind="LeftAside", message=note) for note in discovery.notes)
+        return _Found(locations=discovery.locations, source=discovery.source, findings=notes)
+    try:
+        listing = await store.list(path)
+    except AccessError as error:
+        not_listed = Finding(
+            severity="warning",
+            kind="NotListed",
+            message=f"the directory could not be listed, so leftovers in it were not looked for: {error.message}",
+            remedy="allow listing, or let somebody verify who may",
+        )
+        return _Found(locations=discovery.locations, source=discovery.source, findings=(not_listed,))
+    names = {directory.rpartition("/")[2] for directory in listing.directories}
+    recorded = {location.name for location in discovery.locations}
+    return _Found(
+        locations=discovery.locations,
+        source=discovery.source,
+        findings=tuple(_leftovers(*unnamed_directories(listing, discovery.locations))),
+        missing=frozenset(recorded - names),
+    )
+
+
+def _leftovers(stale: list[str], set_aside: list[str]) -> list[Finding]:
+    findings = []
+    if stale:
+        findings.append(
+            Finding(
+                severity="advice",
+                kind="StaleDirectories",
+                message=f"{len(stale):,} that _txn does not name: {few_names(stale)}",
+                remedy="older versions of partitions, or dropped ones: nobody reads them, and they can be removed",
+            )
+        )
+    if set_aside:
+        findings.append(
+            Finding(
+                severity="advice",
+                kind="DirectoriesSetAside",
+                message=f"{len(set_aside):,} detached, or not attached yet: {few_names(set_aside)}",
+            )
+        )
+    return findings
+
+
+def _chosen(
+    locations: tuple[PartitionLocation, ...], names: Collection[str] | None, path: str
+) -> tuple[PartitionLocation, ...]:
+    """Return the partitions of these names, which may lack the version suffix."""
+    if names is None:
+        return locations
+    known = {name for location in locations for name in _names_of(location)}
+    unknown = sorted(set(names) - known)
+    if unknown:
+        raise InvalidInputError(
+            f"the table has no partition {few_names(unknown)}; 'coldparquet inspect' lists those that it has",
+            kind="UnknownPartition",
+            path=path,
+        )
+    return tuple(location for location in locations if _names_of(location) & set(names))
+
+
+def _names_of(location: PartitionLocation) -> set[str]:
+    base_name = location.directory.base_name if location.directory is not None else location.name
+    return {location.name, base_name}

@@ -1,0 +1,332 @@
+"""Updates of a local partition in place: nothing that was committed is overwritten, so readers go on undisturbed.
+
+The order of the writes is that of QuestDB: new row groups and a new footer behind the end of ``data.parquet``, flush; new
+blocks and a new footer behind the committed end of ``_pm``, flush; the committed size at the start of ``_pm``, flush. That
+size is the moment at which readers without a ``_txn`` see the update. Where the table has a ``_txn``, its writer commits
+afterwards with the new size of ``data.parquet``, and readers go by that.
+
+What a crash leaves behind the committed end of either file is never read. The next update appends behind it in
+``data.parquet``, where it counts as dead bytes, and overwrites it in ``_pm``.
+
+A reader that takes the footer at the file's end, as everyone does who knows no sidecar, finds none while an update is
+under way, and none after one was cut off, until the next succeeds. That is why a sidecar is written first where
+there is none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.compute as pc
+
+from coldparquet.errors import InternalError, InvalidInputError, UnsupportedError
+from coldparquet.format.parquet_footer import parse_footer
+from coldparquet.format.parquet_footer_rewrite import FooterBytes, KeptRowGroup, NewRowGroup, splice_footers
+from coldparquet.format.sidecar_update import footer_content_difference, plan_sidecar_update
+from coldparquet.format.written_footer import with_schema_of
+from coldparquet.storage.local import LocalStore
+from coldparquet.storage.open_store import open_store, shown_url
+from coldparquet.storage.threads import run_to_end
+from coldparquet.write.existing_partition import read_partition
+from coldparquet.write.local_files import FileOperations, LocalFiles, exclusive_lock
+from coldparquet.write.options import WriteOptions
+from coldparquet.write.parquet_writer import RowGroupWriter, questdb_json
+from coldparquet.write.row_groups import TimeOrder, no_rows, schema_and_batches, sorted_batches, split_rows
+from coldparquet.write.stored_values import stored_table
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from coldparquet.format.parquet_footer_rewrite import SplicedFooter
+    from coldparquet.write.existing_partition import ExistingPartition
+    from coldparquet.write.row_groups import Rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdatedPartition:
+    """The partition after an update: what a ``_txn`` has to say about it."""
+
+    directory: str
+    row_count: int
+    row_group_count: int
+    parquet_size_bytes: int
+    """Committed size of ``data.parquet``."""
+    sidecar_size_bytes: int
+    """Committed size of ``_pm``."""
+    unused_bytes: int
+    """Dead bytes in ``data.parquet``; where they become many, the partition is better written anew."""
+
+
+async def append_rows(  # noqa: PLR0913 - what can be told is told by name
+    directory: str | os.PathLike[str],
+    rows: Rows,
+    *,
+    symbols: Mapping[str, Sequence[str] | pa.Array[Any]] | None = None,
+    options: WriteOptions | None = None,
+    committed_parquet_bytes: int | None = None,
+    files: FileOperations | None = None,
+) -> UpdatedPartition:
+    """Add rows behind those of a local partition, in place; see the module about what readers see.
+
+    Args:
+        directory: The partition directory, a local path.
+        rows: A table, a reader, or batches; none of them before the last timestamp that the partition has. Columns are
+            found by their names. A stream is read in a worker thread, one row group at a time.
+        symbols: By SYMBOL column, all symbols of the QuestDB table in the order of their keys; needed where the
+            partition's dictionaries have those keys, as in every file that QuestDB wrote.
+        options: How to store them. What concerns the whole file stays as it is.
+        committed_parquet_bytes: Size of ``data.parquet`` that the table's ``_txn`` states. None takes the newest snapshot
+            of the sidecar, which is the committed one where there is no ``_txn``.
+        files: How to write to the disk; for tests.
+
+    Raises:
+        InvalidInputError: Rows are out of order (kind ``NotSorted``), do not fit their columns, or there are none; or
+            another writer is at work (``PartitionLocked``). The partition is as it was.
+        NotFoundError: There is no such partition.
+        FormatError: Its sidecar or its footer is damaged.
+        UnsupportedError: It lies on an object store, where nothing can be appended, or has columns to which no rows can
+            be added in place. Write a new partition directory instead.
+    """
+    update = _Update(
+        symbols=symbols or {},
+        options=options or WriteOptions(),
+        files=files or LocalFiles(),
+        committed_parquet_bytes=committed_parquet_bytes,
+    )
+    return await _run(directory, partial(update.append, rows))
+
+
+async def replace_row_groups(  # noqa: PLR0913 - what can be told is told by name
+    directory: str | os.PathLike[str],
+    rows_by_row_group: Mapping[int, Rows],
+    *,
+    symbols: Mapping[str, Sequence[str] | pa.Array[Any]] | None = None,
+    options: WriteOptions | None = None,
+    committed_parquet_bytes: int | None = None,
+    files: FileOperations | None = None,
+) -> UpdatedPartition:
+    """Put other rows in the place of whole row groups of a local partition; see the module about what readers see.
+
+    Args:
+        directory: The partition directory, a local path.
+        rows_by_row_group: By index of the row group, all rows that it shall have, at least one; they keep the order with
+            the row groups before and behind.
+        symbols: As for ``append_rows``.
+        options: How to store them; each row group stays one, however many rows it gets.
+        committed_parquet_bytes: As for ``append_rows``.
+        files: How to write to the disk; for tests.
+
+    Raises:
+        InvalidInputError: There is no such row group, or as for ``append_rows``.
+        NotFoundError: As for ``append_rows``.
+        FormatError: As for ``append_rows``.
+        UnsupportedError: As for ``append_rows``.
+    """
+    update = _Update(
+        symbols=symbols or {},
+        options=options or WriteOptions(),
+        files=files or LocalFiles(),
+        committed_parquet_bytes=committed_parquet_bytes,
+    )
+    return await _run(directory, partial(update.replace, rows_by_row_group))
+
+
+async def _run(
+    directory: str | os.PathLike[str], work: Callable[[str, threading.Event], UpdatedPartition]
+) -> UpdatedPartition:
+    url = os.fspath(directory)
+    store, path = open_store(url)
+    await store.aclose()
+    if not isinstance(store, LocalStore):
+        raise UnsupportedError(
+            "objects cannot be changed in place; write a new version of the partition, such as 2024-03-01.13 after"
+            " 2024-03-01.12, and let the table's _txn name it",
+            kind="NotLocal",
+            path=shown_url(url),
+        )
+    return await run_to_end(partial(work, path))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Update:
+    """One update; blocks, and gives up between two row groups when told to."""
+
+    symbols: Mapping[str, Sequence[str] | pa.Array[Any]]
+    options: WriteOptions
+    files: FileOperations
+    committed_parquet_bytes: int | None
+
+    def append(self, rows: Rows, directory: str, give_up: threading.Event) -> UpdatedPartition:
+        with exclusive_lock(directory):
+            partition = self._read(directory)
+            order = TimeOrder(least=_last_timestamp(partition.time_bounds()))
+            groups = _stored_groups(rows, partition, self.options, self.options.row_group_rows)
+            return self._write(partition, _checked(groups, order, partition), (), give_up)
+
+    def replace(
+        self, rows_by_row_group: Mapping[int, Rows], directory: str, give_up: threading.Event
+    ) -> UpdatedPartition:
+        with exclusive_lock(directory):
+            partition = self._read(directory)
+            replaced = sorted(rows_by_row_group)
+            count = partition.sidecar.row_group_count
+            if not replaced or not 0 <= replaced[0] <= replaced[-1] < count:
+                raise InvalidInputError(
+                    f"row groups {replaced} are to be replaced; there are 0 to {count - 1}",
+                    kind="UnknownRowGroup",
+                    path=directory,
+                )
+            groups = _replacements(rows_by_row_group, partition, self.options)
+            return self._write(partition, groups, replaced, give_up)
+
+    def _read(self, directory: str) -> ExistingPartition:
+        return read_partition(
+            directory,
+            committed_parquet_bytes=self.committed_parquet_bytes,
+            symbols=self.symbols,
+            files=self.files,
+        )
+
+    def _write(
+        self,
+        partition: ExistingPartition,
+        groups: Iterable[pa.Table],
+        replaced: Sequence[int],
+        give_up: threading.Event,
+    ) -> UpdatedPartition:
+        files = self.files
+        try:
+            spliced = self._write_data(partition, groups, replaced, give_up)
+            footer = parse_footer(spliced.content, path=partition.data_path, offset=spliced.offset)
+            update = plan_sidecar_update(
+                partition.sidecar_file, partition.sidecar, footer_content_difference(partition.sidecar, footer)
+            )
+        except (Exception, asyncio.CancelledError):
+            # Nobody was told of these bytes. Without them the file ends with a footer again.
+            files.truncate(partition.data_path, partition.data_bytes)
+            raise
+        files.flush(partition.data_path)
+        files.write_at(partition.sidecar_path, update.append_at, update.appended_bytes)
+        files.flush(partition.sidecar_path)
+        files.write_at(partition.sidecar_path, 0, update.committed_size_patch)
+        files.flush(partition.sidecar_path)
+        return UpdatedPartition(
+            directory=partition.directory,
+            row_count=footer.row_count,
+            row_group_count=len(footer.row_groups),
+            parquet_size_bytes=spliced.parquet_size_bytes,
+            sidecar_size_bytes=update.committed_size_bytes,
+            unused_bytes=spliced.unused_bytes,
+        )
+
+    def _write_data(
+        self,
+        partition: ExistingPartition,
+        groups: Iterable[pa.Table],
+        replaced: Sequence[int],
+        give_up: threading.Event,
+    ) -> SplicedFooter:
+        position = partition.data_bytes
+
+        def pass_on(data: bytes) -> None:
+            nonlocal position
+            self.files.write_at(partition.data_path, position, data)
+            position += len(data)
+
+        entries: list[KeptRowGroup | NewRowGroup] = [
+            KeptRowGroup(index) for index in range(partition.sidecar.row_group_count)
+        ]
+        with RowGroupWriter(
+            pass_on,
+            start=partition.data_bytes,
+            columns=partition.columns,
+            options=self.options,
+            sorted_by=partition.timestamp,
+        ) as writer:
+            for number, group in enumerate(groups):
+                if give_up.is_set():
+                    raise asyncio.CancelledError
+                writer.write(group)
+                place = replaced[number] if replaced else len(entries)
+                entries[place : place + 1] = [NewRowGroup(number)]
+            if not writer.row_count:
+                raise no_rows()
+            written = writer.finish(questdb_json(partition.columns, ascii_columns=partition.ascii_columns))
+        content = with_schema_of(written.content, partition.footer.content)
+        fragment = FooterBytes(content=content, offset=written.offset, path=partition.data_path)
+        spliced = splice_footers(partition.footer, fragment, entries)
+        if position != spliced.offset:
+            raise InternalError(f"{position} bytes were written, the footer expects {spliced.offset}")
+        pass_on(spliced.tail)
+        return spliced
+
+
+def _stored_groups(
+    rows: Rows, partition: ExistingPartition, options: WriteOptions, row_group_rows: int | None
+) -> Iterator[pa.Table]:
+    """Return row groups as they are stored; with ``row_group_rows`` None all rows are one."""
+    schema, batches = schema_and_batches(rows)
+    names = [column.name for column in partition.columns]
+    if sorted(schema.names) != sorted(names):
+        raise InvalidInputError(
+            f"the rows have the columns {', '.join(schema.names)}, the partition has {', '.join(names)}; they must be the"
+            " same",
+            kind="SchemaMismatch",
+            path=partition.data_path,
+        )
+    if options.sort and partition.timestamp is not None:
+        batches = sorted_batches(schema, batches, timestamp=names[partition.timestamp])
+    for group in split_rows(schema, batches, row_group_rows=row_group_rows):
+        stored = stored_table(group, partition.columns)
+        for index in partition.ascii_columns:
+            _check_ascii(stored.column(index), partition, index)
+        yield stored
+
+
+def _replacements(
+    rows_by_row_group: Mapping[int, Rows], partition: ExistingPartition, options: WriteOptions
+) -> Iterator[pa.Table]:
+    """Return the new row groups by ascending index, checked to fit between their neighbours."""
+    bounds = partition.time_bounds()
+    for index in sorted(rows_by_row_group):
+        groups = list(_stored_groups(rows_by_row_group[index], partition, options, None))
+        if not groups:
+            raise no_rows()
+        order = TimeOrder(least=_last_timestamp(bounds[:index]))
+        yield from _checked(groups, order, partition)
+        if order.first is not None and order.last is not None:
+            bounds[index] = order.first, order.last
+        following = next((place for place in range(index + 1, len(bounds)) if bounds[place] is not None), None)
+        # If that one is replaced too, it is checked against this one instead.
+        if following is not None and following not in rows_by_row_group:
+            order.check_end(bounds[following])
+
+
+def _last_timestamp(bounds: Sequence[tuple[int, int] | None]) -> int | None:
+    return next((times[1] for times in reversed(bounds) if times is not None), None)
+
+
+def _checked(groups: Iterable[pa.Table], order: TimeOrder, partition: ExistingPartition) -> Iterator[pa.Table]:
+    for group in groups:
+        if partition.timestamp is not None:
+            order.check(group.column(partition.timestamp))
+        yield group
+
+
+def _check_ascii(values: pa.ChunkedArray[Any], partition: ExistingPartition, index: int) -> None:
+    is_ascii: Any = pc.all(pc.string_is_ascii(values.cast("string")))  # type: ignore[call-overload]
+    if is_ascii.as_py() is False:
+        raise UnsupportedError(
+            f"column {partition.columns[index].name!r} is marked as all ASCII for good, and the new rows are not; write a"
+            " new partition directory",
+            kind="UnsupportedUpdate",
+            path=partition.data_path,
+            field=partition.columns[index].name,
+        )

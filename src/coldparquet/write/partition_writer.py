@@ -1,0 +1,259 @@
+"""New partitions: ``data.parquet`` and its sidecar, from Arrow.
+
+On a local disk the partition is made in a hidden directory beside its place, flushed, and given its name last: readers
+that list the table see all of it or nothing. What a crash leaves behind is removed by the next run. On object stores
+``data.parquet`` is uploaded first: from then on the partition can be read, a little slower until its sidecar is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from coldparquet.errors import InvalidInputError
+from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
+from coldparquet.format.parquet_footer import frame_footer, parse_footer
+from coldparquet.format.sidecar_writer import encode_sidecar
+from coldparquet.partition import DATA_FILE, SIDECAR_FILE
+from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.local import LocalStore
+from coldparquet.storage.local_errors import translated_errors
+from coldparquet.storage.open_store import open_store
+from coldparquet.storage.threads import run_to_end
+from coldparquet.storage.upload import PART_BYTES, MemoryBudget, StoreSource, is_same_object, upload_object
+from coldparquet.write.local_files import FileOperations, LocalFiles, exclusive_lock
+from coldparquet.write.options import WriteOptions
+from coldparquet.write.parquet_writer import RowGroupWriter, questdb_json
+from coldparquet.write.row_groups import TimeOrder, no_rows, schema_and_batches, sorted_batches, split_rows
+from coldparquet.write.stored_columns import columns_of_schema, designated_index, with_symbols
+from coldparquet.write.stored_values import stored_table
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
+
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.write.row_groups import Rows
+
+_UPLOAD_BYTES = 4 * PART_BYTES
+"""Parts in memory while a partition is uploaded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenPartition:
+    """A partition that was written: what a ``_txn`` has to say about it."""
+
+    directory: str
+    """Its path in the store."""
+    row_count: int
+    row_group_count: int
+    parquet_size_bytes: int
+    sidecar_size_bytes: int
+    first_timestamp: int | None
+    """Designated timestamp of the first row, in its own unit since 1970; None without one."""
+    last_timestamp: int | None
+    """The same of the last row."""
+
+
+async def write_partition(  # noqa: PLR0913 - what can be told is told by name
+    directory: str | os.PathLike[str],
+    rows: Rows,
+    *,
+    timestamp: str | None,
+    symbols: Mapping[str, Sequence[str] | pa.Array[Any]] | None = None,
+    options: WriteOptions | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    store: ObjectStore | None = None,
+    files: FileOperations | None = None,
+) -> WrittenPartition:
+    """Write a new partition: ``data.parquet`` and the sidecar ``_pm``.
+
+    Columns get the QuestDB type that their field metadata ``questdb.type`` names as ``SHOW COLUMNS`` prints it, else the
+    one with their Arrow type: int8 is a BYTE, string a VARCHAR, a dictionary of strings a SYMBOL, ``timestamp('us')`` a
+    TIMESTAMP, nested lists of float64 are arrays. The field metadata ``PARQUET:field_id`` is the writer index of the column
+    in its table, by default the position. Values stay as they are: QuestDB itself takes the smallest INT and LONG, and
+    NaN, for null.
+
+    Requests on an object store: 1 per object up to 16 MiB, else 2 and 1 per part. A run that was cut off there can be
+    repeated with the same rows: it finds the ``data.parquet`` that is there and compares it.
+
+    Args:
+        directory: The partition directory, such as ``trades/2024-03-01.12``: any fsspec URL, or a local path. It does not
+            exist yet, or is empty; a partition is replaced by writing its next version.
+        rows: A table, a reader, or batches. A stream is read in a worker thread, one row group at a time.
+        timestamp: The designated timestamp, by which the rows are in ascending order; None for a table without one.
+        symbols: By SYMBOL column, all symbols of the QuestDB table in the order of their keys, from the table's symbol
+            files. A partition that QuestDB itself shall read needs them; readers of the file alone do not.
+        options: How to store them.
+        storage_options: Credentials, endpoint and so on, as fsspec and s3fs take them.
+        store: A store of your own; ``directory`` is then a path in it. It stays open.
+        files: How to write to the local disk; for tests.
+
+    Raises:
+        InvalidInputError: The partition exists (kind ``AlreadyExists``), another writer is at work on it
+            (``PartitionLocked``), a row is out of order (``NotSorted``), a column has no QuestDB type (``UnknownType``) or
+            a value does not fit (``DoesNotFit``, ``NullValue``, ``RaggedArray``), or there are no rows (``NoRows``).
+            Nothing is left behind.
+        AccessError: Writing is not permitted.
+        StorageError: The disk or the store failed.
+    """
+    url, owns_store = os.fspath(directory), store is None
+    path = url
+    if store is None:
+        store, path = open_store(url, storage_options=storage_options)
+    encoder = _Encoder(
+        rows=rows,
+        timestamp=timestamp,
+        symbols=symbols or {},
+        options=options or WriteOptions(),
+        files=files or LocalFiles(),
+    )
+    try:
+        if isinstance(store, LocalStore):
+            return await run_to_end(partial(_write_local, path, encoder))
+        return await _write_object(store, path, encoder)
+    finally:
+        if owns_store:
+            await store.aclose()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Encoder:
+    """Writes the two files of a partition into a local directory. Blocks."""
+
+    rows: Rows
+    timestamp: str | None
+    symbols: Mapping[str, Sequence[str] | pa.Array[Any]]
+    options: WriteOptions
+    files: FileOperations
+
+    def write(self, directory: str, give_up: threading.Event) -> WrittenPartition:
+        """Write and flush both files."""
+        schema, batches = schema_and_batches(self.rows)
+        columns = with_symbols(columns_of_schema(schema, timestamp=self.timestamp), self.symbols)
+        designated = designated_index(columns)
+        if self.options.sort and self.timestamp is not None:
+            batches = sorted_batches(schema, batches, timestamp=self.timestamp)
+        order = TimeOrder()
+        data = _NewFile(f"{directory}/{DATA_FILE}", self.files)
+        with RowGroupWriter(
+            data.append, start=0, columns=columns, options=self.options, sorted_by=designated
+        ) as writer:
+            for group in split_rows(schema, batches, row_group_rows=self.options.row_group_rows):
+                if give_up.is_set():
+                    raise asyncio.CancelledError
+                stored = stored_table(group, columns)
+                if designated is not None:
+                    order.check(stored.column(designated))
+                writer.write(stored)
+            if not writer.row_count:
+                raise no_rows()
+            written = writer.finish(questdb_json(columns))
+        data.append(frame_footer(written.content))
+        data.flush()
+        footer = parse_footer(written.content, path=data.path, offset=written.offset)
+        sidecar = _NewFile(f"{directory}/{SIDECAR_FILE}", self.files)
+        sidecar.append(encode_sidecar(sidecar_content_from_footer(footer)))
+        sidecar.flush()
+        return WrittenPartition(
+            directory=directory,
+            row_count=footer.row_count,
+            row_group_count=len(footer.row_groups),
+            parquet_size_bytes=data.size_bytes,
+            sidecar_size_bytes=sidecar.size_bytes,
+            first_timestamp=order.first,
+            last_timestamp=order.last,
+        )
+
+
+class _NewFile:
+    """A file that is written from its beginning to its end."""
+
+    def __init__(self, path: str, files: FileOperations) -> None:
+        self.path = path
+        self.size_bytes = 0
+        self._files = files
+        files.create(path)
+
+    def append(self, data: bytes) -> None:
+        self._files.write_at(self.path, self.size_bytes, data)
+        self.size_bytes += len(data)
+
+    def flush(self) -> None:
+        self._files.flush(self.path)
+
+
+def _write_local(path: str, encoder: _Encoder, give_up: threading.Event) -> WrittenPartition:
+    files, target = encoder.files, Path(path)
+    staging = str(target.parent / f".{target.name}.coldparquet")
+    _check_is_free(target)
+    _make_directories(target.parent, files)
+    files.make_directory(staging)
+    with exclusive_lock(staging):
+        try:
+            _check_is_free(target)
+            _empty(staging, files)  # of what a run left that was cut off
+            written = encoder.write(staging, give_up)
+            files.flush_directory(staging)
+            files.rename(staging, path)
+        except (Exception, asyncio.CancelledError):
+            _empty(staging, files)
+            files.remove_directory(staging)
+            raise
+        files.flush_directory(str(target.parent))
+    return replace(written, directory=path)
+
+
+def _check_is_free(target: Path) -> None:
+    with translated_errors(str(target), None):
+        is_free = not os.path.lexists(target) or (target.is_dir() and not any(target.iterdir()))
+    if not is_free:
+        raise InvalidInputError(
+            "there is something already; a partition is replaced by writing its next version beside it, such as"
+            " 2024-03-01.13 after 2024-03-01.12",
+            kind="AlreadyExists",
+            path=str(target),
+        )
+
+
+def _make_directories(directory: Path, files: FileOperations) -> None:
+    missing = [folder for folder in (directory, *directory.parents) if not folder.exists()]
+    for folder in reversed(missing):
+        files.make_directory(str(folder))
+        files.flush_directory(str(folder.parent))
+
+
+def _empty(directory: str, files: FileOperations) -> None:
+    with translated_errors(directory, None):
+        entries = list(Path(directory).iterdir())
+    for entry in entries:
+        files.unlink(str(entry))
+
+
+async def _write_object(store: ObjectStore, path: str, encoder: _Encoder) -> WrittenPartition:
+    local = CheckedStore(LocalStore())
+    with tempfile.TemporaryDirectory(prefix="coldparquet-") as directory:
+        written = await run_to_end(partial(encoder.write, directory))
+        for name, size_bytes in ((DATA_FILE, written.parquet_size_bytes), (SIDECAR_FILE, written.sidecar_size_bytes)):
+            source = StoreSource(local, f"{directory}/{name}", size_bytes=size_bytes)
+            await _upload(store, f"{path}/{name}", source, may_exist=name == DATA_FILE)
+    return replace(written, directory=path)
+
+
+async def _upload(store: ObjectStore, path: str, source: StoreSource, *, may_exist: bool) -> None:
+    """Write an object that does not exist, or that an earlier run wrote with the same bytes before it was cut off."""
+    memory = MemoryBudget(_UPLOAD_BYTES)
+    try:
+        await upload_object(store, path, source, overwrite=False, memory=memory)
+    except InvalidInputError as error:
+        if error.kind != "AlreadyExists" or not may_exist:
+            raise
+        if not await is_same_object(store, await store.info(path), source, memory=memory):
+            raise

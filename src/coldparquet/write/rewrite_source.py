@@ -1,0 +1,304 @@
+"""A partition that is to be written anew: its footer, how its columns are stored, and its rows just as they are."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from coldparquet.decode.arrow_schema import SYMBOL_TYPE, arrow_field, arrow_type
+from coldparquet.errors import FormatError, UnsupportedError
+from coldparquet.format.footer_fetch import FooterFetch
+from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
+from coldparquet.format.foreign_annotations import FOREIGN_ANNOTATIONS_CODE
+from coldparquet.format.parquet_footer import parse_footer
+from coldparquet.format.parquet_footer_rewrite import FooterBytes
+from coldparquet.format.questdb_json import encode_questdb_json, parse_questdb_json
+from coldparquet.format.sidecar import parse_sidecar
+from coldparquet.format.sidecar_layout import PhysicalType
+from coldparquet.format.sidecar_writer import encode_sidecar
+from coldparquet.format.type_codes import TypeTag, is_decimal
+from coldparquet.format.values_as_stored import values_as_stored
+from coldparquet.partition import Partition, PartitionMetadata
+from coldparquet.plan.projection import table_columns
+from coldparquet.question import Question
+from coldparquet.scan import Scan
+from coldparquet.sidecar_lookup import look_up_sidecar
+from coldparquet.storage.base import RangeRequest
+from coldparquet.table_snapshot import TableSnapshot
+from coldparquet.write.stored_columns import StoredColumn, decimal_storage
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    import numpy.typing as npt
+
+    from coldparquet.format.parquet_footer import ParquetFooter
+    from coldparquet.format.questdb_json import QuestdbMetadata
+    from coldparquet.format.sidecar import Sidecar
+    from coldparquet.format.sidecar_writer import SidecarContent
+    from coldparquet.options import ReadOptions
+    from coldparquet.partition import PartitionLocation
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.checked import CheckedStore
+    from coldparquet.write.table_symbols import TableSymbols
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionFooter:
+    """The footer of a Parquet partition at its committed size."""
+
+    location: PartitionLocation
+    stored: FooterBytes
+    parsed: ParquetFooter
+    questdb: QuestdbMetadata | None
+    """QuestDB's description of the columns; None in files of other writers."""
+
+    @property
+    def unused_bytes(self) -> int:
+        """Dead bytes in the file, as its writer noted them."""
+        return 0 if self.questdb is None else self.questdb.unused_bytes
+
+    @property
+    def row_counts(self) -> npt.NDArray[np.int64]:
+        """Rows of each row group, shape ``(row_groups,)``."""
+        counts = (row_group.row_count for row_group in self.parsed.row_groups)
+        return np.fromiter(counts, np.int64, len(self.parsed.row_groups))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewriteSource:
+    """Everything that a partition's new files take over from its old ones, but for the rows."""
+
+    footer: PartitionFooter
+    inherited: SidecarContent
+    """What the old sidecar says; of the new one, all that is not about row groups."""
+    columns: tuple[StoredColumn, ...]
+    """How the columns are stored, all that the file has: also those that the table has dropped since."""
+    questdb_json: str | None
+    """The new file's own description of the columns."""
+    bloom_columns: tuple[str, ...]
+    """Columns that have bloom filters."""
+
+    @property
+    def timestamp(self) -> int | None:
+        """Index of the designated timestamp, by which the rows are sorted."""
+        return self.inherited.designated_timestamp
+
+
+async def read_footer(store: ObjectStore, location: PartitionLocation, options: ReadOptions) -> PartitionFooter:
+    """Read the footer of a partition at its committed size. 1 request, 2 where the first guess was too short.
+
+    Raises:
+        NotFoundError: There is no Parquet file.
+        FormatError: It is damaged, or holds other rows than the table's ``_txn`` says.
+        UnsupportedError: It is encrypted.
+    """
+    path = location.data_path
+    fetch = FooterFetch(path=path, suffix_bytes=options.footer_suffix_bytes, size_bytes=location.committed_size_bytes)
+    while (wanted := fetch.next_range) is not None:
+        answer = await store.get(
+            RangeRequest(
+                path=path,
+                byte_range=wanted,
+                reason="Parquet footer",
+                may_be_short=location.committed_size_bytes is None,
+                may_grow=location.record is not None,
+            )
+        )
+        fetch.receive(answer.data, start=answer.start, object_size_bytes=answer.object_size_bytes)
+    stored = FooterBytes(content=fetch.footer, offset=fetch.footer_offset, path=path)
+    footer = await asyncio.to_thread(_parsed, location, stored)
+    record, found_rows = location.record, footer.parsed.row_count
+    if record is not None and record.row_count != found_rows:
+        raise FormatError(
+            f"the footer counts {found_rows:,} rows, but the table's _txn {record.row_count:,}; run 'coldparquet verify'",
+            kind="RowCountMismatch",
+            path=path,
+            field="row_count",
+        )
+    return footer
+
+
+async def read_rewrite_source(
+    store: ObjectStore, footer: PartitionFooter, options: ReadOptions, symbols: TableSymbols
+) -> RewriteSource:
+    """Find out what the new files of a partition take over. 1 or 2 requests for the sidecar, and those for symbols.
+
+    Raises:
+        UnsupportedError: The partition has something that would not survive: columns of a type or a storage that this
+            version cannot write, an order that it cannot keep, or covering indexes.
+        NotFoundError: Symbol files are missing (kind ``MissingSymbolFile``).
+        FormatError: The footer contradicts itself.
+    """
+    location, questdb = footer.location, footer.questdb
+    inherited = await asyncio.to_thread(sidecar_content_from_footer, footer.parsed)
+    lookup = await look_up_sidecar(store, location, options)
+    if lookup.sidecar is not None:
+        inherited = _with_tokens_of(lookup.sidecar, inherited)
+    sidecar = await asyncio.to_thread(_sidecar, inherited, location)
+    _check_order(sidecar)
+    columns = []
+    for index in range(sidecar.column_count):
+        column = _stored_column(sidecar, footer, index)
+        is_global = sidecar.column(index).local_key_is_global
+        if column.tag is TypeTag.SYMBOL and is_global and column.id is not None:
+            column = replace(column, symbols=await symbols.of(column.id))
+        columns.append(column)
+    if questdb is not None:
+        questdb = replace(
+            questdb,
+            # Keys that no symbol file explains any more, those of a dropped column, mean nothing to anybody.
+            columns=tuple(
+                replace(described, local_key_is_global=column.symbols is not None)
+                for described, column in zip(questdb.columns, columns, strict=True)
+            ),
+            unused_bytes=0,
+            squash_tracker=inherited.squash_tracker,
+            seq_txn=inherited.seq_txn,
+        )
+    with_bloom = {
+        index
+        for row_group in footer.parsed.row_groups
+        for index, chunk in enumerate(row_group.chunks)
+        if chunk.bloom_filter_offset is not None
+    }
+    return RewriteSource(
+        footer=footer,
+        inherited=inherited,
+        columns=tuple(columns),
+        questdb_json=None if questdb is None else encode_questdb_json(questdb),
+        bloom_columns=tuple(columns[index].name for index in sorted(with_bloom)),
+    )
+
+
+def scan_as_stored(source: RewriteSource, store: CheckedStore, options: ReadOptions, executor: Executor) -> Scan:
+    """Make a scan of all rows of a partition, in their order, every value just as it is stored.
+
+    Args:
+        source: The partition.
+        store: Where it lies.
+        options: How to read. SYMBOL columns come as plain strings.
+        executor: Where to plan and decode.
+    """
+    location = source.footer.location
+    sidecar = _sidecar(values_as_stored(source.inherited), location)
+    columns = table_columns(sidecar)
+    options = replace(options, symbols="string")
+    snapshot = TableSnapshot(
+        store=store,
+        partitions=(_KnownPartition(location, store, options, sidecar),),
+        columns=columns,
+        designated_timestamp=None,
+        files=None,
+        symbol_dictionaries=None,
+        source=None,
+        notes=(),
+        requests=(),
+    )
+    question = Question(
+        url=location.directory_path,
+        options=options,
+        snapshot=snapshot,
+        output_columns=columns,
+        predicate_text=None,
+        predicate=None,
+        limit=None,
+    )
+    fields = [arrow_field(column.name, column.readable_type, symbols="string") for column in columns]
+    return Scan(question=question, executor=executor, schema=pa.schema(fields))
+
+
+class _KnownPartition(Partition):
+    """A partition of which everything is known already."""
+
+    def __init__(self, location: PartitionLocation, store: ObjectStore, options: ReadOptions, sidecar: Sidecar) -> None:
+        super().__init__(location, store, options)
+        self._known = PartitionMetadata(sidecar=sidecar, source="footer", metadata_requests=())
+
+    async def metadata(self) -> PartitionMetadata:
+        """Return what is known, without a request."""
+        return self._known
+
+
+def _parsed(location: PartitionLocation, stored: FooterBytes) -> PartitionFooter:
+    parsed = parse_footer(stored.content, path=stored.path, offset=stored.offset)
+    questdb = None
+    if parsed.questdb_json is not None:
+        questdb = parse_questdb_json(parsed.questdb_json, column_count=len(parsed.leaves), path=stored.path)
+    return PartitionFooter(location=location, stored=stored, parsed=parsed, questdb=questdb)
+
+
+def _sidecar(content: SidecarContent, location: PartitionLocation) -> Sidecar:
+    return parse_sidecar(encode_sidecar(content), path=location.data_path, verify_checksum=False)
+
+
+def _with_tokens_of(sidecar: Sidecar, content: SidecarContent) -> SidecarContent:
+    """Take over what QuestDB notes in a sidecar alone, without touching the Parquet file."""
+    footer, header = sidecar.footer, sidecar.header
+    if footer.covering_index:
+        raise UnsupportedError(
+            "the partition has covering indexes, which only QuestDB can make anew for other row groups",
+            kind="CoveringIndex",
+            path=sidecar.path,
+        )
+    others = [entry for entry in footer.scratchpad if entry.code != FOREIGN_ANNOTATIONS_CODE]
+    return replace(
+        content,
+        squash_tracker=content.squash_tracker if header.squash_tracker is None else header.squash_tracker,
+        seq_txn=content.seq_txn if footer.seq_txn is None else footer.seq_txn,
+        scratchpad=[*content.scratchpad, *others],
+    )
+
+
+def _check_order(sidecar: Sidecar) -> None:
+    timestamp = sidecar.designated_timestamp
+    is_ascending = timestamp is None or not sidecar.column(timestamp).descending
+    if not is_ascending or sidecar.sorting_columns not in {(), (timestamp,)}:
+        raise UnsupportedError(
+            "its row groups are sorted otherwise than by the ascending designated timestamp, which row groups that are"
+            " joined may not be any more",
+            kind="UnsupportedOrder",
+            path=sidecar.path,
+        )
+
+
+def _stored_column(sidecar: Sidecar, footer: PartitionFooter, index: int) -> StoredColumn:
+    descriptor, column_type = sidecar.column(index), sidecar.column_type(index)
+    leaf = footer.parsed.leaves[index]
+    is_questdb = footer.questdb is not None
+    if leaf.physical_type is PhysicalType.INT96 or (leaf.max_rep_level and not is_questdb):
+        raise _unsupported(sidecar, leaf.name, "INT96 timestamps, and lists in files of other writers, are only read")
+    storage: Any = arrow_type(column_type, symbols="dictionary")
+    if is_decimal(column_type.tag):
+        if leaf.physical_type is not PhysicalType.FIXED_LEN_BYTE_ARRAY:
+            raise _unsupported(sidecar, leaf.name, f"decimals stored as {leaf.physical_type.name} are only read")
+        storage = decimal_storage(_decimal_digits(leaf.fixed_byte_length), column_type.arrow.scale)
+    elif column_type.tag is TypeTag.ARRAY:
+        storage = pa.binary()
+    elif column_type.tag is TypeTag.SYMBOL:
+        storage = SYMBOL_TYPE
+    return StoredColumn(
+        name=leaf.name,
+        type_code=descriptor.type_code,
+        id=leaf.field_id if descriptor.id < 0 else descriptor.id,
+        storage=storage,
+        is_required=leaf.max_def_level == 0,
+    )
+
+
+def _decimal_digits(width_bytes: int) -> int:
+    """Return how many digits always fit into a signed number of so many bytes."""
+    return len(str(2 ** (8 * width_bytes - 1) - 1)) - 1
+
+
+def _unsupported(sidecar: Sidecar, column: str, why: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"column {column!r} cannot be written again as it is: {why}",
+        kind="UnsupportedRewrite",
+        path=sidecar.path,
+        field=column,
+    )

@@ -1,0 +1,110 @@
+"""``coldparquet publish``: what it prints. What it does is tested with ``publish_table``."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from coldparquet.testing.simulator import ColdStoreServer
+from tests.support.published_tables import TABLE, put_in_state
+from tests.support.table_copies import copy_table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.command_line import Run
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    return copy_table(TABLE, tmp_path, snapshot="0_converted")
+
+
+def test_dry_run_then_first_then_update_then_nothing(run: Run, table: Path, tmp_path: Path) -> None:
+    target = tmp_path / "published"
+    planned = run("publish", table, target, "--dry-run")
+    assert (planned.exit_code, planned.stderr) == (0, "")
+    assert planned.stdout.splitlines()[-2:] == [
+        "would publish transaction 3: 2 partitions, 2,000 rows",
+        "would send 97.1 KiB in 20 writes and 1 read",
+    ]
+    assert not target.exists()
+
+    first = run("publish", table, target)
+    assert [" ".join(line.split()) for line in first.stdout.splitlines()] == [
+        "partition published as rows Parquet",
+        "2024-01-01.2 published 2024-01-01.2 1,000 46.2 KiB",
+        "2024-01-02.1 published 2024-01-02.1 1,000 45.5 KiB",
+        "2024-01-03 left behind - 1,000 -",
+        "",
+        "1,000 rows in 1 native partition stay behind",
+        "published transaction 3: 2 partitions, 2,000 rows",
+        "sent 97.1 KiB in 20 writes and 1 read",
+    ]
+
+    put_in_state(table, "1_one_late_row")
+    update = run("publish", table, target)
+    assert "2024-01-01.2  published    2024-01-01.4  1,001" in update.stdout
+    assert "published transaction 4, after 3: 2 partitions, 2,001 rows\n" in update.stdout
+
+    nothing = run("publish", table, target)
+    assert "transaction 4 is published already: 2 partitions, 2,001 rows\n" in nothing.stdout
+    assert nothing.stdout.splitlines()[-1] == "sent 0 B in 0 writes and 5 reads"
+
+    purged = run("publish", table, target, "--purge", "--purge-after-hours", "0")
+    assert "purged: 2024-01-01.2, _published.v3-" in purged.stdout
+
+
+def test_json(run: Run, table: Path, tmp_path: Path) -> None:
+    report = json.loads(run("publish", table, tmp_path / "published", "--json").stdout)
+    assert report["counts"] == {"published": 2, "left behind": 1}
+    assert (report["txn"], report["previous_txn"], report["is_committed"]) == (3, None, True)
+    assert (report["rows"], report["rows_left_behind"]) == (2000, 1000)
+    assert report["table_files"][-1] == "_txn"
+    assert [partition["published_name"] for partition in report["partitions"]] == ["2024-01-01.2", "2024-01-02.1", None]
+
+
+def test_to_s3_with_storage_classes_and_prices(run: Run, table: Path, tmp_path: Path) -> None:
+    (tmp_path / "store" / "bucket").mkdir(parents=True)
+    with ColdStoreServer(tmp_path / "store") as server:
+        options = server.storage_options
+        result = run(
+            "publish",
+            table,
+            "s3://bucket/t",
+            "--endpoint-url",
+            server.endpoint_url,
+            *("--storage-option", f"key={options['key']}", "--storage-option", f"secret={options['secret']}"),
+            *("--storage-class-after", "30d=GLACIER_IR", "--storage-class-after", "9999d=STANDARD_IA"),
+        )
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "GLACIER_IR" in result.stdout
+    assert result.stdout.splitlines()[-1] == (
+        "sent 97.1 KiB in 20 writes and 1 read: $0.0001, and under $0.0001 a month to store them"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--storage-class-after", "30d=GLACIER"], "storage class 'GLACIER' is none of STANDARD"),
+        (["--storage-class-after", "soon"], "write it as 30d=GLACIER_IR"),
+        (["--dropped", "maybe"], "use one of refuse, keep, remove"),
+    ],
+)
+def test_wrong_flags(run: Run, table: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
+    result = run("publish", table, tmp_path / "published", *arguments)
+    assert result.exit_code == 1
+    assert message in " ".join(result.stderr.split())
+    assert not (tmp_path / "published").exists()
+
+
+def test_failures(run: Run, table: Path, tmp_path: Path) -> None:
+    nothing = run("publish", tmp_path / "absent", tmp_path / "published")
+    assert (nothing.exit_code, nothing.stderr.startswith("error: ")) == (1, True)
+    other = copy_table("interval_day", tmp_path)
+    assert run("publish", other, tmp_path / "published").exit_code == 0
+    result = run("publish", table, tmp_path / "published", "--json")
+    assert (result.exit_code, json.loads(result.stdout)["error"]["kind"]) == (1, "OtherTable")

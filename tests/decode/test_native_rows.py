@@ -1,0 +1,208 @@
+"""Slices of native column files become the values that were written, for every type; damage becomes clear errors."""
+
+from __future__ import annotations
+
+import struct
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coldparquet.decode import native_variable
+from coldparquet.decode.native_rows import decode_native_rows
+from coldparquet.errors import InternalError, UnsupportedError
+from coldparquet.format.canonical_types import canonical_type
+from coldparquet.format.type_codes import TypeTag, array_type_code, decimal_type_code
+from coldparquet.plan.native_read import NativeColumn, RowSlices, native_reads
+from tests.support.native_encoder import encode_column
+from tests.support.native_slices import SYMBOLS, decode, dictionary, native_column
+
+
+def geohash_code(tag: TypeTag, bits: int) -> int:
+    return tag | 1 << 16 | bits << 8
+
+
+def integers(bits: int) -> st.SearchStrategy[int]:
+    """Signed integers; the smallest one means null."""
+    return st.integers(-(1 << (bits - 1)) + 1, (1 << (bits - 1)) - 1)
+
+
+def decimals(precision: int, scale: int) -> st.SearchStrategy[Decimal]:
+    largest = 10**precision - 1
+    return st.integers(-largest, largest).map(lambda value: Decimal((int(value < 0), _digits(value), -scale)))
+
+
+def _digits(value: int) -> tuple[int, ...]:
+    return tuple(map(int, str(abs(value))))
+
+
+TEXT = st.text(max_size=14) | st.sampled_from(["", "123456789", "1234567890", "🚀" * 3, "ééééé"])
+ELEMENTS = st.none() | st.floats(allow_nan=False)
+GRIDS = st.tuples(st.integers(1, 3), st.integers(1, 3)).flatmap(
+    lambda shape: st.lists(
+        st.lists(ELEMENTS, min_size=shape[1], max_size=shape[1]), min_size=shape[0], max_size=shape[0]
+    )
+)
+BYTES_16 = st.binary(min_size=16, max_size=16)
+
+NEVER_NULL: dict[int, st.SearchStrategy[Any]] = {
+    TypeTag.BOOLEAN: st.booleans(),
+    TypeTag.BYTE: st.integers(-128, 127),
+    TypeTag.SHORT: st.integers(-(1 << 15), (1 << 15) - 1),
+    TypeTag.CHAR: st.integers(0, (1 << 16) - 1),
+}
+NULLABLE: dict[int, st.SearchStrategy[Any]] = {
+    TypeTag.INT: integers(32),
+    TypeTag.LONG: integers(64),
+    TypeTag.DATE: integers(64),
+    TypeTag.TIMESTAMP: integers(64),
+    TypeTag.FLOAT: st.floats(allow_nan=False, width=32),
+    TypeTag.DOUBLE: st.floats(allow_nan=False),
+    TypeTag.STRING: TEXT,
+    TypeTag.VARCHAR: TEXT,
+    TypeTag.BINARY: st.binary(max_size=20),
+    TypeTag.LONG256: st.binary(min_size=32, max_size=32),
+    TypeTag.LONG128: BYTES_16,
+    TypeTag.UUID: BYTES_16,
+    TypeTag.IPV4: st.integers(1, (1 << 32) - 1),
+    geohash_code(TypeTag.GEOBYTE, 7): st.integers(0, (1 << 7) - 1),
+    geohash_code(TypeTag.GEOSHORT, 15): st.integers(0, (1 << 15) - 1),
+    geohash_code(TypeTag.GEOINT, 31): st.integers(0, (1 << 31) - 1),
+    geohash_code(TypeTag.GEOLONG, 60): st.integers(0, (1 << 60) - 1),
+    array_type_code(1): st.lists(ELEMENTS, max_size=4),
+    array_type_code(2): GRIDS,
+    decimal_type_code(2, 1): decimals(2, 1),
+    decimal_type_code(4, 0): decimals(4, 0),
+    decimal_type_code(9, 9): decimals(9, 9),
+    decimal_type_code(18, 6): decimals(18, 6),
+    decimal_type_code(38, 10): decimals(38, 10),
+    decimal_type_code(76, 20): decimals(76, 20),
+}
+VALUES = NEVER_NULL | {code: st.none() | values for code, values in NULLABLE.items()}
+
+
+def plain_values(array: pa.ChunkedArray[Any]) -> list[Any]:
+    """Return Python values; dates and timestamps as integers."""
+    if pa.types.is_timestamp(array.type):
+        array = array.cast(pa.int64())
+    return array.to_pylist()
+
+
+@given(data=st.data())
+@pytest.mark.parametrize("type_code", VALUES, ids=lambda code: canonical_type(code).name)
+@settings(max_examples=40)
+def test_values_come_back_from_any_rows_of_a_column(type_code: int, data: st.DataObject) -> None:
+    values = data.draw(st.lists(VALUES[type_code], min_size=1, max_size=12))
+    top = data.draw(st.integers(0, 4))
+    column = native_column(type_code, top=top)
+    first_row = data.draw(st.integers(0, top + len(values) - 1))
+    rows = range(first_row, data.draw(st.integers(first_row + 1, top + len(values))))
+    absent = None if type_code in NULLABLE else NEVER_NULL_VALUE[type_code]
+    found = decode(column, encode_column(column, values), rows)
+    assert plain_values(found) == ([absent] * top + values)[rows.start : rows.stop]
+
+
+NEVER_NULL_VALUE: dict[int, Any] = {TypeTag.BOOLEAN: False, TypeTag.BYTE: 0, TypeTag.SHORT: 0, TypeTag.CHAR: 0}
+
+
+@pytest.mark.parametrize("type_code", VALUES, ids=lambda code: canonical_type(code).name)
+def test_a_column_that_is_absent_is_made(type_code: int) -> None:
+    found = decode(native_column(type_code, top=None), {}, range(2, 5))
+    assert found.to_pylist() == [NEVER_NULL_VALUE.get(type_code)] * 3
+
+
+@given(keys=st.lists(st.none() | st.integers(0, 3), min_size=1, max_size=10), top=st.integers(0, 3))
+def test_symbols(keys: list[int | None], top: int) -> None:
+    column = native_column(TypeTag.SYMBOL, top=top)
+    files = encode_column(column, keys)
+    rows = range(top + len(keys))
+    expected = [None] * top + [None if key is None else SYMBOLS[key] for key in keys]
+    found = decode(column, files, rows, dictionary=dictionary())
+    assert found.type == pa.dictionary(pa.int32(), pa.string())
+    assert found.to_pylist() == expected
+    used = [text for text in SYMBOLS if text in expected]
+    last_chunk: Any = found.chunk(found.num_chunks - 1)
+    assert last_chunk.dictionary.to_pylist() == used
+    as_text = decode(column, files, rows, dictionary=dictionary(), symbols="string")
+    assert as_text.type == pa.string()
+    assert as_text.to_pylist() == expected
+
+
+def test_a_symbol_column_needs_its_dictionary() -> None:
+    column = native_column(TypeTag.SYMBOL)
+    with pytest.raises(InternalError, match="without its dictionary"):
+        decode(column, encode_column(column, [1]), range(1))
+
+
+def test_half_a_surrogate_pair_becomes_the_replacement_character() -> None:
+    column = native_column(TypeTag.STRING)
+    # The halves in the second and third value belong to different values: they make no pair.
+    values = ["a\ud83d", "\ud83d", "\ude80b", "🚀"]
+    found = decode(column, encode_column(column, values), range(4))
+    assert found.to_pylist() == ["a\ufffd", "\ufffd", "\ufffdb", "🚀"]
+
+
+def test_nan_is_null_and_infinity_is_not() -> None:
+    column = native_column(TypeTag.DOUBLE)
+    found = decode(column, {"x.d": struct.pack("<4d", float("nan"), float("inf"), -float("inf"), -0.0)}, range(4))
+    assert found.to_pylist() == [None, float("inf"), -float("inf"), 0.0]
+    assert str(found[3].as_py()) == "-0.0"
+
+
+@pytest.mark.parametrize(
+    ("type_code", "values"),
+    [
+        (TypeTag.STRING, [f"value {row}" for row in range(40)]),
+        (TypeTag.VARCHAR, [f"value {row}" * (row % 3) for row in range(40)]),
+        (TypeTag.BINARY, [None, b"abcd" * 4] * 20),
+        (array_type_code(1), [[float(row)] * (row % 4) for row in range(40)]),
+    ],
+)
+def test_more_bytes_than_offsets_can_say_become_several_arrays(
+    type_code: int, values: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native_variable, "LARGEST_CHUNK_BYTES", 100)
+    column = native_column(type_code)
+    found = decode(column, encode_column(column, values), range(40))
+    assert found.to_pylist() == values
+    assert found.num_chunks > 3
+
+
+def test_a_value_longer_than_offsets_can_say_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native_variable, "LARGEST_CHUNK_BYTES", 100)
+    column = native_column(TypeTag.VARCHAR)
+    with pytest.raises(UnsupportedError, match="row 1 may take 101 bytes") as caught:
+        decode(column, encode_column(column, ["short", "x" * 101]), range(2))
+    assert caught.value.kind == "TooLarge"
+
+
+def test_no_columns_still_have_rows() -> None:
+    column = native_column(TypeTag.INT)
+    [read] = native_reads(
+        RowSlices.of(range(5), rows_per_slice=5),
+        [column],
+        directory_path="p",
+        partition_index=0,
+        data_ranges={},
+        all_rows_match=True,
+    )
+    table = decode_native_rows(memoryview(bytes(20)), read, [], symbols="dictionary", dictionaries={}, path="p")
+    assert (table.num_rows, table.num_columns) == (5, 0)
+
+
+def test_a_column_that_was_not_planned_is_a_bug() -> None:
+    planned = native_column(TypeTag.INT)
+    other = NativeColumn(index=1, name="other", type=planned.type, name_txn=-1, top=0)
+    [read] = native_reads(
+        RowSlices.of(range(1), rows_per_slice=1),
+        [planned],
+        directory_path="p",
+        partition_index=0,
+        data_ranges={},
+        all_rows_match=True,
+    )
+    with pytest.raises(InternalError, match="planned without column 'other'"):
+        decode_native_rows(memoryview(bytes(4)), read, [other], symbols="dictionary", dictionaries={}, path="p")

@@ -1,0 +1,82 @@
+"""Real servers for the integration tests, one of each for the whole run."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.live_questdb import LiveQuestDB
+from tests.support.live_servers import (
+    REQUIRED_VARIABLE,
+    LiveMinio,
+    live_minio,
+    live_questdb,
+    missing_commands,
+)
+from tests.support.live_tables import LiveTable
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+SHOWN_LOG_LINES = 60
+NOT_RUN = pytest.StashKey[list[str]]()
+
+
+@pytest.fixture(scope="session")
+def questdb(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveQuestDB]:
+    """A QuestDB with small row groups; its tables are files of this machine."""
+    _need(request.config, "QuestDB", "java", "mvn")
+    with live_questdb(tmp_path_factory.mktemp("questdb")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def minio(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveMinio]:
+    """A MinIO with one bucket."""
+    _need(request.config, "MinIO", "go")
+    with live_minio(tmp_path_factory.mktemp("minio")) as server:
+        yield server
+
+
+@pytest.fixture
+def live_table(questdb: LiveQuestDB, request: pytest.FixtureRequest) -> LiveTable:
+    """A table of the running QuestDB, yet to be created; its name is that of the test."""
+    return LiveTable(server=questdb, name=re.sub(r"\W+", "_", request.node.name).strip("_"))
+
+
+def _need(config: pytest.Config, server: str, *commands: str) -> None:
+    missing = missing_commands(*commands)
+    if not missing:
+        return
+    message = f"{server} was not started: {' and '.join(missing)} missing on this machine"
+    if os.environ.get(REQUIRED_VARIABLE):
+        pytest.fail(f"{message}, and {REQUIRED_VARIABLE} is set")
+    config.stash.setdefault(NOT_RUN, []).append(message)
+    pytest.skip(message)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say loudly what was left out."""
+    messages = terminalreporter.config.stash.get(NOT_RUN, [])
+    if messages:
+        terminalreporter.section("INTEGRATION TESTS DID NOT RUN", red=True, bold=True)
+        for message in messages:
+            terminalreporter.write_line(message)
+        terminalreporter.write_line(
+            f"Nothing was compared with real servers. {REQUIRED_VARIABLE}=1 makes this a failure."
+        )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show what the servers printed last beside a test that failed."""
+    report = yield
+    if report.failed:
+        for server in getattr(item, "funcargs", {}).values():
+            if isinstance(server, LiveQuestDB | LiveMinio):
+                lines = server.log.read_text(errors="replace").splitlines()[-SHOWN_LOG_LINES:]
+                report.sections.append((f"log of {type(server).__name__}", "\n".join(lines)))
+    return report

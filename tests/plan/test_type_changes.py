@@ -1,0 +1,80 @@
+"""Which types become which: those that QuestDB accepts, and no others."""
+
+from __future__ import annotations
+
+import pytest
+
+from coldparquet.format.canonical_types import canonical_type
+from coldparquet.format.column_types import ColumnType, resolve_type
+from coldparquet.format.foreign_annotations import ForeignAnnotation
+from coldparquet.format.sidecar_layout import PhysicalType
+from coldparquet.format.type_codes import TypeTag
+from coldparquet.plan.type_changes import can_convert, holds_same_values
+from tests.support.conversions import CONVERSIONS, REFUSED, GoldenConversion, type_named
+
+INT32, INT64, BYTES, FIXED = (
+    PhysicalType.INT32,
+    PhysicalType.INT64,
+    PhysicalType.BYTE_ARRAY,
+    PhysicalType.FIXED_LEN_BYTE_ARRAY,
+)
+DATE_IN_DAYS = resolve_type(TypeTag.DATE, INT32, 0, 0)
+
+
+@pytest.mark.parametrize("conversion", CONVERSIONS, ids=str)
+def test_what_questdb_accepts_can_be_converted(conversion: GoldenConversion) -> None:
+    possible = not all(map(conversion.fails, range(len(conversion.values))))
+    assert can_convert(type_named(conversion.stored), type_named(conversion.wanted)) == possible
+
+
+def test_what_questdb_refuses_cannot_be_converted() -> None:
+    assert REFUSED
+    for stored, wanted in REFUSED:
+        assert not can_convert(type_named(stored), type_named(wanted)), (stored, wanted)
+
+
+@pytest.mark.parametrize("name", ["LONG256", "LONG128", "BINARY", "GEOHASH(1c)", "GEOHASH(8c)", "DOUBLE[]"])
+def test_types_without_conversions_only_stay_what_they_are(name: str) -> None:
+    for other in ("LONG256", "LONG128", "BINARY", "GEOHASH(1c)", "GEOHASH(7b)", "GEOHASH(8c)", "DOUBLE[]", "DOUBLE[][]",
+                  "BYTE", "INT", "LONG", "VARCHAR", "DECIMAL(9,3)"):  # fmt: skip
+        assert can_convert(type_named(name), type_named(other)) == (name == other), other
+        assert name == other or not can_convert(type_named(other), type_named(name)), other
+
+
+@pytest.mark.parametrize(
+    ("stored", "wanted", "same"),
+    [
+        (type_named("STRING"), type_named("SYMBOL"), True),
+        (type_named("VARCHAR"), type_named("STRING"), True),
+        (resolve_type(791_071, FIXED, 16, 0), type_named("DECIMAL(18,3)"), True),
+        (resolve_type(791_071, INT64, 0, 0), type_named("DECIMAL(18,3)"), True),
+        (type_named("DECIMAL(18,3)"), type_named("DECIMAL(18,2)"), False),
+        (resolve_type(18_971, PhysicalType.DOUBLE, 0, 2), type_named("DOUBLE[][]"), True),
+        (DATE_IN_DAYS, type_named("DATE"), True),
+        (type_named("DATE"), DATE_IN_DAYS, False),
+        (DATE_IN_DAYS, DATE_IN_DAYS, True),
+        (type_named("TIMESTAMP"), type_named("TIMESTAMP_NS"), False),
+        (canonical_type(131_080), type_named("TIMESTAMP"), True),
+        (type_named("INT"), type_named("GEOHASH(20b)"), False),
+        (type_named("GEOHASH(1c)"), type_named("GEOHASH(7b)"), False),
+    ],
+)
+def test_same_values_in_another_storage(stored: ColumnType, wanted: ColumnType, *, same: bool) -> None:
+    assert holds_same_values(stored, wanted) == same
+
+
+@pytest.mark.parametrize(
+    ("stored", "wanted"),
+    [
+        (resolve_type(TypeTag.INT, INT32, 0, 0, ForeignAnnotation.UINT_32), type_named("LONG")),
+        (resolve_type(TypeTag.INT, INT32, 0, 0, ForeignAnnotation.UINT_32), type_named("INT")),
+        (
+            resolve_type(TypeTag.TIMESTAMP, INT64, 0, 0, ForeignAnnotation.TIMESTAMP_MICROS_LOCAL),
+            type_named("TIMESTAMP"),
+        ),
+        (resolve_type(TypeTag.LONG, INT64, 0, 0, ForeignAnnotation.TIME_MICROS), type_named("LONG")),
+        (type_named("TIMESTAMP"), DATE_IN_DAYS),
+    ],
+)
+def test_what_only_foreign_files_hold_is_not_converted(stored: ColumnType, wanted: ColumnType) -> None:
+    assert not can_convert(stored, wanted)

@@ -1,0 +1,115 @@
+"""Random contents of sidecars."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from coldparquet.format import sidecar_layout as layout
+from coldparquet.format.sidecar_footer import CoveringIndexEntry, ScratchpadEntry
+from coldparquet.format.sidecar_update import SidecarChange
+from coldparquet.format.sidecar_writer import BoundSpec, ChunkSpec, ColumnSpec, RowGroupSpec, SidecarContent
+from coldparquet.ranges import ByteRange
+
+I64 = st.integers(-(2**63), 2**63 - 1)
+COUNT = st.integers(0, 2**63 - 1)
+BITSET = st.integers(1, 4).flatmap(lambda blocks: st.binary(min_size=32 * blocks, max_size=32 * blocks))
+
+
+@st.composite
+def bounds(draw: st.DrawFn) -> BoundSpec:
+    value = draw(st.binary(min_size=1, max_size=20))
+    places = [None, "out_of_line"] if len(value) > layout.MAX_INLINE_BYTES else [None, "inline", "out_of_line"]
+    return BoundSpec(value, exact=draw(st.booleans()), place=draw(st.sampled_from(places)))
+
+
+@st.composite
+def columns(draw: st.DrawFn) -> ColumnSpec:
+    flags = layout.column_flags(
+        repetition=draw(st.sampled_from(layout.Repetition)),
+        descending=draw(st.booleans()),
+        is_ascii=draw(st.booleans()),
+        local_key_is_global=draw(st.booleans()),
+    )
+    return ColumnSpec(
+        name=draw(st.text(max_size=12)),
+        type_code=draw(st.integers(-1, 2**31 - 1)),
+        physical_type=draw(st.sampled_from(layout.PhysicalType)),
+        id=draw(st.integers(-1, 2**31 - 1)),
+        flags=flags,
+        fixed_byte_length=draw(st.integers(0, 64)),
+        max_rep_level=draw(st.integers(0, 255)),
+        max_def_level=draw(st.integers(0, 255)),
+    )
+
+
+@st.composite
+def chunks(draw: st.DrawFn, *, blooms_external: bool) -> ChunkSpec:
+    start, length = draw(st.integers(0, 2**62)), draw(st.integers(1, 2**62))
+    with_bloom = draw(st.booleans())
+    return ChunkSpec(
+        codec=draw(st.sampled_from(layout.Codec)),
+        encodings=draw(st.integers(0, 63)),
+        num_values=draw(COUNT),
+        byte_range_start=draw(COUNT),
+        total_compressed_bytes=draw(COUNT),
+        null_count=draw(st.none() | COUNT),
+        distinct_count=draw(st.none() | COUNT),
+        min=draw(st.none() | bounds()),
+        max=draw(st.none() | bounds()),
+        bloom_bitset=draw(BITSET) if with_bloom and not blooms_external else None,
+        bloom_reference=ByteRange(start, start + length) if with_bloom and blooms_external else None,
+    )
+
+
+NOT_UNSET = I64.filter(lambda value: value != layout.UNSET)
+SCRATCHPAD = st.lists(st.builds(ScratchpadEntry, st.integers(0, 2**32 - 1), st.binary(max_size=20)), max_size=3)
+COVERING_INDEX = st.lists(
+    st.builds(
+        CoveringIndexEntry,
+        column_id=st.integers(0, 2**32 - 1),
+        index_txn=st.integers(0, 2**64 - 1),
+        index_metadata_bytes=st.integers(0, 2**64 - 1),
+    ),
+    max_size=2,
+)
+
+
+def row_groups(column_count: int, *, blooms_external: bool) -> st.SearchStrategy[RowGroupSpec]:
+    chunk_list = st.tuples(*(chunks(blooms_external=blooms_external) for _ in range(column_count)))
+    return st.builds(RowGroupSpec, row_count=COUNT, chunks=chunk_list)
+
+
+@st.composite
+def contents(draw: st.DrawFn) -> SidecarContent:
+    blooms_external = draw(st.booleans())
+    column_specs = draw(st.lists(columns(), max_size=4))
+    indexes = range(len(column_specs))
+    return SidecarContent(
+        columns=column_specs,
+        row_groups=draw(st.lists(row_groups(len(column_specs), blooms_external=blooms_external), max_size=4)),
+        parquet_footer_offset=draw(st.integers(0, 2**62)),
+        parquet_footer_length=draw(st.integers(0, 2**32 - 1)),
+        designated_timestamp=draw(st.none() | st.sampled_from(indexes)) if column_specs else None,
+        sorting_columns=draw(st.lists(st.sampled_from(indexes), unique=True)) if column_specs else (),
+        unused_bytes=draw(st.integers(0, 2**64 - 1)),
+        squash_tracker=draw(st.none() | NOT_UNSET),
+        seq_txn=draw(st.none() | NOT_UNSET),
+        scratchpad=draw(SCRATCHPAD),
+        covering_index=draw(COVERING_INDEX),
+        blooms_external=blooms_external,
+    )
+
+
+@st.composite
+def changes(draw: st.DrawFn, content: SidecarContent, row_group_count: int) -> SidecarChange:
+    """A change of a snapshot with so many row groups, in the Parquet file of the same size."""
+    groups = row_groups(len(content.columns), blooms_external=content.blooms_external)
+    replaced = st.dictionaries(st.sampled_from(range(row_group_count)), groups, max_size=2) if row_group_count else None
+    return SidecarChange(
+        replaced={} if replaced is None else draw(replaced),
+        appended=draw(st.lists(groups, max_size=2)),
+        unused_bytes=draw(st.none() | st.integers(0, 2**64 - 1)),
+        seq_txn=draw(st.none() | I64),
+        scratchpad=draw(st.none() | SCRATCHPAD),
+        covering_index=draw(COVERING_INDEX),
+    )

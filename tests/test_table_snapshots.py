@@ -1,0 +1,289 @@
+"""Which state of a table is read: one transaction, whatever else lies in the directory and whatever is written later."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+import coldparquet as cp
+from coldparquet import table_files
+from coldparquet.format.partition_records import PartitionRecords
+from coldparquet.format.table_metadata import parse_table_metadata
+from coldparquet.format.table_metadata_writer import encode_table_metadata
+from coldparquet.format.txn import parse_txn
+from coldparquet.format.txn_writer import encode_txn
+from coldparquet.index import index_table
+from coldparquet.storage.memory import MemoryStore
+from coldparquet.storage.trace import round_trips
+from coldparquet.testing.stores import LatencyStore
+from tests.support.questdb_tables import GOLDEN, assert_same_rows, expected_rows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SNAPSHOTS = GOLDEN / "o3_in_place" / "expected" / "snapshots"
+
+
+def copy_of(table: str, directory: Path) -> Path:
+    copied = directory / table
+    shutil.copytree(GOLDEN / table / "table", copied)
+    return copied
+
+
+def set_moment(table: Path, moment: str) -> None:
+    for name in ("_meta", "_cv", "_txn"):
+        shutil.copyfile(SNAPSHOTS / moment / name, table / name)
+
+
+@pytest.fixture(autouse=True)
+def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_files, "_RETRY_DELAYS_S", (0.0, 0.001, 0.001))
+
+
+async def test_an_open_table_stays_at_its_transaction_until_it_is_refreshed(tmp_path: Path) -> None:
+    path = copy_of("o3_in_place", tmp_path)
+    set_moment(path, "0_converted")
+    async with cp.open_table(path) as table:
+        old_scan, old_txn = table.scan(), table.txn
+        set_moment(path, "2_burst")
+        old_rows = await table.scan().to_arrow()
+        assert await table.refresh()
+        assert table.txn is not None
+        assert old_txn is not None
+        assert table.txn > old_txn
+        new_rows = await table.scan().to_arrow()
+        assert_same_rows(new_rows, expected_rows("o3_in_place", "2_burst"))
+        assert_same_rows(old_rows, expected_rows("o3_in_place", "0_converted"))
+        assert_same_rows(await old_scan.to_arrow(), expected_rows("o3_in_place", "0_converted"))
+        assert not await table.refresh()
+
+
+async def test_refreshing_reads_only_what_changed(tmp_path: Path) -> None:
+    path = copy_of("o3_in_place", tmp_path)
+    await index_table(path)
+    set_moment(path, "0_converted")
+    async with cp.open_table(path) as table:
+        await table.scan().plan()
+        set_moment(path, "1_one_late_row")
+        before = len(table.request_log)
+        await table.refresh()
+        refreshed = [record.path.removeprefix(f"{path}/") for record in table.request_log[before:]]
+        assert sorted(refreshed) == sorted([str(path), "_txn", "_meta", "_cv"])
+        before = len(table.request_log)
+        await table.scan(["price"], "ts < '2024-01-03'").plan()
+        changed = {record.path.split("/")[-2] for record in table.request_log[before:]}
+        assert changed == {"2024-01-01.2"}  # the only partition that the late row fell into
+
+
+async def test_the_sidecar_footer_of_the_transaction_is_read_not_the_newest(tmp_path: Path) -> None:
+    path = copy_of("o3_in_place", tmp_path)
+    set_moment(path, "1_one_late_row")
+    await index_table(path)  # sidecars of the committed size, although the files are longer
+    async with cp.open_table(path) as table:
+        plan = await table.scan().plan()
+        assert [partition.metadata_source for partition in plan.partitions] == ["sidecar", "sidecar", "native"]
+        sizes = [partition.parquet_size_bytes for partition in plan.partitions[:2]]
+        files = [(path / name / "data.parquet").stat().st_size for name in ("2024-01-01.2", "2024-01-02.1")]
+        assert all(size is not None and size <= file for size, file in zip(sizes, files, strict=True))
+        assert sizes != files
+
+
+async def test_a_sidecar_of_another_state_is_passed_over_and_explain_says_so(tmp_path: Path) -> None:
+    path = copy_of("o3_in_place", tmp_path)
+    set_moment(path, "0_converted")
+    await index_table(path)
+    set_moment(path, "2_burst")
+    async with cp.open_table(path) as table:
+        explained = (await table.scan().plan()).explain()
+        assert "its sidecar is of another state, so the footer was read" in explained
+        assert "migrate --force" in explained
+        assert_same_rows(await table.scan().to_arrow(), expected_rows("o3_in_place", "2_burst"))
+
+
+async def test_other_directories_are_not_read_and_explain_names_them(tmp_path: Path) -> None:
+    path = copy_of("interval_day", tmp_path)
+    async with cp.open_table(path) as table:
+        names = [partition.name for partition in table.partitions]
+    first = path / names[0]
+    base_name = names[0].partition(".")[0]
+    for other in (f"{base_name}.99", f"{base_name}.detached", "2031-01-01.attachable"):
+        shutil.copytree(first, path / other)
+    async with cp.open_table(path) as table:
+        assert [partition.name for partition in table.partitions] == names
+        plan = await table.scan().plan()
+        explained = plan.explain()
+        assert f"transaction {table.txn} of _txn" in explained
+        assert f"_txn does not name them: {base_name}.99" in explained
+        assert f"detached or not attached yet: {base_name}.detached, 2031-01-01.attachable" in explained
+        assert plan.as_dict()["snapshot"] == plan.snapshot
+        assert_same_rows(await table.scan().to_arrow(), expected_rows("interval_day"))
+
+
+async def test_without_a_transaction_file_the_listing_decides_and_explain_says_so(tmp_path: Path) -> None:
+    path = copy_of("interval_month", tmp_path)
+    (path / "_txn").unlink()
+    async with cp.open_table(path) as table:
+        assert table.txn is None
+        assert "directory listing, because there is no _txn" in (await table.scan().plan()).explain()
+        assert_same_rows(await table.scan().to_arrow(), expected_rows("interval_month"))
+
+
+async def test_a_partition_that_was_attached_again_is_no_table_of_its_own(tmp_path: Path) -> None:
+    path = copy_of("interval_month", tmp_path)
+    async with cp.open_table(path) as table:
+        first = table.partitions[0]
+        expected_count = first.rows
+    directory = path / first.name
+    for name in ("_txn", "_meta", "_cv"):  # such a directory keeps the files of the moment of detaching
+        shutil.copyfile(path / name, directory / name)
+    async with cp.open_table(directory) as table:
+        assert len(table.partitions) == 1
+        assert await table.scan().count() == expected_count
+
+
+async def test_a_purged_partition_is_an_error_not_a_gap(tmp_path: Path) -> None:
+    path = copy_of("o3_rewrite", tmp_path)
+    async with cp.open_table(path) as table:
+        shutil.rmtree(path / table.partitions[0].name)
+        with pytest.raises(cp.errors.NotFoundError, match="refresh it") as caught:
+            await table.scan().to_arrow()
+        assert caught.value.kind == "PartitionMissing"
+
+
+async def test_rows_that_do_not_fit_the_transaction_are_refused(tmp_path: Path) -> None:
+    path = copy_of("interval_month", tmp_path)
+    transaction = parse_txn((path / "_txn").read_bytes(), path=None)
+    records = [transaction.partitions.record(index) for index in range(len(transaction.partitions))]
+    records[0] = replace(records[0], row_count=records[0].row_count + 1)
+    lying = replace(
+        transaction,
+        partitions=PartitionRecords.of(records),
+        fixed_row_count=transaction.fixed_row_count + 1,
+    )
+    (path / "_txn").write_bytes(encode_txn(lying))
+    async with cp.open_table(path) as table:
+        with pytest.raises(cp.errors.FormatError, match="rows, the table's _txn") as caught:
+            await table.scan().to_arrow()
+        assert caught.value.kind == "RowCountMismatch"
+
+
+async def stored(path: Path) -> MemoryStore:
+    store = MemoryStore()
+    for file in sorted(path.rglob("*")):
+        if file.is_file():
+            await store.put(f"b/{file.relative_to(path)}", file.read_bytes(), overwrite=False)
+    return store
+
+
+async def test_columns_of_another_version_are_taken_from_the_copy_that_a_publisher_left(tmp_path: Path) -> None:
+    path = copy_of("interval_month", tmp_path)
+    store = await stored(path)
+    metadata = parse_table_metadata((path / "_meta").read_bytes(), path=None)
+    newer = encode_table_metadata(replace(metadata, metadata_version=metadata.metadata_version + 1))
+    await store.put("b/_meta", newer, overwrite=True)  # as a publisher does before it writes the new _txn
+    with pytest.raises(cp.errors.StorageError, match="kept contradicting each other") as caught:
+        await cp.open_table("b", store=store)
+    assert caught.value.kind == "TableBusy"
+    await store.put(f"b/_meta.v{metadata.metadata_version}", (path / "_meta").read_bytes(), overwrite=False)
+    async with cp.open_table("b", store=store) as table:
+        assert_same_rows(await table.scan().to_arrow(), expected_rows("interval_month"))
+
+
+async def test_a_table_without_its_columns_says_what_is_missing(tmp_path: Path) -> None:
+    path = copy_of("interval_month", tmp_path)
+    (path / "_meta").unlink()
+    with pytest.raises(cp.errors.NotFoundError, match="no _meta, without which") as caught:
+        await cp.open_table(path)
+    assert caught.value.kind == "IncompleteTable"
+
+
+@pytest.mark.parametrize("kept_bytes", [0, 1, 63, 64, 100, 200])
+async def test_a_cut_off_transaction_file_is_an_error(tmp_path: Path, kept_bytes: int) -> None:
+    path = copy_of("interval_month", tmp_path)
+    (path / "_txn").write_bytes((path / "_txn").read_bytes()[:kept_bytes])
+    with pytest.raises(cp.errors.FormatError) as caught:
+        await cp.open_table(path)
+    assert caught.value.path == f"{path}/_txn"
+
+
+DAY_US = 86_400_000_000
+
+
+async def table_of_many_days(path: Path, days: int) -> MemoryStore:
+    """Make a table of which only the partition of the day 100 has files; a plan must look at no other."""
+    transaction = parse_txn((path / "_txn").read_bytes(), path=None)
+    metadata = parse_table_metadata((path / "_meta").read_bytes(), path=None)
+    [first, *_] = [transaction.partitions.record(index) for index in range(len(transaction.partitions))]
+    records = [replace(first, timestamp=first.timestamp + (day - 100) * DAY_US) for day in range(days)]
+    many = replace(
+        transaction,
+        partitions=PartitionRecords.of(records),
+        fixed_row_count=sum(record.row_count for record in records[:-1]),
+        transient_row_count=records[-1].row_count,
+        min_timestamp=records[0].timestamp,
+        max_timestamp=records[-1].timestamp + DAY_US - 1,
+    )
+    store = MemoryStore()
+    await store.put("b/_txn", encode_txn(many), overwrite=False)
+    await store.put("b/_meta", encode_table_metadata(metadata), overwrite=False)
+    async with cp.open_table(path) as table:
+        directory = path / table.partitions[0].name
+    for file in directory.iterdir():
+        await store.put(f"b/{directory.name}/{file.name}", file.read_bytes(), overwrite=False)
+    return store
+
+
+async def test_opening_3650_days_is_one_round_trip_and_only_the_wanted_sidecar_is_read(tmp_path: Path) -> None:
+    path = copy_of("interval_day", tmp_path)
+    await index_table(path)
+    store = await table_of_many_days(path, 3650)
+    async with cp.open_table("b", store=LatencyStore(store, first_byte_s=0.02)) as table:
+        assert len(table.partitions) == 3650
+        opened = table.request_log
+        assert sorted(record.path for record in opened) == ["b", "b/_meta", "b/_txn"]
+        assert round_trips([(record.started_s, record.finished_s) for record in opened]) == 1
+        day = table.partitions[100]
+        assert day.time_range_ns is not None
+        begin_us = day.time_range_ns[0] // 1000
+        plan = await table.scan(["price"], (cp.col("ts") >= begin_us) & (cp.col("ts") < begin_us + DAY_US)).plan()
+        assert [partition.name for partition in plan.partitions] == [day.name]
+        assert [record.path for record in table.request_log[len(opened) :]] == [f"b/{day.name}/_pm"]
+
+
+@pytest.mark.parametrize("linked", ["partition", "data.parquet", "_txn"])
+async def test_links_that_lead_out_of_the_table_are_not_followed_unless_asked(tmp_path: Path, linked: str) -> None:
+    path = copy_of("interval_month", tmp_path)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    async with cp.open_table(path) as table:
+        first = path / table.partitions[0].name
+    inside = {"partition": first, "data.parquet": first / "data.parquet", "_txn": path / "_txn"}[linked]
+    inside.symlink_to(shutil.move(inside, elsewhere / inside.name))
+    with pytest.raises(cp.errors.AccessError, match="a symbolic link leads out of") as caught:
+        async with cp.open_table(path) as table:
+            await table.scan().to_arrow()
+    assert caught.value.kind == "LinkLeadsOutside"
+    async with cp.open_table(path, storage_options={"follow_links": True}) as table:
+        assert_same_rows(await table.scan().to_arrow(), expected_rows("interval_month"))
+    (tmp_path / "link").symlink_to(path)  # the link that a person names is their own choice
+    if linked == "partition":
+        inside.unlink()
+        shutil.move(elsewhere / inside.name, inside)
+        async with cp.open_table(tmp_path / "link") as table:
+            assert_same_rows(await table.scan().to_arrow(), expected_rows("interval_month"))
+
+
+@pytest.mark.parametrize("index", [0, -1])
+async def test_partitions_that_a_newer_questdb_marked_are_refused(tmp_path: Path, index: int) -> None:
+    path = copy_of("interval_day", tmp_path)
+    transaction = parse_txn((path / "_txn").read_bytes(), path=None)
+    records = [transaction.partitions.record(number) for number in range(len(transaction.partitions))]
+    records[index] = replace(records[index], unknown_flags=1 << 61)
+    (path / "_txn").write_bytes(encode_txn(replace(transaction, partitions=PartitionRecords.of(records))))
+    async with cp.open_table(path) as table:
+        with pytest.raises(cp.errors.UnsupportedError, match="may not be all of it") as caught:
+            await table.scan().to_arrow()
+        assert caught.value.kind == "UnknownPartitionFlags"

@@ -1,0 +1,208 @@
+"""Updates in place: what they add, what they leave alone, and what they refuse."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from coldparquet.errors import FormatError, InvalidInputError, NotFoundError, UnsupportedError
+from coldparquet.format.sidecar import parse_sidecar
+from coldparquet.write import WriteOptions, append_rows, replace_row_groups, write_partition
+from coldparquet.write.local_files import exclusive_lock
+from tests.support.written_partitions import SECOND_US, assert_same_rows, contents, read_rows, trades
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+OPTIONS = WriteOptions(row_group_rows=100, page_rows=20)
+
+
+@pytest.fixture
+async def partition(tmp_path: Path) -> Path:
+    """Seconds 0 to 249 in three row groups."""
+    await write_partition(tmp_path / "1970-01-01.1", trades(0, 250), timestamp="ts", options=OPTIONS)
+    return tmp_path / "1970-01-01.1"
+
+
+async def test_appends_row_groups(partition: Path) -> None:
+    updated = await append_rows(partition, trades(250, 150), options=OPTIONS)
+    assert (updated.row_count, updated.row_group_count) == (400, 5)
+    assert updated.parquet_size_bytes == (partition / "data.parquet").stat().st_size
+    assert updated.sidecar_size_bytes == (partition / "_pm").stat().st_size
+    assert_same_rows(await read_rows(partition), pa.concat_tables([trades(0, 250), trades(250, 150)]))
+    assert_same_rows(pq.read_table(partition / "data.parquet"), pa.concat_tables([trades(0, 250), trades(250, 150)]))
+
+
+async def test_appends_a_stream(partition: Path) -> None:
+    batches = trades(250, 250).to_batches(max_chunksize=40)
+    updated = await append_rows(partition, iter(batches), options=OPTIONS)
+    assert updated.row_group_count == 6
+    assert_same_rows(await read_rows(partition), pa.concat_tables([trades(0, 250), trades(250, 250)]))
+
+
+async def test_columns_are_found_by_name(partition: Path) -> None:
+    turned = trades(250, 5).select(["venue", "price", "ts", "symbol"])
+    await append_rows(partition, turned)
+    assert_same_rows(await read_rows(partition), pa.concat_tables([trades(0, 250), trades(250, 5)]))
+
+
+async def test_replaces_row_groups(partition: Path) -> None:
+    before = (partition / "data.parquet").stat().st_size
+    new: Mapping[int, pa.Table] = {2: trades(200, 90, venue="okx"), 0: trades(10, 50, venue="okx")}
+    updated = await replace_row_groups(partition, new)
+    assert (updated.row_count, updated.row_group_count) == (240, 3)
+    assert before // 2 < updated.unused_bytes < before
+    assert_same_rows(await read_rows(partition), pa.concat_tables([new[0], trades(100, 100), new[2]]))
+    assert parse_sidecar((partition / "_pm").read_bytes()).footer.unused_bytes == updated.unused_bytes
+
+
+async def test_nothing_that_was_committed_changes(partition: Path) -> None:
+    data, sidecar = (partition / "data.parquet").read_bytes(), (partition / "_pm").read_bytes()
+    await append_rows(partition, trades(250, 10))
+    await replace_row_groups(partition, {1: trades(100, 100, venue="okx")})
+    assert (partition / "data.parquet").read_bytes().startswith(data)
+    assert (partition / "_pm").read_bytes()[8:].startswith(sidecar[8:])
+    older = parse_sidecar((partition / "_pm").read_bytes(), parquet_size_bytes=len(data))
+    assert older.total_rows == 250
+
+
+async def test_equal_timestamps_may_follow(partition: Path) -> None:
+    await append_rows(partition, trades(249, 2))
+    assert (await read_rows(partition)).num_rows == 252
+
+
+OUT_OF_ORDER: list[tuple[str, Any, str]] = [
+    ("append", trades(248, 3), r"row 0 is out of order: its timestamp 248000000 lies before 249000000"),
+    ("append", pa.concat_tables([trades(250, 3), trades(251, 1)]), r"row 3 .* of row 2; sort the rows"),
+    ("replace", {1: trades(98, 5)}, r"row 0 .* 98000000 lies before 99000000"),
+    ("replace", {1: trades(150, 60)}, r"row 59 .* 209000000 lies behind 200000000 of the next row group"),
+    ("replace", {0: trades(50, 100), 1: trades(120, 50)}, r"row 0 .* 120000000 lies before 149000000"),
+]
+
+
+@pytest.mark.parametrize(("how", "rows", "message"), OUT_OF_ORDER)
+async def test_refuses_rows_out_of_order_and_leaves_no_trace(
+    how: str, rows: Any, message: str, partition: Path
+) -> None:
+    before = contents(partition)
+    with pytest.raises(InvalidInputError, match=message) as caught:
+        await (append_rows(partition, rows) if how == "append" else replace_row_groups(partition, rows))
+    assert caught.value.kind == "NotSorted"
+    assert contents(partition) == before
+
+
+async def test_a_stream_that_fails_leaves_no_trace(partition: Path) -> None:
+    before = (partition / "data.parquet").read_bytes()
+    rows = [*trades(250, 300).to_batches(), *trades(0, 1).to_batches()]
+    with pytest.raises(InvalidInputError, match="row 300 is out of order"):
+        await append_rows(partition, rows, options=OPTIONS)
+    assert (partition / "data.parquet").read_bytes() == before
+
+
+async def test_several_row_groups_replaced_at_once_keep_their_order(partition: Path) -> None:
+    await replace_row_groups(partition, {0: trades(0, 150), 1: trades(150, 50), 2: trades(200, 50)})
+    assert_same_rows(await read_rows(partition), trades(0, 250))
+
+
+@pytest.mark.parametrize("index", [-1, 3])
+async def test_unknown_row_group(index: int, partition: Path) -> None:
+    with pytest.raises(InvalidInputError, match="there are 0 to 2") as caught:
+        await replace_row_groups(partition, {index: trades(0, 1)})
+    assert caught.value.kind == "UnknownRowGroup"
+
+
+async def test_other_columns(partition: Path) -> None:
+    with pytest.raises(InvalidInputError, match="must be the same") as caught:
+        await append_rows(partition, trades(250, 1).drop(["venue"]))
+    assert caught.value.kind == "SchemaMismatch"
+
+
+@pytest.mark.parametrize("empty", [trades(0, 1).slice(1), []])
+async def test_no_rows(empty: Any, partition: Path) -> None:
+    with pytest.raises(InvalidInputError, match="no rows"):
+        await append_rows(partition, empty)
+    with pytest.raises(InvalidInputError, match="no rows"):
+        await replace_row_groups(partition, {0: empty})
+
+
+async def test_one_writer_at_a_time(partition: Path) -> None:
+    with exclusive_lock(str(partition)), pytest.raises(InvalidInputError, match="another writer") as caught:
+        await append_rows(partition, trades(250, 1))
+    assert caught.value.kind == "PartitionLocked"
+    await append_rows(partition, trades(250, 1))
+
+
+async def test_no_partition(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError):
+        await append_rows(tmp_path / "1970-01-01", trades(0, 1))
+    (tmp_path / "1970-01-01").mkdir()
+    with pytest.raises(NotFoundError):
+        await append_rows(tmp_path / "1970-01-01", trades(0, 1))
+
+
+async def test_a_sidecar_is_made_first_where_there_is_none(partition: Path) -> None:
+    (partition / "_pm").unlink()
+    (partition / "._pm.coldparquet").write_bytes(b"left by an update that was cut off")
+    before = (partition / "data.parquet").stat().st_size
+    await append_rows(partition, trades(250, 10))
+    sidecar = (partition / "_pm").read_bytes()
+    assert parse_sidecar(sidecar, parquet_size_bytes=before).total_rows == 250
+    assert parse_sidecar(sidecar).total_rows == 260
+    assert list(contents(partition)) == ["_pm", "data.parquet"]
+
+
+async def test_starts_from_the_size_that_the_transaction_states(partition: Path) -> None:
+    committed = (partition / "data.parquet").stat().st_size
+    await append_rows(partition, trades(250, 10, venue="never committed"))
+    updated = await append_rows(partition, trades(250, 5), committed_parquet_bytes=committed)
+    assert updated.row_count == 255
+    assert_same_rows(await read_rows(partition), pa.concat_tables([trades(0, 250), trades(250, 5)]))
+    sidecar = parse_sidecar((partition / "_pm").read_bytes())
+    assert [footer.parquet_size_bytes for footer in sidecar.chain()] == [updated.parquet_size_bytes, committed]
+
+
+async def test_a_file_shorter_than_its_sidecar_says(partition: Path) -> None:
+    size = (partition / "data.parquet").stat().st_size
+    os.truncate(partition / "data.parquet", size - 1)
+    with pytest.raises(FormatError, match="its sidecar describes") as caught:
+        await append_rows(partition, trades(250, 1))
+    assert caught.value.kind == "Truncated"
+
+
+async def test_foreign_files_are_updated_too(tmp_path: Path) -> None:
+    fields: list[Any] = [
+        pa.field("ts", pa.timestamp("us", "UTC"), nullable=False),
+        pa.field("small", pa.uint8()),
+        pa.field("day", pa.date32()),
+        pa.field("money", pa.decimal128(7, 2)),
+        pa.field("text", pa.string(), nullable=False),
+    ]
+    columns: list[list[Any]] = [[SECOND_US, 2 * SECOND_US], [1, None], [3, None], [1, 2], ["a", "b"]]
+    rows = pa.table(
+        [pa.array(values, field.type) for values, field in zip(columns, fields, strict=True)], schema=pa.schema(fields)
+    )
+    directory = tmp_path / "1970-01-01"
+    directory.mkdir()
+    pq.write_table(rows, directory / "data.parquet", sorting_columns=[pq.SortingColumn(0)])
+    late = rows.slice(1)
+    await append_rows(directory, late)
+    assert_same_rows(pq.read_table(directory / "data.parquet"), pa.concat_tables([rows, late]))
+    assert_same_rows(await read_rows(directory), pa.concat_tables([rows, late]))
+
+
+async def test_what_cannot_be_updated_is_named(tmp_path: Path) -> None:
+    rows = pa.table({"v": [1, 2], "items": [[1.0], [2.0]]})
+    pq.write_table(rows, tmp_path / "data.parquet")
+    with pytest.raises(UnsupportedError, match="'items' cannot be updated in place"):
+        await append_rows(tmp_path, rows)
+    pq.write_table(
+        rows.select(["v"]), tmp_path / "data.parquet", sorting_columns=[pq.SortingColumn(0, descending=True)]
+    )
+    (tmp_path / "_pm").unlink()
+    with pytest.raises(UnsupportedError, match="sorted otherwise"):
+        await append_rows(tmp_path, rows.select(["v"]))
