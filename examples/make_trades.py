@@ -11,9 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from coldparquet.index import index_table
+from coldparquet.write import WriteOptions, write_partition
 
 ROWS_PER_DAY = 24_000
 SCHEMA = pa.schema(
@@ -40,17 +39,19 @@ def make_day(day: datetime) -> pa.Table:
     return pa.table(columns, schema=SCHEMA)
 
 
-def main() -> None:
+async def main() -> None:
     directory = Path(sys.argv[1] if len(sys.argv) > 1 else "trades")
     for number in range(3):
         day = datetime(2024, 3, 1, tzinfo=UTC) + timedelta(days=number)
         partition = directory / f"{day:%Y-%m-%d}.1"
-        partition.mkdir(parents=True, exist_ok=True)
-        options = {"row_group_size": 4_000, "compression": "zstd", "sorting_columns": [pq.SortingColumn(0)]}
-        pq.write_table(make_day(day), partition / "data.parquet", **options)
-    report = asyncio.run(index_table(directory, force=True))
-    print(f"{directory}: {len(report.partitions)} partitions of {ROWS_PER_DAY:,} rows, each with its sidecar")
+        if partition.exists():  # made by an earlier run; partitions are never replaced
+            print(f"{partition}: kept")
+            continue
+        written = await write_partition(
+            partition, make_day(day), timestamp="ts", options=WriteOptions(row_group_rows=4_000)
+        )
+        print(f"{partition}: {written.row_count:,} rows, {written.parquet_size_bytes:,} bytes, with its sidecar")
 
 
 if __name__ == "__main__":
-    main()
+    asyncio.run(main())

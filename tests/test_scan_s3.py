@@ -56,7 +56,7 @@ async def test_a_table_is_listed_once(bucket: Path, tmp_path: Path) -> None:
         async with cp.open_table("s3://bucket/db", storage_options=server.storage_options) as table:
             assert [partition.name for partition in table.partitions] == [bucket.name]
             assert await table.scan(where=WHERE).count() == 200
-        assert [served.operation for served in server.requests][:2] == ["ListObjectsV2", "GetObject"]
+        assert [served.operation for served in server.requests].count("ListObjectsV2") == 1
 
 
 @pytest.mark.parametrize(

@@ -170,11 +170,14 @@ async def test_rows_that_do_not_fit_the_transaction_are_refused(tmp_path: Path) 
         assert caught.value.kind == "RowCountMismatch"
 
 
+def files_below(path: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(path)): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
+
+
 async def stored(path: Path) -> MemoryStore:
     store = MemoryStore()
-    for file in sorted(path.rglob("*")):
-        if file.is_file():
-            await store.put(f"b/{file.relative_to(path)}", file.read_bytes(), overwrite=False)
+    for name, data in files_below(path).items():
+        await store.put(f"b/{name}", data, overwrite=False)
     return store
 
 
@@ -198,6 +201,15 @@ async def test_a_table_without_its_columns_says_what_is_missing(tmp_path: Path) 
     with pytest.raises(cp.errors.NotFoundError, match="no _meta, without which") as caught:
         await cp.open_table(path)
     assert caught.value.kind == "IncompleteTable"
+
+
+async def test_another_number_of_symbol_columns_in_both_files_is_an_error(tmp_path: Path) -> None:
+    path = copy_of("types_all", tmp_path)
+    transaction = parse_txn((path / "_txn").read_bytes(), path=None)
+    (path / "_txn").write_bytes(encode_txn(replace(transaction, symbol_counts=())))
+    with pytest.raises(cp.errors.FormatError, match="_txn counts the symbols of 0 columns, _meta has 1 of") as caught:
+        await cp.open_table(path)
+    assert caught.value.path == f"{path}/_txn"
 
 
 @pytest.mark.parametrize("kept_bytes", [0, 1, 63, 64, 100, 200])
@@ -231,8 +243,8 @@ async def table_of_many_days(path: Path, days: int) -> MemoryStore:
     await store.put("b/_meta", encode_table_metadata(metadata), overwrite=False)
     async with cp.open_table(path) as table:
         directory = path / table.partitions[0].name
-    for file in directory.iterdir():
-        await store.put(f"b/{directory.name}/{file.name}", file.read_bytes(), overwrite=False)
+    for name, data in files_below(directory).items():
+        await store.put(f"b/{directory.name}/{name}", data, overwrite=False)
     return store
 
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from coldparquet.decode.arrow_schema import SymbolsAs
-    from coldparquet.format.utf16 import Utf8Strings
     from coldparquet.format.sidecar import Sidecar
+    from coldparquet.format.utf16 import Utf8Strings
     from coldparquet.options import Coalescing
     from coldparquet.plan.native_read import NativeColumn
     from coldparquet.plan.placement import Placements

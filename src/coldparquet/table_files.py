@@ -127,6 +127,7 @@ class _Attempt:
         # Up to 500,000 partitions, or thousands of columns, are parsed: not on the event loop.
         transaction = await asyncio.to_thread(parse_txn, transaction_bytes, path=f"{self._path}/{TRANSACTION_FILE}")
         metadata = await self._metadata(metadata_bytes, transaction)
+        _check_symbols(transaction, metadata, path=f"{self._path}/{TRANSACTION_FILE}")
         records = transaction.partitions_of(metadata.interval)
         has_native = not records.is_parquet.all()
         return TableFiles(
@@ -186,3 +187,16 @@ class _Attempt:
             if not answer.data:
                 break
         return data
+
+
+def _check_symbols(transaction: TableTransaction, metadata: TableMetadata, *, path: str) -> None:
+    """Check that both files count the same symbol columns: otherwise each would get the dictionary size of another."""
+    symbol_columns = sum(column.symbol_index is not None for column in metadata.columns)
+    if symbol_columns != len(transaction.symbol_counts):
+        raise FormatError(
+            f"{TRANSACTION_FILE} counts the symbols of {len(transaction.symbol_counts):,} columns, {METADATA_FILE} has"
+            f" {symbol_columns:,} of type SYMBOL: one of them is damaged or from another table; copy both again",
+            path=path,
+            field="symbol_count",
+            expected=symbol_columns,
+        )

@@ -53,7 +53,7 @@ def test_names_are_those_of_show_columns(table: str) -> None:
     assert names == {row["column"]: row["type"] for row in shown}
 
 
-@pytest.mark.parametrize("type_code", [0, -1, 20, 40, 244, 27, 28])
+@pytest.mark.parametrize("type_code", [0, -1, 20, 40, 244, 27, 28, 5 | 1 << 9, 12 | 1 << 8])
 def test_codes_of_no_stored_type_are_refused(type_code: int) -> None:
     with pytest.raises(UnsupportedError):
         canonical_type(type_code)

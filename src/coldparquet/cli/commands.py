@@ -224,6 +224,49 @@ def migrate(
 
 
 @app.command()
+def compact(
+    url: Annotated[str, typer.Argument(metavar="URL", help="A table: its directory.")],
+    *,
+    partition: Annotated[
+        list[str] | None,
+        typer.Option("--partition", "-p", metavar="NAME", help="Only this partition; may be repeated."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write partitions anew even if that is not worth it.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; say what would be written.")] = False,
+    purge: Annotated[
+        bool, typer.Option("--purge", help="Afterwards remove versions that were replaced long enough ago.")
+    ] = False,
+    purge_after_hours: Annotated[
+        float,
+        typer.Option(min=0, metavar="HOURS", help="How long readers may go on reading a version that was replaced."),
+    ] = 24.0,
+    as_json: _Json = False,
+    storage_option: _StorageOption = None,
+    endpoint_url: _EndpointUrl = None,
+    anon: _Anonymous = False,
+) -> None:
+    """Write partitions anew that have many dead bytes or small row groups.
+
+    No QuestDB may have the table open: it would not notice, and write over it. Stop the server first, or work on a copy.
+    """
+    storage_options = parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon)
+    with reported_failures(as_json=as_json):
+        from coldparquet.cli.compact_command import compact_and_report
+
+        exit_code = compact_and_report(
+            url,
+            partitions=partition,
+            storage_options=storage_options,
+            force=force,
+            dry_run=dry_run,
+            purge=purge,
+            purge_after_s=purge_after_hours * 3600,
+            as_json=as_json,
+        )
+    raise typer.Exit(exit_code)
+
+
+@app.command()
 def verify(
     url: _TableUrl,
     *,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from coldparquet.format.column_types import ColumnType, resolve_type
 from coldparquet.format.sidecar_layout import PhysicalType
-from coldparquet.format.type_codes import TypeTag, tag_of
+from coldparquet.format.type_codes import TypeTag, is_decimal, is_geohash, tag_of, unsupported_type
 
 _STORAGE: dict[TypeTag, tuple[PhysicalType, int]] = {
     TypeTag.BOOLEAN: (PhysicalType.BOOLEAN, 0),
@@ -55,7 +55,11 @@ def canonical_type(type_code: int) -> ColumnType:
         type_code: QuestDB's code; designated and descending bits do not matter.
 
     Raises:
-        UnsupportedError: The code names no stored type, or its parameters are out of range.
+        UnsupportedError: The code names no stored type, or its parameters are out of range or of no known meaning.
     """
-    physical_type, fixed_byte_length = _STORAGE[tag_of(type_code)]
+    tag = tag_of(type_code)
+    has_parameters = tag in (TypeTag.TIMESTAMP, TypeTag.ARRAY) or is_decimal(tag) or is_geohash(tag)
+    if type_code != tag and not has_parameters:
+        raise unsupported_type(type_code, f"{tag.name} has no parameters, so this is another, unknown type")
+    physical_type, fixed_byte_length = _STORAGE[tag]
     return resolve_type(type_code, physical_type, fixed_byte_length, max_rep_level=0)

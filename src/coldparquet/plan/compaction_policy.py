@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from coldparquet.plan.explain import human_bytes, plural
+from coldparquet.plan.explain import human_bytes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -58,7 +58,4 @@ def small_row_groups_reason(row_counts: npt.NDArray[np.int64], *, row_group_rows
     needed = max(1, -(-rows // row_group_rows))
     if small < max(2, count / 2) or count <= needed:
         return None
-    return (
-        f"{count:,} row groups of {rows // count:,} rows on average, where {plural(needed, 'row group')} would do: every"
-        " one costs metadata, and often a request of its own"
-    )
+    return f"{count:,} row groups of {rows // count:,} rows on average, where {needed:,} would do"

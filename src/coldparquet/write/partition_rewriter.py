@@ -100,14 +100,11 @@ class PartitionRewriter:
     def _write_data(self, data: _NewFile, give_up: threading.Event) -> ParquetFooter:
         source, timestamp = self.source, self.source.timestamp
         order, row_count = TimeOrder(), 0
-        options = replace(
-            self.options, bloom_columns=tuple(dict.fromkeys((*self.options.bloom_columns, *source.bloom_columns)))
-        )
         with RowGroupWriter(
-            data.append, start=0, columns=source.columns, options=options, sorted_by=timestamp
+            data.append, start=0, columns=source.columns, options=self.options, sorted_by=timestamp
         ) as writer:
             batches = self._batches(give_up)
-            for group in split_rows(self.schema, batches, row_group_rows=options.row_group_rows):
+            for group in split_rows(self.schema, batches, row_group_rows=self.options.row_group_rows):
                 if give_up.is_set():
                     raise asyncio.CancelledError
                 stored = self._stored(group)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from coldparquet.decode.arrow_schema import SYMBOL_TYPE, arrow_field, arrow_type
+from coldparquet.decode.arrow_schema import arrow_field, arrow_type
 from coldparquet.errors import FormatError, UnsupportedError
 from coldparquet.format.footer_fetch import FooterFetch
 from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
@@ -279,8 +279,8 @@ def _stored_column(sidecar: Sidecar, footer: PartitionFooter, index: int) -> Sto
         storage = decimal_storage(_decimal_digits(leaf.fixed_byte_length), column_type.arrow.scale)
     elif column_type.tag is TypeTag.ARRAY:
         storage = pa.binary()
-    elif column_type.tag is TypeTag.SYMBOL:
-        storage = SYMBOL_TYPE
+    elif column_type.tag is TypeTag.UUID:
+        storage = pa.uuid()  # QuestDB reads them by their annotation
     return StoredColumn(
         name=leaf.name,
         type_code=descriptor.type_code,
