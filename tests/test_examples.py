@@ -66,4 +66,4 @@ def shell_lines() -> list[str]:
 
 @pytest.mark.parametrize("line", shell_lines())
 def test_command_of_the_readme_runs(line: str, directory: Path) -> None:
-    assert run(shlex.split(line), directory).strip() or "--output" in line
+    assert run(shlex.split(line, comments=True), directory).strip() or "--output" in line
