@@ -11,6 +11,8 @@ import pytest
 import coldparquet as cp
 from coldparquet.errors import ObjectChangedError
 from coldparquet.format.partition_records import PartitionRecords
+from coldparquet.format.table_metadata import parse_table_metadata
+from coldparquet.format.table_metadata_writer import encode_table_metadata
 from coldparquet.format.txn import parse_txn
 from coldparquet.format.txn_writer import encode_txn
 from tests.support.questdb_tables import GOLDEN, assert_same_rows, expected_rows
@@ -91,6 +93,26 @@ async def test_rows_of_a_table_that_was_emptied_meanwhile_are_refused(table: Pat
         commit(table, nothing, truncate_version=99)
         with pytest.raises(ObjectChangedError, match="refresh the table"):
             await opened.scan().to_arrow()
+
+
+@pytest.mark.parametrize("txn_step", [0, 2, -2])
+async def test_rows_of_a_table_that_was_dropped_and_made_anew_are_refused(table: Path, txn_step: int) -> None:
+    metadata = parse_table_metadata((table / "_meta").read_bytes(), path=None)
+    transaction = parse_txn((table / "_txn").read_bytes(), path=None)
+    async with cp.open_table(table) as opened:
+        await opened.scan(["price"]).plan()
+        first = opened.partitions[0]
+        (table / "_txn").unlink()
+        with pytest.raises(ObjectChangedError, match="refresh the table"):
+            await opened.scan(["price"], "ts >= '2024-03-02'").to_arrow()
+        (table / "_meta").write_bytes(encode_table_metadata(replace(metadata, table_id=metadata.table_id + 1)))
+        (table / "new").write_bytes(encode_txn(replace(transaction, txn=transaction.txn + txn_step)))
+        shutil.move(table / "new", table / "_txn")
+        with pytest.raises(ObjectChangedError, match="refresh the table"):
+            await opened.scan(["price"], "ts >= '2024-03-02'").to_arrow()
+        assert await opened.refresh()
+        assert opened.partitions[0] is not first  # what is known of it may be of other rows
+        assert_same_rows(await opened.scan().to_arrow(), expected_rows(TABLE))
 
 
 async def test_partitions_in_parquet_are_not_affected(table: Path) -> None:

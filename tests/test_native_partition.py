@@ -17,6 +17,7 @@ import pytest
 import coldparquet as cp
 from coldparquet.decode.arrow_schema import arrow_field
 from coldparquet.errors import FormatError, NotFoundError, ObjectChangedError
+from coldparquet.index import index_table
 from coldparquet.native_partition import OFFSETS, SYMBOLS, TIME_SEARCH, SymbolDictionaries, plan_native_rows
 from coldparquet.plan.native_read import NativeSymbol
 from coldparquet.ranges import ByteRange
@@ -26,6 +27,7 @@ from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.trace import TraceStore
 from tests.support.native_tables import NATIVE_PARTITIONS, NativePartition, native_partition, read_native
 from tests.support.questdb_tables import assert_same_rows
+from tests.support.table_copies import copy_table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -192,6 +194,20 @@ async def test_a_missing_column_file(column: str, file: str) -> None:
         await read_native(TYPES, MemoryStore(files), columns=[TYPES.column(column)], time_bounds=(5, None))
     assert caught.value.kind == "MissingColumnFile"
     assert caught.value.path == path_of(TYPES, file)
+
+
+@pytest.mark.parametrize(
+    ("file", "kind"),
+    [("2024-03-02.111/num.d", "MissingColumnFile"), ("2024-02-28.115/data.parquet", "PartitionMissing")],
+)
+async def test_a_file_that_is_gone_when_its_data_is_fetched(tmp_path: Path, file: str, kind: str) -> None:
+    path = copy_table("types_all", tmp_path)
+    await index_table(path)
+    (path / file).unlink()
+    async with cp.open_table(path) as table:
+        with pytest.raises(NotFoundError, match="refresh the table") as caught:
+            await table.scan(["num"]).to_arrow()
+    assert (caught.value.kind, caught.value.path) == (kind, f"{path}/{file}")
 
 
 @pytest.mark.parametrize("file", ["sym.o", "sym.c"])

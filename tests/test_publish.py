@@ -146,7 +146,7 @@ async def test_only_what_changed_is_sent(tmp_path: Path) -> None:
     trace.clear()
     report = await publish_table(table, "bucket/t", store=trace)
     written = [record.path.removeprefix("bucket/t/") for record in trace.records if record.operation == "put"]
-    symbols = ["sym.o", "sym.c", "sym.k", "sym.v"]  # DOGE-USD was new
+    symbols = ["sym.k", "sym.v", "sym.o", "sym.c"]  # DOGE-USD was new
     assert written == [
         "2024-01-01.4/data.parquet",
         "2024-01-01.4/_pm",
@@ -274,7 +274,10 @@ def test_wrong_storage_class_rules(text: str) -> None:
         parse_storage_class_rule(text)
 
 
-@pytest.mark.parametrize("options", [{"dropped": "ignore"}, {"purge_after_s": -1}, {"memory_limit_bytes": 0}])
+@pytest.mark.parametrize(
+    "options",
+    [{"dropped": "ignore"}, {"purge_after_s": -1}, {"purge_after_s": float("nan")}, {"memory_limit_bytes": 0}],
+)
 def test_wrong_options(options: dict[str, object]) -> None:
     with pytest.raises(InvalidInputError, match=next(iter(options))):
         PublishOptions(**options)  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ from tests.support.published_tables import (
     put_in_state,
     read_rows,
 )
-from tests.support.questdb_tables import plain
+from tests.support.questdb_tables import assert_same_rows, plain
 from tests.support.table_copies import copy_table
 
 if TYPE_CHECKING:
@@ -67,6 +67,12 @@ async def call_count(table: Path, store: ObjectStore) -> int:
     return living.call_count
 
 
+async def table_files_in(store: ObjectStore) -> dict[str, bytes]:
+    """The objects beside the partitions, by path."""
+    listing = await store.list(PATH)
+    return {info.path: (await read_whole(store, info.path)).data for info in listing.objects}
+
+
 async def rows_or_nothing(store: ObjectStore) -> pa.Table | None:
     try:
         return await read_rows(store, PATH)
@@ -79,8 +85,11 @@ async def rows_or_nothing(store: ObjectStore) -> pa.Table | None:
 async def test_killed_in_any_request_of_the_first_run(tmp_path: Path, when: When) -> None:
     table = copy_table(TABLE, tmp_path)
     expected = expected_parquet_rows(None)
+    undisturbed = MemoryStore()
+    calls = await call_count(table, undisturbed)
+    table_files = await table_files_in(undisturbed)
     seen = set()
-    for at_call in range(await call_count(table, MemoryStore())):
+    for at_call in range(calls):
         store = MemoryStore()
         with pytest.raises(StorageError, match="killed"):
             await publish_table(table, PATH, store=DyingStore(store, at_call=at_call, when=when))
@@ -89,7 +98,8 @@ async def test_killed_in_any_request_of_the_first_run(tmp_path: Path, when: When
         seen.add(found is None)
         report = await publish_table(table, PATH, store=store)
         assert report.count("published") + report.count("found") + report.count("unchanged") == 2
-        assert (await read_rows(store, PATH)).num_rows == expected.num_rows
+        assert_same_rows(await read_rows(store, PATH), expected)
+        assert await table_files_in(store) == table_files, at_call
     assert seen == {True, False}
 
 
@@ -102,6 +112,7 @@ async def test_killed_in_any_request_of_an_update(tmp_path: Path, when: When) ->
     new_state(table)
     calls = await call_count(table, counted)
     new = await read_rows(counted, PATH)
+    table_files = await table_files_in(counted)
     assert old.schema.names != new.schema.names
     assert calls > 30
     seen = set()
@@ -115,6 +126,7 @@ async def test_killed_in_any_request_of_an_update(tmp_path: Path, when: When) ->
         seen.add(found.num_rows)
         await publish_table(table, PATH, store=store)
         assert (await read_rows(store, PATH)).equals(new)
+        assert await table_files_in(store) == table_files, at_call
         again = await publish_table(table, PATH, store=store)
         assert (again.is_committed, again.table_files) == (False, ())
     assert seen == ({old.num_rows} if when == "before" else {old.num_rows, new.num_rows})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ import pytest
 import coldparquet as cp
 from coldparquet import table_files
 from coldparquet.format.partition_records import PartitionRecords
+from coldparquet.format.sidecar_update import SidecarChange, plan_sidecar_update
 from coldparquet.format.table_metadata import parse_table_metadata
 from coldparquet.format.table_metadata_writer import encode_table_metadata
 from coldparquet.format.txn import parse_txn
@@ -212,6 +214,16 @@ async def test_another_number_of_symbol_columns_in_both_files_is_an_error(tmp_pa
     assert caught.value.path == f"{path}/_txn"
 
 
+@pytest.mark.parametrize("name", ["_txn", "_meta", "_cv"])
+async def test_a_table_file_of_absurd_size_is_not_read(tmp_path: Path, name: str) -> None:
+    path = copy_of("types_all", tmp_path)
+    (path / name).chmod(0o644)
+    os.truncate(path / name, 1 << 40)  # sparse: takes no room on the disk
+    with pytest.raises(cp.errors.FormatError, match=f"{name} of a table never has more than") as caught:
+        await cp.open_table(path)
+    assert (caught.value.kind, caught.value.path) == ("TooLarge", f"{path}/{name}")
+
+
 @pytest.mark.parametrize("kept_bytes", [0, 1, 63, 64, 100, 200])
 async def test_a_cut_off_transaction_file_is_an_error(tmp_path: Path, kept_bytes: int) -> None:
     path = copy_of("interval_month", tmp_path)
@@ -299,3 +311,22 @@ async def test_partitions_that_a_newer_questdb_marked_are_refused(tmp_path: Path
         with pytest.raises(cp.errors.UnsupportedError, match="may not be all of it") as caught:
             await table.scan().to_arrow()
         assert caught.value.kind == "UnknownPartitionFlags"
+
+
+async def test_a_sidecar_that_grows_without_new_rows_changes_nothing(tmp_path: Path) -> None:
+    path = copy_of("interval_month", tmp_path)
+    await index_table(path)
+    async with cp.open_table(path) as table:
+        first = table.partitions[0]
+        before = await first.metadata()
+        file = path / first.name / "_pm"
+        update = plan_sidecar_update(file.read_bytes(), before.sidecar, SidecarChange(seq_txn=41))
+        file.write_bytes(update.applied_to(file.read_bytes()))
+        assert_same_rows(await table.scan().to_arrow(), expected_rows("interval_month"))
+        assert not await table.refresh()
+        assert (await table.partitions[0].metadata()).sidecar is before.sidecar
+    async with cp.open_table(path) as table:
+        newest = (await table.partitions[0].metadata()).sidecar
+        assert (newest.footer.seq_txn, before.sidecar.footer.seq_txn) == (41, None)
+        assert newest.parquet_size_bytes == before.sidecar.parquet_size_bytes
+        assert_same_rows(await table.scan().to_arrow(), expected_rows("interval_month"))

@@ -134,6 +134,20 @@ async def test_partitions_of_our_own_are_clean(tmp_path: Path, bloom_columns: tu
     assert (report.partitions[0].rows, report.partitions[0].sidecar) == (600, "present")
 
 
+async def test_dead_bytes_are_reported_as_soon_as_compaction_would_remove_them(tmp_path: Path) -> None:
+    times = pa.array(range(0, 4_000_000, 1000), pa.timestamp("us"))
+    rows, partition = pa.table({"ts": times, "number": range(4000)}), tmp_path / "1970-01-01"
+    await write_partition(partition, rows, timestamp="ts")
+    kinds = []
+    for _ in range(3):
+        await replace_row_groups(partition, {0: rows})
+        (checked,) = (await verify_table(tmp_path)).partitions
+        share = (checked.unused_bytes or 0) / (checked.parquet_size_bytes or 1)
+        kinds.append((share > 0.5, [finding.kind for finding in checked.findings]))
+    assert kinds == [(False, []), (True, ["DeadBytes"]), (True, ["DeadBytes"])]
+    assert checked.findings[0].remedy == "'coldparquet compact' writes the partition anew without them"
+
+
 @pytest.mark.parametrize("snapshot", ["0_converted", "1_one_late_row"])
 async def test_files_that_have_grown_since_the_transaction(tmp_path: Path, snapshot: str) -> None:
     table = copy_table("o3_in_place", tmp_path, snapshot=snapshot)
@@ -199,10 +213,11 @@ async def test_a_missing_sidecar_without_transaction(files: Path) -> None:
 async def test_a_file_that_was_rewritten_and_its_sidecar_not(files: Path) -> None:
     one, other = parquet_partitions(files)[:2]
     shutil.copyfile(other / "data.parquet", one / "data.parquet")
-    finding = await only_finding(files)
-    assert (finding.severity, finding.kind) == ("error", "StaleSidecar")
-    assert "but data.parquet has 4,010" in finding.message
-    assert finding.remedy == "'coldparquet index --force' writes the sidecar anew"
+    stale, misplaced = [finding for name, finding in found(await verify_table(files)) if name == one.name]
+    assert (stale.severity, stale.kind) == ("error", "StaleSidecar")
+    assert "but data.parquet has 4,010" in stale.message
+    assert stale.remedy == "'coldparquet index --force' writes the sidecar anew"
+    assert (misplaced.severity, misplaced.kind) == ("error", "TimeRangeMismatch")
 
 
 async def test_a_file_that_was_replaced_by_another_of_the_same_size(files: Path) -> None:

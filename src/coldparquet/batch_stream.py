@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 from coldparquet.decode.batches import to_batches
 from coldparquet.decode.filter import filter_rows
-from coldparquet.errors import InvalidInputError
+from coldparquet.errors import InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     from coldparquet.plan.placement import Placement
     from coldparquet.plan.read_plan import PlannedRead, PlannedRequest, ReadPlan
-    from coldparquet.planned_partition import ReadBuffer
+    from coldparquet.planned_partition import PlannedPartition, ReadBuffer
     from coldparquet.scan_planner import PlannedScan
-    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.base import FetchedRange, ObjectStore
 
 
 @dataclass(slots=True, kw_only=True)
@@ -140,6 +140,7 @@ class BatchStream:
             self._start(self._decode(state))
         self._room.set()  # what this row group needs may now be fetched, whatever the memory limit says
         rows = await asyncio.shield(state.rows)  # a caller that gives up must not take the rows from the next one
+        state.rows = asyncio.get_running_loop().create_future()  # they are the caller's now, and go when he is done
         self._hold(-state.held_bytes)
         self._consumed_row_groups += 1
         if self._rows_left is not None:
@@ -197,7 +198,7 @@ class BatchStream:
         served = {copy.row_group_read: self._row_groups[copy.row_group_read] for copy in fetch.placements}
         partition = self._planned.partitions[fetch.request.partition_index]
         try:
-            answer = await self._store.get(partition.range_request(fetch.request))
+            answer = await self._get(partition, fetch.request)
             data = memoryview(answer.data)
             for copy in fetch.placements:
                 state = served[copy.row_group_read]
@@ -214,6 +215,12 @@ class BatchStream:
             state.unanswered_requests -= 1
             if state.unanswered_requests == 0:
                 self._start(self._decode(state))
+
+    async def _get(self, partition: PlannedPartition, request: PlannedRequest) -> FetchedRange:
+        try:
+            return await self._store.get(partition.range_request(request))
+        except NotFoundError as error:
+            raise partition.missing(request) from error
 
     async def _decode(self, state: _RowGroupState) -> None:
         """Decode and filter one row group in a thread."""

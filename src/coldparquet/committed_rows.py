@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from coldparquet.errors import ObjectChangedError
-from coldparquet.format.txn import parse_version
+from coldparquet.errors import NotFoundError, ObjectChangedError
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.base import RangeRequest
 from coldparquet.storage.local import may_be_overwritten
 from coldparquet.storage.wrapper import StoreWrapper
-from coldparquet.table_files import TRANSACTION_FILE, read_table_files
+from coldparquet.table_files import TRANSACTION_FILE, TRANSACTION_HEADER_BYTES, read_table_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from coldparquet.table_files import TableFiles
 
 _VERSION_BYTES = 8
+"""Read for the sake of the answer's version alone, which is made of the file and its whole header."""
 
 
 class CommittedRowsStore(StoreWrapper):
@@ -48,7 +48,7 @@ class CommittedRowsStore(StoreWrapper):
     ) -> None:
         super().__init__(store)
         self._path = path
-        self._snapshot = files.transaction
+        self._snapshot = files
         self._newest = files
         self._native_partitions = {
             location.directory_path: location.record
@@ -74,7 +74,7 @@ class CommittedRowsStore(StoreWrapper):
     async def _holds(self, record: PartitionRecord) -> bool:
         """Tell whether a `_txn` that is read now still has the rows of a partition where they were."""
         newest = await self._read_newest()
-        if newest is None or newest.transaction.truncate_version != self._snapshot.truncate_version:
+        if newest is None or not newest.continues(self._snapshot):
             return False
         position = int(np.searchsorted(newest.records.timestamps, record.timestamp))
         if position == len(newest.records):
@@ -88,15 +88,17 @@ class CommittedRowsStore(StoreWrapper):
         return is_same and not now.is_parquet and now.row_count >= record.row_count
 
     async def _read_newest(self) -> TableFiles | None:
-        header = await self._store.get(
-            RangeRequest(
-                path=f"{self._path}/{TRANSACTION_FILE}",
-                byte_range=ByteRange(0, _VERSION_BYTES),
-                reason="table files",
-                version_header_bytes=_VERSION_BYTES,
-            )
+        request = RangeRequest(
+            path=f"{self._path}/{TRANSACTION_FILE}",
+            byte_range=ByteRange(0, _VERSION_BYTES),
+            reason="table files",
+            version_header_bytes=TRANSACTION_HEADER_BYTES,
         )
-        if parse_version(header.data, path=self._path) == self._newest.transaction.txn:
+        try:
+            header = await self._store.get(request)
+        except NotFoundError:
+            return None  # the table was dropped
+        if header.etag is not None and header.etag == self._newest.transaction_etag:
             return self._newest
         newest = await read_table_files(self._store, self._path)
         if newest is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from coldparquet.concurrency import both
-from coldparquet.errors import AccessError, NotFoundError
+from coldparquet.errors import AccessError, FormatError, InvalidInputError, NotFoundError
 from coldparquet.format.partition_names import (
     PartitionDirectory,
     PartitionInterval,
@@ -25,11 +25,13 @@ from coldparquet.storage.base import Listing
 from coldparquet.table_files import TRANSACTION_FILE, read_table_files
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from coldparquet.storage.base import ObjectStore
     from coldparquet.table_files import TableFiles
 
+_LATEST_TIMESTAMP = (1 << 63) - 1
+"""No half-open range of 64-bit times holds it."""
 _YEAR_DIGITS = 4
 """The names of partitions begin with a year; other directories that do are worth a note."""
 PUBLISHING_FILE = "_publishing"
@@ -128,7 +130,7 @@ def _recorded_locations(path: str, files: TableFiles) -> tuple[PartitionLocation
     starts, stops = partition_ranges(records.timestamps, metadata.interval, is_nanosecond=metadata.is_nanosecond)
     last = files.transaction.max_timestamp
     if last is not None:
-        stops[-1:] = np.minimum(stops[-1:], last + 1)
+        stops[-1:] = np.minimum(stops[-1:], min(last, _LATEST_TIMESTAMP - 1) + 1)
     locations = []
     for index, (timestamp, start, stop) in enumerate(
         zip(records.timestamps.tolist(), starts.tolist(), stops.tolist(), strict=True)
@@ -155,7 +157,24 @@ def _recorded_locations(path: str, files: TableFiles) -> tuple[PartitionLocation
                 record=record,
             )
         )
+    _check_distinct(locations, f"{path}/{TRANSACTION_FILE}")
     return tuple(locations)
+
+
+def _check_distinct(locations: Sequence[PartitionLocation], path: str) -> None:
+    """Refuse two records of one directory: times before 1970 share the name of the first partition."""
+    seen: set[str] = set()
+    for location in locations:
+        base_name = location.name.partition(".")[0]
+        if base_name in seen:
+            raise FormatError(
+                f"two partitions are recorded that are both named {base_name}, so their rows would be read twice; the"
+                " file is damaged: copy it from the database again",
+                path=path,
+                field="partitions",
+                partition=base_name,
+            )
+        seen.add(base_name)
 
 
 def unnamed_directories(listing: Listing, locations: Sequence[PartitionLocation]) -> tuple[list[str], list[str]]:
@@ -195,7 +214,7 @@ def _listed_locations(listing: Listing, path: str) -> tuple[tuple[PartitionLocat
             kind="NotPublishedYet",
             path=path,
         )
-    locations, notes = newest_versions(listing)
+    locations, notes = _newest_versions(listing)
     if not locations:
         raise NotFoundError(
             f"no partitions here: expected a {TRANSACTION_FILE}, or directories such as 2024-03-01 or 2024-03-01.12 with"
@@ -204,6 +223,32 @@ def _listed_locations(listing: Listing, path: str) -> tuple[tuple[PartitionLocat
             path=path,
         )
     return tuple(locations), notes
+
+
+def chosen_partitions(
+    locations: tuple[PartitionLocation, ...], names: Collection[str] | None, path: str
+) -> tuple[PartitionLocation, ...]:
+    """Return the partitions of these names, which may lack the version suffix; None means all.
+
+    Raises:
+        InvalidInputError: There is no partition of a name (kind ``UnknownPartition``).
+    """
+    if names is None:
+        return locations
+    known = {name for location in locations for name in _names_of(location)}
+    unknown = sorted(set(names) - known)
+    if unknown:
+        raise InvalidInputError(
+            f"the table has no partition {few_names(unknown)}; 'coldparquet inspect' lists those that it has",
+            kind="UnknownPartition",
+            path=path,
+        )
+    return tuple(location for location in locations if _names_of(location) & set(names))
+
+
+def _names_of(location: PartitionLocation) -> set[str]:
+    base_name = location.directory.base_name if location.directory is not None else location.name
+    return {location.name, base_name}
 
 
 def partition_location(
@@ -230,7 +275,7 @@ def partition_location(
     )
 
 
-def newest_versions(listing: Listing) -> tuple[list[PartitionLocation], list[str]]:
+def _newest_versions(listing: Listing) -> tuple[list[PartitionLocation], list[str]]:
     """Choose the partitions of a table directory: of each time slice the version with the highest suffix.
 
     Returns:

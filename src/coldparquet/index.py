@@ -78,9 +78,9 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
     the others. Where a table has a ``_txn``, its partitions are indexed, at the sizes that it commits; see also
     :func:`coldparquet.migrate.migrate_table`.
 
-    Requests: 1 listing, and at the same time 2 that look for the table's files; per partition 1 that looks for the
-    sidecar; where there is none 1 or 2 for the footer and 1 to write; where there is one, and no ``_txn`` states the
-    size, 1 for the size of the Parquet file.
+    Requests: 1 listing, and at the same time 2 that look for the table's files, ``_cv`` after them if there are native
+    partitions; per partition 1 or 2 that look for the sidecar (none with ``force``); where there is none 1 or 2 for the
+    footer and 1 to write; where there is one, and no ``_txn`` states the size, 1 for the size of the Parquet file.
 
     Args:
         url: A table directory, a partition directory or one ``data.parquet``: any fsspec URL, or a local path.
@@ -126,7 +126,7 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
 
 
 async def _find_partitions(store: ObjectStore, path: str) -> tuple[tuple[PartitionLocation, ...], list[str]]:
-    """Find the partitions at ``path``. 3 requests at the same time, none for a Parquet file."""
+    """Find the partitions at ``path``: see :func:`coldparquet.discovery.discover`; no request for a Parquet file."""
     if path.endswith(".parquet"):
         location = partition_location(path)
         if location.sidecar_path is None:
@@ -187,7 +187,7 @@ class PartitionIndexer:
     async def index(self, location: PartitionLocation) -> IndexedPartition:
         """Index one partition; only bugs raise.
 
-        Requests: 1 that looks for the sidecar, unless all are replaced; to write one 1 or 2 for the footer at the
+        Requests: 1 or 2 that look for the sidecar, unless all are replaced; to write one 1 or 2 for the footer at the
         committed size and 1 that writes; for one that is kept, without a transaction file 1 for the size of the file.
         """
         path = f"{location.directory_path}/{SIDECAR_FILE}"

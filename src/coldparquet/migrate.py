@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from coldparquet.discovery import discover
 from coldparquet.errors import NotFoundError
 from coldparquet.format.partition_names import PartitionInterval
+from coldparquet.format.txn_layout import DELTA_BIT
 from coldparquet.index import IndexedPartition, IndexReport, PartitionIndexer, index_partitions
 from coldparquet.options import ReadOptions
 from coldparquet.partition import SIDECAR_FILE
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
 
     from coldparquet.partition import PartitionLocation
     from coldparquet.storage.base import ObjectStore
-
-_DELTA_FLAG = 1 << 61
-"""Bit of the size word with which newer versions mark partitions whose file is not the whole truth."""
 
 
 async def migrate_table(  # noqa: PLR0913 - what can be told is told by name
@@ -49,8 +47,9 @@ async def migrate_table(  # noqa: PLR0913 - what can be told is told by name
     Run it on a copy, or while no QuestDB writes to the table. Each sidecar appears complete or not at all, and a
     partition that fails does not stop the others.
 
-    Requests: 1 listing, ``_txn`` and ``_meta`` at the same time; per Parquet partition 1 that looks for the sidecar and,
-    where one is written, 1 or 2 for the footer and 1 to write.
+    Requests: 1 listing, ``_txn`` and ``_meta`` at the same time, and ``_cv`` after them if there are native partitions;
+    per Parquet partition 1 or 2 that look for the sidecar (none with ``force``) and, where one is written, 1 or 2 for the
+    footer and 1 to write.
 
     Args:
         url: A table directory: any fsspec URL, or a local path.
@@ -125,7 +124,7 @@ def _reason_to_skip(location: PartitionLocation) -> str | None:
     record = location.record
     if record is None or not record.is_parquet:
         return None
-    if record.unknown_flags & _DELTA_FLAG:
+    if record.unknown_flags >> DELTA_BIT & 1:
         return f"{TRANSACTION_FILE} marks its file as only a part of the partition"
     if record.has_remote_copy and not record.is_parquet_generated:
         return "its data is a remote copy, and has its sidecar there"

@@ -289,12 +289,17 @@ class _Planning:
         try:
             return await _fetch(self.store, path, byte_range, reason, self.spent, least_bytes=least_bytes)
         except NotFoundError as error:
-            raise NotFoundError(
-                "a column file of a native partition is missing; if a QuestDB is running on the table, it may have"
-                " replaced the partition: refresh the table and plan again; otherwise restore the file",
-                kind="MissingColumnFile",
-                path=path,
-            ) from error
+            raise missing_column_file(path) from error
+
+
+def missing_column_file(path: str) -> NotFoundError:
+    """Make the error for a column file that does not exist."""
+    return NotFoundError(
+        "a column file of a native partition is missing; if a QuestDB is running on the table, it may have"
+        " replaced the partition: refresh the table and plan again; otherwise restore the file",
+        kind="MissingColumnFile",
+        path=path,
+    )
 
 
 def _has_bytes(column: NativeColumn, row_count: int) -> bool:

@@ -107,7 +107,10 @@ class Partition:
 
     @property
     def time_range_ns(self) -> tuple[int, int] | None:
-        """Half-open range of its timestamps in nanoseconds since 1970, as the directory's name says; else None."""
+        """Half-open range of its timestamps in nanoseconds since 1970.
+
+        As the table's transaction says or, without one, the directory's name; None where that is no partition's name.
+        """
         directory = self._location.directory
         return None if directory is None else (directory.start_ns, directory.stop_ns)
 
@@ -178,17 +181,20 @@ class Partition:
     async def metadata(self) -> PartitionMetadata:
         """Read the metadata, once.
 
-        1 request where the sidecar fits the first guess, 2 where it does not. Without a sidecar: 1 request that finds
-        none, then 1 or 2 for the Parquet footer.
+        1 request where the sidecar fits the first guess, 2 where it does not. Without a sidecar 1 request that finds none,
+        then 1 or 2 for the Parquet footer; these also follow a sidecar that is of another state of the table.
 
         Raises:
             NotFoundError: The partition has neither a sidecar nor a Parquet file.
-            FormatError: The sidecar or the footer is damaged.
-            UnsupportedError: It needs a feature that this version does not know.
+            FormatError: The sidecar or the footer is damaged, or counts other rows than the table's transaction (kind
+                ``RowCountMismatch``).
+            UnsupportedError: It needs a feature that this version does not know, or is native (kind
+                ``NativePartition``).
         """
         if self.format == "native":
             raise UnsupportedError(
-                "the partition is in QuestDB's native format, which has neither sidecar nor footer",
+                "the partition is in QuestDB's native format, which has neither sidecar nor footer; scan the table to read"
+                " its rows",
                 kind=NATIVE_PARTITION,
                 path=self._location.directory_path,
             )
@@ -268,20 +274,8 @@ class Partition:
         return answer
 
 
-def sidecar_bytes_from_footer(fetch: FooterFetch, path: str) -> bytes:
-    """Make the sidecar of a Parquet file from its footer.
-
-    Args:
-        fetch: A finished fetch of the footer.
-        path: The Parquet file, for error messages.
-
-    Raises:
-        FormatError: The footer is damaged or contradicts itself.
-        UnsupportedError: The file has a nested column other than arrays of doubles.
-    """
-    footer = parse_footer(fetch.footer, path=path, offset=fetch.footer_offset)
-    return encode_sidecar(sidecar_content_from_footer(footer))
-
-
 def _sidecar_from_footer(fetch: FooterFetch, path: str) -> Sidecar:
-    return parse_sidecar(sidecar_bytes_from_footer(fetch, path), path=path, verify_checksum=False)
+    """Make the sidecar of a Parquet file from its footer, which was fetched."""
+    footer = parse_footer(fetch.footer, path=path, offset=fetch.footer_offset)
+    derived = encode_sidecar(sidecar_content_from_footer(footer))
+    return parse_sidecar(derived, path=path, verify_checksum=False)

@@ -5,18 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from coldparquet.errors import InternalError
+from coldparquet.errors import FormatError, InternalError
 from coldparquet.native_partition import NativePlan, plan_native_rows
 from coldparquet.plan.native_read import NativeColumn, NativeSymbol
 from coldparquet.plan.partition_plan import plan_row_groups
 from coldparquet.plan.projection import match_columns
 from coldparquet.plan.read_plan import PartitionRead, RowGroupsDropped
+from coldparquet.plan.stated_times import misplaced_times
 from coldparquet.plan.time_bounds import is_time_range, timestamp_bounds
 from coldparquet.planned_partition import PlannedNative, PlannedParquet
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from coldparquet.format.sidecar import Sidecar
     from coldparquet.format.table_metadata import MetadataColumn
     from coldparquet.partition import Partition, PartitionMetadata
     from coldparquet.plan.projection import TableColumn
@@ -88,7 +90,13 @@ async def look_into(question: Question, partition: Partition, index: int) -> Par
 def plan_partition(
     question: Question, partition: Partition, known: PartitionMetadata | NativePlan, *, index: int
 ) -> PartitionPlan:
-    """Plan one partition. No request is sent."""
+    """Plan one partition. No request is sent.
+
+    Raises:
+        FormatError: The partition is damaged, or the question is about times and its rows are of other times than its
+            directory stands for (kind ``TimeRangeMismatch``).
+        UnsupportedError: It holds a column with a type that does not become the table's.
+    """
     if isinstance(known, NativePlan):
         return _plan_native(question, partition, known)
     return _plan_parquet(question, partition, known, index=index)
@@ -145,6 +153,7 @@ def _plan_parquet(question: Question, partition: Partition, known: PartitionMeta
     """Plan one partition in Parquet from its sidecar."""
     sidecar = known.sidecar
     places = match_columns(question.needed_columns, sidecar)
+    _check_times(question, partition, sidecar, places)
     output_places = [place for column in question.output_columns if (place := places[column.index]) is not None]
     pruned = plan_row_groups(
         sidecar,
@@ -173,3 +182,21 @@ def _plan_parquet(question: Question, partition: Partition, known: PartitionMeta
     )
     planned = PlannedParquet(sidecar=sidecar, data_path=partition.data_path, may_grow=partition.may_grow, places=places)
     return PartitionPlan(read=read, row_groups=pruned.reads, planned=planned)
+
+
+def _check_times(question: Question, partition: Partition, sidecar: Sidecar, places: Mapping[int, int | None]) -> None:
+    """Refuse a partition that is not where its rows belong, if partitions were left out by the times of directories."""
+    timestamp, promised = question.snapshot.designated_timestamp, partition.time_range_ns
+    if promised is None or all(column.index != timestamp for column in question.predicate_columns):
+        return
+    place = None if timestamp is None else places[timestamp]
+    found = None if place is None else misplaced_times(sidecar, place, promised)
+    if found is not None:
+        raise FormatError(
+            f"its rows are of {found}, outside of the times that the directory's name and the table's _txn give it, so that"
+            " questions about times would miss rows; 'coldparquet verify' lists all such partitions: give them the names"
+            " of their times, or copy the table again",
+            kind="TimeRangeMismatch",
+            path=partition.directory_path,
+            field="timestamp",
+        )

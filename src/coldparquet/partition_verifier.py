@@ -109,7 +109,7 @@ class _Verification:
             lookup = await look_up_sidecar(self._store, self._location, self._options)
             if self._location.sidecar_path is not None:
                 self._state = lookup.state
-            self.findings += await asyncio.to_thread(_sidecar_problems, lookup, self._write_anew)
+            self.findings += await asyncio.to_thread(_sidecar_problems, lookup, self._location, self._write_anew)
             fetch, sidecar = await self._footer(lookup.sidecar)
             self._size_bytes = fetch.size_bytes
             self.findings += self._file_problems(fetch)
@@ -176,10 +176,12 @@ class _Verification:
 
     def _check_metadata(self, fetch: FooterFetch, sidecar: Sidecar | None) -> PartitionCheck:
         """Parse and check what was fetched: work of a processor, for a thread."""
+        record, directory = self._location.record, self._location.directory
         return check_partition(
             parse_footer(fetch.footer, path=self._location.data_path, offset=fetch.footer_offset),
             sidecar,
-            recorded_rows=None if self._location.record is None else self._location.record.row_count,
+            recorded_rows=None if record is None else record.row_count,
+            time_range_ns=None if directory is None else (directory.start_ns, directory.stop_ns),
             sidecar_remedy=self._write_anew,
         )
 
@@ -242,16 +244,15 @@ class _Verification:
         )
 
 
-def _sidecar_problems(lookup: SidecarLookup, remedy: str) -> list[Finding]:
+def _sidecar_problems(lookup: SidecarLookup, location: PartitionLocation, remedy: str) -> list[Finding]:
     """Report why a sidecar is of no use, and which snapshot of it is damaged; takes the time of its checksum."""
     findings = []
     if lookup.problem is not None:
         problem = finding_of_error(lookup.problem, remedy=remedy)
         findings.append(replace(problem, kind="StaleSidecar") if lookup.state == "stale" else problem)
     if lookup.state in {"present", "stale"}:
-        path = None if lookup.sidecar is None else lookup.sidecar.path
         try:
-            verify_chain(parse_sidecar(lookup.file, path=path))
+            verify_chain(parse_sidecar(lookup.file, path=location.sidecar_path))
         except ColdParquetError as error:
             findings.append(finding_of_error(error, remedy=remedy))
     return findings

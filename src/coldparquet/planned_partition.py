@@ -12,7 +12,8 @@ from coldparquet.decode.native_rows import decode_native_rows
 from coldparquet.decode.placed_buffer import PlacedBuffer
 from coldparquet.decode.row_group import OutputColumn, decode_row_group
 from coldparquet.decode.virtual_file import RowGroupBuffer, new_row_group_buffer
-from coldparquet.errors import InternalError
+from coldparquet.errors import InternalError, NotFoundError
+from coldparquet.native_partition import missing_column_file
 from coldparquet.plan.native_read import NativeRead
 from coldparquet.plan.native_requests import place_native, plan_native_requests
 from coldparquet.plan.placement import place
@@ -57,6 +58,10 @@ class PlannedPartition(Protocol):
 
     def range_request(self, request: PlannedRequest) -> RangeRequest:
         """Make the request for the store."""
+        ...
+
+    def missing(self, request: PlannedRequest) -> NotFoundError:
+        """Make the error for a request whose file does not exist."""
         ...
 
     def new_buffer(self, read: PlannedRead) -> ReadBuffer:
@@ -108,6 +113,15 @@ class PlannedParquet:
             reason=request.reason,
             least_object_bytes=self.sidecar.parquet_size_bytes,
             may_grow=self.may_grow,
+        )
+
+    def missing(self, request: PlannedRequest) -> NotFoundError:
+        """See :class:`PlannedPartition`."""
+        return NotFoundError(
+            "the metadata of this partition was read, but its Parquet file is not there: it was replaced since then"
+            " (refresh the table, or open it again), or the copy of the table is not complete",
+            kind="PartitionMissing",
+            path=request.path,
         )
 
     def new_buffer(self, read: PlannedRead) -> RowGroupBuffer:
@@ -162,6 +176,10 @@ class PlannedNative:
     def range_request(self, request: PlannedRequest) -> RangeRequest:
         """See :class:`PlannedPartition`."""
         return RangeRequest(path=request.path, byte_range=request.byte_range, reason=request.reason, may_grow=True)
+
+    def missing(self, request: PlannedRequest) -> NotFoundError:
+        """See :class:`PlannedPartition`."""
+        return missing_column_file(request.path)
 
     def new_buffer(self, read: PlannedRead) -> PlacedBuffer:
         """See :class:`PlannedPartition`."""

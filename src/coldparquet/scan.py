@@ -37,12 +37,17 @@ class Scan:
     async def plan(self) -> ReadPlan:
         """Decide which bytes to read. No data byte is fetched.
 
-        Requests: the metadata of the partitions that the predicate's time range leaves, 1 or 2 each, all at once;
-        none for partitions whose metadata is already known.
+        Requests: the metadata of the partitions that the predicate's time range leaves, 1 or 2 each, or up to 3 without a
+        sidecar, all at once; with a limit and no predicate of the first ones alone, doubling until they have enough rows.
+        None for partitions whose metadata is already known. Of native partitions see
+        :func:`coldparquet.native_partition.plan_native_rows`.
 
         Raises:
-            FormatError: A sidecar or footer is damaged.
-            UnsupportedError: A partition holds a column with another type than the newest one.
+            NotFoundError: A partition, or a file of it, is not there (any more).
+            ObjectChangedError: A running database has changed a native partition meanwhile.
+            FormatError: A sidecar, a footer or a native file is damaged, or of another state than the table.
+            UnsupportedError: A partition holds a column with a type that does not become the table's, or is marked in a
+                way that this version does not know.
         """
         return (await plan_question(self.question, self.executor)).plan
 

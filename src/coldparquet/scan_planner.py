@@ -43,8 +43,9 @@ class PlannedScan:
 async def plan_question(question: Question, executor: Executor) -> PlannedScan:
     """Plan a question.
 
-    Requests: the metadata of the partitions that are left by their time ranges, all at once; none for those known.
-    Of native partitions: the search for the rows of the time range, and the offsets and symbols of the columns needed.
+    Requests: the metadata of the partitions that are left by their time ranges, all at once; none for those known. Of
+    native partitions: the search for the rows of the time range, and the offsets and symbols of the columns needed. With
+    a limit and no predicate, those of the first partition, then of twice as many, until there are enough rows.
     """
     kept, pruned = _prune_partitions(question)
     known = await _look_into(question, kept)
@@ -68,7 +69,7 @@ async def _look_into(question: Question, kept: Sequence[Partition]) -> list[Part
 
 
 def _prune_partitions(question: Question) -> tuple[list[Partition], list[PrunedPartition]]:
-    """Drop the partitions whose directory name already proves that no row matches."""
+    """Drop the partitions whose time range already proves that no row matches."""
     snapshot, predicate = question.snapshot, question.predicate
     partitions, timestamp = snapshot.partitions, snapshot.designated_timestamp
     type_ = None if timestamp is None else snapshot.columns[timestamp].type

@@ -86,8 +86,9 @@ async def _fetch(
     fetch = SidecarFetch(path, prefix_bytes=options.sidecar_prefix_bytes)
 
     async def get(byte_range: ByteRange) -> bytes:
+        is_first_guess = byte_range.start == 0
         request = RangeRequest(
-            path=path, byte_range=byte_range, reason="sidecar", may_be_short=not spent, may_grow=may_grow
+            path=path, byte_range=byte_range, reason="sidecar", may_be_short=is_first_guess, may_grow=may_grow
         )
         answer = await store.get(request)
         spent.append(

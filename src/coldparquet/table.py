@@ -161,7 +161,9 @@ class Table:
         async with self._refreshing:
             before, now = self._snapshot, await self._origin.read(previous=self._snapshot)
             self._snapshot = now
-        return before.files is None or now.files is None or before.files.transaction.txn != now.files.transaction.txn
+        if before.files is None or now.files is None:
+            return True
+        return not (now.files.continues(before.files) and before.files.continues(now.files))
 
     def _fields(self, predicate: Predicate) -> dict[str, BoundField]:
         """Offer every column of a readable type to a predicate; one that it names must be readable."""

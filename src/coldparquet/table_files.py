@@ -33,7 +33,15 @@ COLUMN_VERSIONS_FILE = "_cv"
 _FIRST_REQUEST_BYTES = 16 * 1024 * 1024
 """More than a `_txn` of 500,000 partitions has; a range that ends behind the object costs nothing more."""
 
-_VERSION_HEADER_BYTES = {TRANSACTION_FILE: 64, COLUMN_VERSIONS_FILE: 40}
+_LARGEST_FILE_BYTES = {
+    TRANSACTION_FILE: 64 * 1024 * 1024,
+    METADATA_FILE: 16 * 1024 * 1024,
+    COLUMN_VERSIONS_FILE: 512 * 1024 * 1024,
+}
+"""Room for 2 million partitions, for 30,000 columns with the longest names, and for 16 million column versions."""
+
+TRANSACTION_HEADER_BYTES = 64
+_VERSION_HEADER_BYTES = {TRANSACTION_FILE: TRANSACTION_HEADER_BYTES, COLUMN_VERSIONS_FILE: 40}
 """Files that are overwritten in place, and the size of the header that tells when they were (note sections 4.1, 4.6)."""
 
 _RETRY_DELAYS_S = (0.0, 0.01, 0.03, 0.1, 0.3, 0.6, 1.0, 1.0)
@@ -50,6 +58,17 @@ class TableFiles:
     """The partitions of the transaction, oldest first."""
     column_versions: ColumnVersions | None
     """Names and tops of column files; None where no partition is native, so that nobody needs them."""
+    transaction_etag: str | None
+    """Version of the `_txn` that was read, as the store names it; on a disk it is made of the file and its header."""
+
+    def continues(self, earlier: TableFiles) -> bool:
+        """Tell whether this is a state of the same table that is not older.
+
+        A table that was dropped, emptied or put back from a copy may say the same of a partition with other rows.
+        """
+        now, before = self.transaction, earlier.transaction
+        is_same_table = self.metadata.table_id == earlier.metadata.table_id
+        return is_same_table and now.truncate_version == before.truncate_version and now.txn >= before.txn
 
 
 async def read_table_files(
@@ -57,8 +76,9 @@ async def read_table_files(
 ) -> TableFiles | None:
     """Read one committed state of the table in a directory.
 
-    Requests: `_txn` and `_meta` at the same time; `_cv` after them if a partition is native and a column was ever added,
-    dropped or changed. More only while a writer replaces them: 8 attempts, in less than 4 seconds of waiting.
+    Requests: `_txn` and `_meta` at the same time; `_cv` after them if a partition is native. One more for each of the
+    latter two that is of another version than `_txn` names: for the copy under that version that a publisher leaves. All
+    of it again only while a writer replaces them: 8 attempts, in less than 4 seconds of waiting.
 
     Args:
         store: Where the directory lies; it must not pin versions, because these files change.
@@ -110,6 +130,7 @@ class _Attempt:
         self._store = CheckedStore(store)  # the parts of one file must come from one version of it
         self._path = path
         self._spent = spent
+        self._etags: dict[str, str | None] = {}
 
     async def read(self) -> TableFiles | None:
         transaction_bytes, metadata_bytes = await gather_or_cancel(
@@ -135,11 +156,12 @@ class _Attempt:
             metadata=metadata,
             records=records,
             column_versions=await self._column_versions(transaction) if has_native else None,
+            transaction_etag=self._etags[TRANSACTION_FILE],
         )
 
     async def _metadata(self, found: bytes, transaction: TableTransaction) -> TableMetadata:
         wanted = transaction.metadata_version
-        metadata = parse_table_metadata(found, path=f"{self._path}/{METADATA_FILE}")
+        metadata = await asyncio.to_thread(parse_table_metadata, found, path=f"{self._path}/{METADATA_FILE}")
         if metadata.metadata_version == wanted:
             return metadata
         copy = await self._whole(f"{METADATA_FILE}.v{wanted}")
@@ -147,7 +169,7 @@ class _Attempt:
             raise _NotOneStateError(
                 f"{TRANSACTION_FILE} is of version {wanted} of the columns, {METADATA_FILE} of {metadata.metadata_version}"
             )
-        return parse_table_metadata(copy, path=f"{self._path}/{METADATA_FILE}.v{wanted}")
+        return await asyncio.to_thread(parse_table_metadata, copy, path=f"{self._path}/{METADATA_FILE}.v{wanted}")
 
     async def _column_versions(self, transaction: TableTransaction) -> ColumnVersions:
         wanted = transaction.column_version
@@ -182,8 +204,18 @@ class _Attempt:
             self._spent.append(
                 MetadataRequest(path=path, byte_range=wanted, reason="table files", fetched_bytes=len(answer.data))
             )
+            self._etags[name] = answer.etag
             data += answer.data
             size_bytes = answer.object_size_bytes or len(data)
+            largest_bytes = _LARGEST_FILE_BYTES[name.partition(".")[0]]
+            if size_bytes > largest_bytes:
+                raise FormatError(
+                    f"the file has {size_bytes:,} bytes, but {name} of a table never has more than"
+                    f" {largest_bytes:,}; it is damaged: copy it again",
+                    kind="TooLarge",
+                    path=path,
+                    expected=largest_bytes,
+                )
             if not answer.data:
                 break
         return data

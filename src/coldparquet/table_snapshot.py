@@ -105,8 +105,10 @@ class TableOrigin:
         """Take partitions and columns as the table's own files say; no further request."""
         path = self.path.rstrip("/")
         store = CheckedStore(CommittedRowsStore(self.store, path=path, files=files, locations=discovery.locations))
-        # Partitions of which the transaction says the same as before have the same rows.
-        known = {} if previous is None else {partition.location: partition for partition in previous.partitions}
+        # Partitions of which a later transaction says the same as before have the same rows.
+        known: dict[PartitionLocation, Partition] = {}
+        if previous is not None and previous.files is not None and files.continues(previous.files):
+            known = {partition.location: partition for partition in previous.partitions}
         columns = table_columns_of_metadata(files.metadata)
         timestamp_id = files.metadata.designated_timestamp
         return TableSnapshot(

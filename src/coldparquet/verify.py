@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from coldparquet.concurrency import gather_or_cancel
-from coldparquet.discovery import discover, partition_location, unnamed_directories
-from coldparquet.errors import AccessError, InvalidInputError
+from coldparquet.discovery import chosen_partitions, discover, partition_location, unnamed_directories
+from coldparquet.errors import AccessError
 from coldparquet.options import ReadOptions
 from coldparquet.partition_verifier import PartitionVerifier, VerifiedPartition
 from coldparquet.plan.explain import few_names
@@ -60,9 +60,9 @@ async def verify_table(  # noqa: PLR0913 - what can be told is told by name
     the file and with all others. What would make reads cheaper is said as well. A partition that fails does not stop the
     others. Native partitions are only checked to be there.
 
-    Requests: 2 listings (one page of 1,000 entries each, the second to its end), ``_txn`` and ``_meta``; per Parquet
-    partition 1 for the sidecar and 1 for the footer, each one more where the first guess was too short, and one more
-    footer where a sidecar turns out to be stale.
+    Requests: those of :func:`coldparquet.discovery.discover`; with a ``_txn`` one more listing, to its end (1 request per
+    1,000 names); per Parquet partition 1 for the sidecar and 1 for the footer, each one more where the first guess was too
+    short, and one more footer where a sidecar turns out to be stale.
 
     Args:
         url: A table directory, a directory of partitions, a partition directory or a Parquet file: any fsspec URL, or
@@ -91,7 +91,7 @@ async def verify_table(  # noqa: PLR0913 - what can be told is told by name
     limited = LimitedStore(store, max_concurrency=options.max_concurrency)
     try:
         found = await _find(limited, path)
-        locations = _chosen(found.locations, partitions, path)
+        locations = chosen_partitions(found.locations, partitions, path)
         verifier = PartitionVerifier(CheckedStore(limited), options, missing=found.missing)
         slots = asyncio.Semaphore(options.max_concurrency)
 
@@ -167,25 +167,3 @@ def _leftovers(stale: list[str], set_aside: list[str]) -> list[Finding]:
             )
         )
     return findings
-
-
-def _chosen(
-    locations: tuple[PartitionLocation, ...], names: Collection[str] | None, path: str
-) -> tuple[PartitionLocation, ...]:
-    """Return the partitions of these names, which may lack the version suffix."""
-    if names is None:
-        return locations
-    known = {name for location in locations for name in _names_of(location)}
-    unknown = sorted(set(names) - known)
-    if unknown:
-        raise InvalidInputError(
-            f"the table has no partition {few_names(unknown)}; 'coldparquet inspect' lists those that it has",
-            kind="UnknownPartition",
-            path=path,
-        )
-    return tuple(location for location in locations if _names_of(location) & set(names))
-
-
-def _names_of(location: PartitionLocation) -> set[str]:
-    base_name = location.directory.base_name if location.directory is not None else location.name
-    return {location.name, base_name}

@@ -51,9 +51,9 @@ def test_slices_of_a_partition() -> None:
     first, second = reads_of([PRICE, NOTE, LABEL, ABSENT], slices, note=[(0, 40), (40, 90)], label=[(7, 20), (20, 60)])
     assert [(file.column, file.role, file.path) for file in first.files] == [
         (0, "fixed", f"{DIRECTORY}/price.d"),
-        (1, "aux", f"{DIRECTORY}/note.i.3"),
+        (1, "auxiliary", f"{DIRECTORY}/note.i.3"),
         (1, "data", f"{DIRECTORY}/note.d.3"),
-        (2, "aux", f"{DIRECTORY}/label.i"),
+        (2, "auxiliary", f"{DIRECTORY}/label.i"),
         (2, "data", f"{DIRECTORY}/label.d"),
     ]
     assert second.files is first.files

@@ -313,7 +313,7 @@ def test_explain_says_what_matters() -> None:
     text = example_plan().explain()
     assert text.startswith(EXPLAINED)
     for part in [
-        "footer: no sidecar here",
+        "footer: no usable sidecar",
         "    made without fetching: note",
         "    The footer cost 1 request.",
         "3 requests in 1 round trip",

@@ -347,6 +347,22 @@ async def test_delete_removes_directories_that_are_empty_then(tmp_path: Path) ->
     assert (names(tmp_path), names(tmp_path / "a")) == (["a"], ["y"])
 
 
+async def test_delete_does_not_follow_a_linked_directory_out_of_the_table(tmp_path: Path) -> None:
+    table, elsewhere = tmp_path / "table", tmp_path / "elsewhere"
+    table.mkdir()
+    elsewhere.mkdir()
+    (elsewhere / "file").write_bytes(b"x")
+    (table / "linked").symlink_to(elsewhere)
+    (table / "link").symlink_to(elsewhere / "file")
+    store = LocalStore(within=str(table))
+    with pytest.raises(AccessError) as caught:
+        await store.delete([f"{table}/linked/file"])
+    assert caught.value.kind == "LinkLeadsOutside"
+    await store.delete([f"{table}/link"])
+    assert (elsewhere / "file").exists()
+    assert not (table / "link").is_symlink()
+
+
 async def test_conditional_puts_of_several_processes_exclude_each_other(tmp_path: Path) -> None:
     path = tmp_path / "_txn"
     etag = await LocalStore().put(str(path), b"first", overwrite=False)

@@ -9,7 +9,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from coldparquet.errors import FormatError, InvalidInputError, NotFoundError, UnsupportedError
+from coldparquet.errors import (
+    AccessError,
+    FormatError,
+    InvalidInputError,
+    NotFoundError,
+    StorageError,
+    UnsupportedError,
+)
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.write import WriteOptions, append_rows, replace_row_groups, write_partition
 from coldparquet.write.local_files import exclusive_lock
@@ -43,6 +50,26 @@ async def test_appends_a_stream(partition: Path) -> None:
     updated = await append_rows(partition, iter(batches), options=OPTIONS)
     assert updated.row_group_count == 6
     assert_same_rows(await read_rows(partition), pa.concat_tables([trades(0, 250), trades(250, 250)]))
+
+
+@pytest.mark.parametrize("name", ["data.parquet", "_pm"])
+async def test_files_that_lie_elsewhere_are_not_changed(partition: Path, name: str) -> None:
+    elsewhere = partition.parent / f"elsewhere-{name}"
+    (partition / name).rename(elsewhere)
+    (partition / name).symlink_to(elsewhere)
+    before = elsewhere.read_bytes()
+    with pytest.raises(AccessError) as caught:
+        await append_rows(partition, trades(250, 5))
+    assert caught.value.kind == "LinkLeadsOutside"
+    assert elsewhere.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["data.parquet", "_pm"])
+async def test_a_pipe_is_not_waited_for(partition: Path, name: str) -> None:
+    (partition / name).unlink()
+    os.mkfifo(partition / name)
+    with pytest.raises(StorageError, match="pipe"):
+        await append_rows(partition, trades(250, 5))
 
 
 async def test_columns_are_found_by_name(partition: Path) -> None:

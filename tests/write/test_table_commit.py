@@ -13,11 +13,11 @@ import coldparquet as cp
 from coldparquet.errors import InvalidInputError, NotFoundError, ObjectChangedError
 from coldparquet.format.partition_records import PartitionRecords
 from coldparquet.storage.local import LocalStore
-from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.wrapper import StoreWrapper
 from coldparquet.table_files import read_table_files
 from coldparquet.write.server_lock import no_server
 from coldparquet.write.table_commit import check_nothing_unfinished, commit_partitions
+from tests.support.compaction import in_memory
 from tests.support.questdb_tables import GOLDEN
 from tests.support.table_copies import contents_of, copy_table
 
@@ -39,14 +39,6 @@ async def files_of(store: ObjectStore, path: Path | str) -> TableFiles:
 def without_first(files: TableFiles) -> PartitionRecords:
     """All partitions but the oldest one."""
     return PartitionRecords.of(files.records.record(index) for index in range(1, len(files.records)))
-
-
-async def in_memory(path: Path) -> MemoryStore:
-    store = MemoryStore()
-    for file in sorted(path.rglob("*")):
-        if file.is_file():
-            await store.put(f"t/{file.relative_to(path)}", file.read_bytes(), overwrite=False)
-    return store
 
 
 @pytest.fixture
@@ -80,15 +72,19 @@ async def test_a_commit_can_start_from_the_one_before_it(table: Path) -> None:
     assert (await files_of(store, table)).transaction.txn == state.transaction.txn == 100
 
 
+LATE_US = 4_000_000_000_000_000
+"""After the begin of the last partition, as every largest timestamp is."""
+
+
 async def test_time_bounds_are_those_of_the_rows(table: Path) -> None:
     store = LocalStore()
     state = await files_of(store, table)
     bounds = (state.transaction.min_timestamp, state.transaction.max_timestamp)
     state = await commit_partitions(store, str(table), started_from=state, partitions=state.records)
     assert (state.transaction.min_timestamp, state.transaction.max_timestamp) == bounds
-    await commit_partitions(store, str(table), started_from=state, partitions=state.records, time_bounds=(1, 2))
+    await commit_partitions(store, str(table), started_from=state, partitions=state.records, time_bounds=(1, LATE_US))
     found = (await files_of(store, table)).transaction
-    assert (found.min_timestamp, found.max_timestamp) == (1, 2)
+    assert (found.min_timestamp, found.max_timestamp) == (1, LATE_US)
 
 
 @pytest.mark.parametrize("where", ["disk", "memory"])

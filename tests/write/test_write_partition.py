@@ -217,6 +217,17 @@ async def test_an_existing_partition_is_not_replaced(tmp_path: Path) -> None:
     assert_same_rows(await read_rows(tmp_path / NAME), trades(0, 5))
 
 
+async def test_a_link_in_the_place_of_the_hidden_directory_is_not_followed(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "precious").write_bytes(b"x")
+    (tmp_path / f".{NAME}.coldparquet").symlink_to(elsewhere)
+    with pytest.raises(InvalidInputError, match="symbolic link") as caught:
+        await write_partition(tmp_path / NAME, trades(0, 5), timestamp="ts")
+    assert caught.value.kind == "LinkLeadsOutside"
+    assert [path.name for path in elsewhere.iterdir()] == ["precious"]
+
+
 async def test_an_empty_directory_is_taken(tmp_path: Path) -> None:
     (tmp_path / NAME).mkdir()
     await write_partition(tmp_path / NAME, trades(0, 5), timestamp="ts")

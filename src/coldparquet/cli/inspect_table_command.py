@@ -41,8 +41,8 @@ async def describe_table(
 ) -> dict[str, Any]:
     """List the partitions of a table.
 
-    Requests: the listing, ``_txn`` and ``_meta``, at the same time; with ``look_for_sidecars`` 1 more for each Parquet
-    partition, 2 for a large sidecar.
+    Requests: the listing, ``_txn`` and ``_meta``, at the same time, and ``_cv`` after them if there are native partitions;
+    with ``look_for_sidecars`` 1 more for each Parquet partition, 2 for a large sidecar.
 
     Returns:
         What ``--json`` prints. Unknown numbers are None: without ``_txn`` only sidecars know rows and sizes.

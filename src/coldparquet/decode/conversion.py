@@ -30,6 +30,7 @@ import pyarrow as pa
 
 from coldparquet.decode.arrow_schema import arrow_type
 from coldparquet.decode.conversion_problem import not_convertible
+from coldparquet.decode.missing_values import zero
 from coldparquet.decode.text_from_values import text_from_values
 from coldparquet.decode.untyped_compute import compute, only_where
 from coldparquet.decode.values_from_text import values_from_text
@@ -73,7 +74,7 @@ def convert_values(values: Values, stored: ColumnType, wanted: ColumnType, *, re
     else:
         converted = _convert(values, stored, wanted, label)
     if wanted.never_null and converted.null_count:
-        converted = converted.fill_null(pa.scalar(0, pa.uint8()).cast(converted.type))
+        converted = converted.fill_null(zero(converted.type))
     return converted.dictionary_encode() if pa.types.is_dictionary(result) else converted.cast(result)
 
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from coldparquet.decode.rows_label import RowsLabel
     from coldparquet.format.native_layout import FixedLayout, Mask
 
-_WIDE_DECIMALS = frozenset({TypeTag.DECIMAL128, TypeTag.DECIMAL256})
 _WORD_BITS = 64
 
 

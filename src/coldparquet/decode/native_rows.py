@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from coldparquet.decode.arrow_schema import arrow_field
+from coldparquet.decode.missing_values import missing_values, rows_without_columns
 from coldparquet.decode.native_fixed import decode_fixed
 from coldparquet.decode.native_symbols import decode_symbol_keys
 from coldparquet.decode.native_variable import decode_variable
@@ -56,8 +57,7 @@ def decode_native_rows(  # noqa: PLR0913 - one slice, what is known of it and ho
         InternalError: A column was not planned.
     """
     if not columns:
-        # A table without columns cannot be told its number of rows otherwise.
-        return pa.table({"": pa.nulls(read.row_count)}).select([])
+        return rows_without_columns(read.row_count)
     slice_ = _Slice(buffer, read, path)
     fields = [arrow_field(column.name, column.type, symbols=symbols) for column in columns]
     arrays = [
@@ -86,7 +86,7 @@ class _Slice:
     def decode(self, column: NativeColumn, type_: Any, dictionary: Utf8Strings | None) -> pa.ChunkedArray[Any]:
         row_count = self._read.row_count
         if column.index in self._read.made_columns:
-            return pa.chunked_array([_missing(row_count, type_, never_null=column.type.never_null)])
+            return missing_values(row_count, type_, never_null=column.type.never_null)
         missing_rows = min(max((column.top or 0) - self._read.first_row, 0), row_count)
         label = RowsLabel(
             path=self._path,
@@ -98,7 +98,8 @@ class _Slice:
         if sum(map(len, stored)) != row_count - missing_rows:
             raise label.damaged(f"holds {sum(map(len, stored)):,} values, expected {row_count - missing_rows:,}")
         if missing_rows:
-            stored = [_missing(missing_rows, type_, never_null=column.type.never_null), *stored]
+            missing = missing_values(missing_rows, type_, never_null=column.type.never_null)
+            stored = [*missing.chunks, *stored]
         return pa.chunked_array(stored, type=type_)
 
     def _decode_stored(
@@ -107,7 +108,7 @@ class _Slice:
         layout = column.layout
         if isinstance(layout, VariableLayout):
             return decode_variable(
-                self._part(column, "aux"),
+                self._part(column, "auxiliary"),
                 self._part(column, "data"),
                 layout,
                 column_type=column.type,
@@ -126,11 +127,3 @@ class _Slice:
         if part is None:
             raise InternalError(f"slice {self._read.row_group} was planned without column {column.name!r}")
         return part
-
-
-def _missing(row_count: int, type_: Any, *, never_null: bool) -> pa.Array[Any]:
-    """Make the values of rows that have no bytes."""
-    if not never_null:
-        nulls: pa.Array[Any] = pa.nulls(row_count, type_)
-        return nulls
-    return pa.Array.from_buffers(type_, row_count, [None, pa.py_buffer(bytes(row_count * type_.bit_width // 8 + 1))])

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from coldparquet.decode.arrow_schema import arrow_field, arrow_type
 from coldparquet.decode.chunk_label import ChunkLabel
 from coldparquet.decode.conversion import convert_values
+from coldparquet.decode.missing_values import missing_values, rows_without_columns, zero
 from coldparquet.decode.parquet_reader import check_values, read_columns
 from coldparquet.decode.raw_arrays import decode_raw_arrays
 from coldparquet.decode.symbols import decode_symbols
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
 
 _CHECKED_KINDS = frozenset({LogicalKind.STRING, LogicalKind.DECIMAL})
 """Kinds of which pyarrow decodes invalid values without complaint."""
-
-_MADE_BLOCK_ROWS = 65_536
-"""Columns that are made repeat one block of so many rows, so that they cost next to no memory."""
 
 _INT96_LIMIT_S = 9_223_372_036
 """Seconds from 1970 to the last whole second that nanoseconds in 64 bits can count."""
@@ -88,7 +86,7 @@ def decode_row_group(  # noqa: PLR0913 - one plan, one snapshot and how to show 
         if column.place in fetched:
             array = fetched[column.place]
         elif column.place is None:
-            array = _missing_values(read.row_count, field.type, never_null=column.type.never_null)
+            array = missing_values(read.row_count, field.type, never_null=column.type.never_null)
         elif column.place in read.made_columns:
             array = _made_values(read.row_count, sidecar, column.place, column.type, symbols)
         else:
@@ -98,8 +96,7 @@ def decode_row_group(  # noqa: PLR0913 - one plan, one snapshot and how to show 
         fields.append(field)
         arrays.append(array)
     if not columns:
-        # A table without columns cannot be told its number of rows otherwise.
-        return pa.table({"": pa.nulls(read.row_count)}).select([])
+        return rows_without_columns(read.row_count)
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
 
@@ -195,7 +192,7 @@ def _normalised(
     if stored.arrow.name == "list":
         return array.cast(type_)  # only the names of the items differ
     if stored.never_null and wanted.never_null and array.null_count:
-        return array.fill_null(_zero(array.type))
+        return array.fill_null(zero(array.type))
     if stored.parquet_logical is not None and stored.parquet_logical.kind in _CHECKED_KINDS:
         check_values(array, label)
     return array.dictionary_encode() if pa.types.is_dictionary(type_) else array
@@ -220,15 +217,4 @@ def _made_values(
     # A file that can mark nulls marks the rows from before the column existed. They are null once its type has null.
     marks_nulls = sidecar.column(place).max_def_level > 0
     is_zero = stored.never_null and (wanted.never_null or not marks_nulls)
-    return _missing_values(row_count, arrow_type(stored, symbols=symbols), never_null=is_zero)
-
-
-def _missing_values(row_count: int, type_: Any, *, never_null: bool) -> pa.ChunkedArray[Any]:
-    block_rows = min(row_count, _MADE_BLOCK_ROWS)
-    block: Any = pa.repeat(_zero(type_), block_rows) if never_null else pa.nulls(block_rows, type_)
-    blocks, rest = divmod(row_count, _MADE_BLOCK_ROWS)
-    return pa.chunked_array([block] * blocks + [block.slice(0, rest)], type=type_)
-
-
-def _zero(type_: pa.DataType) -> Any:
-    return pa.scalar(0, pa.uint8()).cast(type_)
+    return missing_values(row_count, arrow_type(stored, symbols=symbols), never_null=is_zero)

@@ -14,7 +14,7 @@ a partition that was rewritten with it.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +55,15 @@ class ColumnVersions:
     """Equals `TableTransaction.column_version` of the transaction that it belongs to."""
     records: npt.NDArray[np.void]
     """`RECORD_DTYPE`, shape (records,), sorted by timestamp and then by writer index, no pair twice."""
+    _by_writer_index: dict[int, npt.NDArray[np.void]] = field(init=False, repr=False)
+    """The same, column by column: there may be hundreds of thousands, and every column of every partition is asked for."""
+
+    def __post_init__(self) -> None:
+        by_column = self.records[np.argsort(self.records["writer_index"], kind="stable")]
+        writer_indexes, firsts = np.unique(by_column["writer_index"], return_index=True)
+        of_columns = np.split(by_column, firsts[1:]) if len(firsts) else []
+        grouped = dict(zip(writer_indexes.tolist(), of_columns, strict=True))
+        object.__setattr__(self, "_by_writer_index", grouped)
 
     def column(self, partition_timestamp: int, writer_index: int) -> ColumnVersion:
         """Return the version of one column in one partition, given by the timestamp of its `_txn` record."""
@@ -74,7 +83,7 @@ class ColumnVersions:
         Returns:
             Name txns, and tops with `ABSENT_TOP` for a column that is absent; both of the shape (partitions,).
         """
-        records = self.records[self.records["writer_index"] == writer_index]
+        records = self._of_column(writer_index)
         default_name_txn, added_in = UNVERSIONED, DEFAULT_TIMESTAMP
         if len(records) and records["timestamp"][0] == DEFAULT_TIMESTAMP:
             default_name_txn, added_in = int(records["name_txn"][0]), int(records["top"][0])
@@ -90,10 +99,14 @@ class ColumnVersions:
 
     def symbol_name_txn(self, writer_index: int) -> int:
         """Return the version in the names of a column's symbol files, or -1 without one."""
-        records = self.records[self.records["writer_index"] == writer_index]
+        records = self._of_column(writer_index)
         special = records[records["timestamp"] <= SYMBOL_FILES_TIMESTAMP]
         # Sorted by time: the record of the symbol files, where there is one, follows the default.
         return int(special["name_txn"][-1]) if len(special) else UNVERSIONED
+
+    def _of_column(self, writer_index: int) -> npt.NDArray[np.void]:
+        """Return the records of one column, sorted by timestamp."""
+        return self._by_writer_index.get(writer_index, self.records[:0])
 
 
 def parse_column_versions(data: bytes | memoryview, *, path: str | None) -> ColumnVersions:

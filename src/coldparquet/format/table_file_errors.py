@@ -19,5 +19,6 @@ def truncated(what: str, needed_bytes: int, available_bytes: int, *, offset: int
 
 
 def invalid(message: str, *, offset: int, field: str, path: str | None) -> FormatError:
-    """Return the error for a value that cannot be."""
-    return FormatError(message, kind="InvalidValue", path=path, offset=offset, field=field)
+    """Return the error for a value that cannot be, in a file or, without a path, in what was to become one."""
+    remedy = "" if path is None else "; the file is damaged: copy it from the database again"
+    return FormatError(f"{message}{remedy}", kind="InvalidValue", path=path, offset=offset, field=field)

@@ -70,7 +70,8 @@ class TableTransaction:
         """Return the partitions of a table with this interval: for NONE the single implicit one.
 
         Raises:
-            FormatError: The table has rows but no partition that could hold them (kind `InvalidValue`).
+            FormatError: The table has rows but no partition that could hold them, or its largest timestamp is before the
+                last partition (kind `InvalidValue`).
         """
         if interval is PartitionInterval.NONE:
             # What such a table records as partitions is ignored by the database too.
@@ -81,6 +82,14 @@ class TableTransaction:
             raise FormatError(
                 f"_txn counts {self.total_rows} rows but records no partition; _txn or _meta is of another table",
                 field="partitions",
+            )
+        last = int(self.partitions.timestamps[-1]) if len(self.partitions) else 0
+        # Rows from before 1970 are in the first partition, which is recorded at 0.
+        if self.max_timestamp is not None and self.max_timestamp < last and last > 0:
+            raise FormatError(
+                f"_txn records a partition that begins at {last}, after the largest timestamp of all rows,"
+                f" {self.max_timestamp}; the file is damaged: copy it from the database again",
+                field="max_timestamp",
             )
         return self.partitions
 

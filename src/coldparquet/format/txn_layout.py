@@ -68,14 +68,15 @@ SQUASH_COUNT_BITS = 16
 PARQUET_GENERATED_BIT = 60
 PARQUET_BIT = 61
 READ_ONLY_BIT = 62
-RESERVED_BIT = 63
-"""Belongs to the row count where it is set at all, and makes it negative."""
+"""Bit 63 belongs to the row count where it is set at all, and makes it negative."""
 
 # --- Word 3 of a partition: Parquet size, or seqTxn of a native partition ----------------------------------------------
 
 SIZE_BITS = 56
 UNKNOWN_SIZE_FLAGS = 0x3F << SIZE_BITS
-"""Bits 56 to 61 have no meaning that we know; development branches mark delta files with bit 61."""
+"""Bits 56 to 61 have no meaning that released versions give them."""
+DELTA_BIT = 61
+"""Parquet partitions of development branches: there are delta files, so that ``data.parquet`` is not the whole truth."""
 SEQ_TXN_BIT = 62
 """Native partitions only: the low bits are a seqTxn. Without it older versions left a Parquet size there."""
 REMOTE_COPY_BIT = 63

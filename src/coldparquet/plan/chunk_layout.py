@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _CHUNKS_NAMED = 5
 """Misplaced chunks that get a finding of their own; one more finding counts the others."""
 
+_COPY_AGAIN = "copy the partition again; where its source says the same, its writer is at fault: write it anew"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkLayout:
@@ -104,7 +106,7 @@ def _outside(places: _Places, outside: BoolArray, limit: int) -> list[Finding]:
             severity="error",
             kind="ChunkOutsideFile",
             message=f"{places.describe(index)} does not lie between the first bytes of the file and its footer at {limit:,}",
-            remedy=None,
+            remedy=_COPY_AGAIN,
             column=places.column_of(index),
             row_groups=(places.row_group_of(index),),
         )
@@ -128,6 +130,7 @@ def _overlapping(
                 severity="error",
                 kind="ChunksOverlap",
                 message=f"{places.describe(index)} overlaps {places.describe(other)}",
+                remedy=_COPY_AGAIN,
                 column=places.column_of(index),
                 row_groups=tuple(sorted({places.row_group_of(index), places.row_group_of(other)})),
             )
@@ -137,4 +140,5 @@ def _overlapping(
 
 def _and_more(kind: str, count: int, what: str) -> list[Finding]:
     others = count - _CHUNKS_NAMED
-    return [Finding(severity="error", kind=kind, message=f"{others:,} more {what}")] if others > 0 else []
+    message = f"{others:,} more {what}"
+    return [Finding(severity="error", kind=kind, message=message, remedy=_COPY_AGAIN)] if others > 0 else []

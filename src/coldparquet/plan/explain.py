@@ -31,7 +31,7 @@ _LONGEST_TEXT = 300
 
 _LABEL_WIDTH = 12
 
-_PLANNED_FROM = {"sidecar": "sidecar", "footer": "footer: no sidecar here", "native": "native files"}
+_PLANNED_FROM = {"sidecar": "sidecar", "footer": "footer: no usable sidecar", "native": "native files"}
 
 
 def explain_text(plan: ReadPlan) -> str:

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 IntArray: TypeAlias = "npt.NDArray[np.int64]"
 
-FileRole: TypeAlias = Literal["fixed", "aux", "data"]
-"""``fixed``: the values themselves, all of one width. ``aux``: where the values of a column of variable size are, and
-``data``: those values."""
+FileRole: TypeAlias = Literal["fixed", "auxiliary", "data"]
+"""``fixed``: the values themselves, all of one width. ``auxiliary``: where the values of a column of variable size are,
+and ``data``: those values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,7 +254,7 @@ def native_reads(  # noqa: PLR0913 - the parts of one partition's plan
         data_path = f"{directory_path}/{data_file_name(column.name, column.name_txn)}"
         if isinstance(layout, VariableLayout):
             auxiliary_path = f"{directory_path}/{auxiliary_file_name(column.name, column.name_txn)}"
-            files.append(NativeFile(column.index, "aux", auxiliary_path))
+            files.append(NativeFile(column.index, "auxiliary", auxiliary_path))
             starts.append(stored.first_rows * layout.entry_bytes)
             stop_entries = stored.stop_rows + np.where(is_empty, 0, layout.entries_after_last_row)
             stops.append(stop_entries * layout.entry_bytes)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from coldparquet.plan.coalesce import CoalescedRequests
     from coldparquet.plan.native_read import FileRole, NativeRead
 
-_ROLE_IN_REASON: dict[FileRole, str] = {"fixed": "", "aux": " (offsets)", "data": ""}
+_ROLE_IN_REASON: dict[FileRole, str] = {"fixed": "", "auxiliary": " (offsets)", "data": ""}
 
 
 def plan_native_requests(  # noqa: PLR0913 - knobs are required keywords here; their defaults live in ReadOptions

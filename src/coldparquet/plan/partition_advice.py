@@ -11,7 +11,8 @@ from coldparquet.errors import UnsupportedError
 from coldparquet.format.column_types import StatisticsTrust
 from coldparquet.format.sidecar_layout import Codec
 from coldparquet.options import MIB
-from coldparquet.plan.explain import few_names, human_bytes, plural
+from coldparquet.plan.compaction_policy import ROWS_PER_ROW_GROUP, dead_bytes_reason, small_row_groups_reason
+from coldparquet.plan.explain import few_names, human_bytes
 from coldparquet.plan.finding import Finding
 from coldparquet.plan.read_plan import row_group_spans
 
@@ -21,19 +22,15 @@ if TYPE_CHECKING:
     from coldparquet.format.parquet_footer import ParquetFooter
     from coldparquet.format.sidecar import Sidecar
 
-ROWS_PER_ROW_GROUP = 100_000
-"""What QuestDB writes by default: large enough for long chunks, small enough to drop most of a day."""
-
 ROWS_PER_PAGE = 20_000
 """A page of 8-byte values is then 160 KB: several fit a request, and a point read skips most of a row group."""
-
-_DEAD_SHARE = 0.25
-"""QuestDB itself rewrites a partition when half of it is dead; on object storage its bytes are paid for every month."""
 
 _LEAST_UNCOMPRESSED_BYTES = MIB
 """Below this, compression saves less than a person's attention is worth."""
 
 _COMPACT = "'coldparquet compact' writes the partition anew"
+_COMPACT_ANYWAY = "'coldparquet compact --force' writes the partition anew"
+"""What alone does not make a partition due for compaction, see ``coldparquet.plan.compaction_policy``."""
 
 
 def advise(footer: ParquetFooter, sidecar: Sidecar, *, unused_bytes: int) -> tuple[Finding, ...]:
@@ -54,26 +51,18 @@ def advise(footer: ParquetFooter, sidecar: Sidecar, *, unused_bytes: int) -> tup
 
 
 def _dead_bytes(sidecar: Sidecar, unused_bytes: int) -> Iterator[Finding]:
-    size_bytes = sidecar.parquet_size_bytes
-    if unused_bytes >= _DEAD_SHARE * size_bytes:
-        yield Finding(
-            severity="advice",
-            kind="DeadBytes",
-            message=f"{unused_bytes / size_bytes:.0%} of the Parquet file ({human_bytes(unused_bytes)} of"
-            f" {human_bytes(size_bytes)}) belong to row groups that were replaced",
-            remedy=f"{_COMPACT} without them",
-        )
+    reason = dead_bytes_reason(size_bytes=sidecar.parquet_size_bytes, unused_bytes=unused_bytes)
+    if reason is not None:
+        yield Finding(severity="advice", kind="DeadBytes", message=reason, remedy=f"{_COMPACT} without them")
 
 
 def _small_row_groups(sidecar: Sidecar) -> Iterator[Finding]:
-    count, rows = sidecar.row_group_count, sidecar.total_rows
-    needed = max(1, -(-rows // ROWS_PER_ROW_GROUP))
-    if count > 2 * needed:
+    reason = small_row_groups_reason(sidecar.row_counts, row_group_rows=ROWS_PER_ROW_GROUP)
+    if reason is not None:
         yield Finding(
             severity="advice",
             kind="SmallRowGroups",
-            message=f"{count:,} row groups of {rows // count:,} rows on average, where"
-            f" {plural(needed, 'row group')} would do: every one costs metadata, and often a request of its own",
+            message=f"{reason}: every one costs metadata, and often a request of its own",
             remedy=f"{_COMPACT} with row groups of {ROWS_PER_ROW_GROUP:,} rows",
         )
 
@@ -96,7 +85,7 @@ def _uncompressed(sidecar: Sidecar) -> Iterator[Finding]:
             severity="advice",
             kind="Uncompressed",
             message=f"{human_bytes(plain_bytes)} of {human_bytes(total_bytes)} are not compressed: {few_names(names)}",
-            remedy=f"{_COMPACT} with ZSTD; random numbers stay as large as they are",
+            remedy=f"{_COMPACT_ANYWAY} with ZSTD; random numbers stay as large as they are",
         )
 
 
@@ -116,7 +105,7 @@ def _pages(footer: ParquetFooter) -> Iterator[Finding]:
             kind="OnePagePerChunk",
             message=f"{row_group_spans(single)}: one data page per column chunk, so a read that needs a few rows"
             " fetches and decodes whole chunks",
-            remedy=f"{_COMPACT} with about {ROWS_PER_PAGE:,} rows a page",
+            remedy=f"{_COMPACT_ANYWAY} with about {ROWS_PER_PAGE:,} rows a page",
             row_groups=tuple(single),
         )
     if unindexed:
@@ -124,7 +113,7 @@ def _pages(footer: ParquetFooter) -> Iterator[Finding]:
             severity="advice",
             kind="NoPageIndex",
             message=f"{row_group_spans(unindexed)}: no page index, so pages cannot be told apart before they are read",
-            remedy=f"{_COMPACT} with a page index",
+            remedy=f"{_COMPACT_ANYWAY} with a page index",
             row_groups=tuple(unindexed),
         )
 
@@ -156,7 +145,7 @@ def _statistics(sidecar: Sidecar) -> Iterator[Finding]:
             kind="TimestampBoundsMissing",
             message=f"the designated timestamp has no bounds in {row_group_spans(row_groups)}: no condition on the time"
             " drops them",
-            remedy=_COMPACT,
+            remedy=_COMPACT_ANYWAY,
             column=sidecar.column(timestamp).name,
             row_groups=tuple(row_groups),
         )
@@ -168,7 +157,7 @@ def _statistics(sidecar: Sidecar) -> Iterator[Finding]:
                 severity="advice",
                 kind="StatisticsMissing",
                 message=f"no {what} of {few_names(names)} in {row_group_spans(row_groups)}: conditions on them drop nothing there",
-                remedy=f"{_COMPACT} with statistics",
+                remedy=f"{_COMPACT_ANYWAY} with statistics",
                 row_groups=tuple(row_groups),
             )
 

@@ -14,6 +14,7 @@ from coldparquet.plan.chunk_layout import lay_out_chunks
 from coldparquet.plan.finding import Finding, finding_of_error
 from coldparquet.plan.partition_advice import advise
 from coldparquet.plan.sidecar_comparison import compare_sidecars
+from coldparquet.plan.stated_times import misplaced_times
 
 if TYPE_CHECKING:
     from coldparquet.format.parquet_footer import ParquetFooter
@@ -35,7 +36,12 @@ class PartitionCheck:
 
 
 def check_partition(
-    footer: ParquetFooter, found: Sidecar | None, *, recorded_rows: int | None, sidecar_remedy: str
+    footer: ParquetFooter,
+    found: Sidecar | None,
+    *,
+    recorded_rows: int | None,
+    time_range_ns: tuple[int, int] | None,
+    sidecar_remedy: str,
 ) -> PartitionCheck:
     """Check a footer, and the sidecar that stands for it, against each other and against what cannot be.
 
@@ -43,6 +49,8 @@ def check_partition(
         footer: The footer at the committed size.
         found: The snapshot of the sidecar that describes a file of that size; None where there is none.
         recorded_rows: Rows of the partition according to the table's transaction file, if there is one.
+        time_range_ns: Half-open range of the times that its directory stands for, in nanoseconds since 1970; None where
+            the name says none.
         sidecar_remedy: How to get a sidecar that describes the file, for the findings.
 
     Raises:
@@ -52,7 +60,7 @@ def check_partition(
     derived = parse_sidecar(
         encode_sidecar(sidecar_content_from_footer(footer)), path=footer.path, verify_checksum=False
     )
-    findings = list(_compare_rows(derived.total_rows, recorded_rows))
+    findings = [*_compare_rows(derived.total_rows, recorded_rows), *_compare_times(derived, time_range_ns)]
     usable = derived
     if found is not None:
         differences = _differences(found, derived, sidecar_remedy)
@@ -93,6 +101,26 @@ def _compare_rows(row_count: int, recorded_rows: int | None) -> tuple[Finding, .
             f" {row_count:,}: one of them is from another state of the table",
             remedy="copy the partition and the table's files again, data first and _txn last",
             field="row_count",
+        ),
+    )
+
+
+def _compare_times(derived: Sidecar, time_range_ns: tuple[int, int] | None) -> tuple[Finding, ...]:
+    column = derived.designated_timestamp
+    if time_range_ns is None or column is None:
+        return ()
+    found = misplaced_times(derived, column, time_range_ns)
+    if found is None:
+        return ()
+    return (
+        Finding(
+            severity="error",
+            kind="TimeRangeMismatch",
+            message=f"the rows are of {found}, outside of the times that the directory's name and _txn give the partition:"
+            " questions about times miss them",
+            remedy="give the directory the name of its times, or copy the partition and the table's files again",
+            column=derived.column(column).name,
+            field="timestamp",
         ),
     )
 

@@ -184,7 +184,7 @@ def _find(column: TableColumn, sidecar: Sidecar, by_id: Mapping[int, int]) -> in
             if (place := by_id.get(column_id)) is not None:
                 # A value that is converted twice is not always the one that a single conversion makes. QuestDB leaves
                 # no Parquet partition more than one change behind.
-                _check_type(column, sidecar, place, can_convert if age <= 1 else _never)
+                _check_type(column, sidecar, place, can_convert if age <= 1 else None)
                 return place
     place = sidecar.column_index(column.name)
     if place is None or (by_id and column.id >= 0 and sidecar.column(place).id >= 0):
@@ -193,20 +193,18 @@ def _find(column: TableColumn, sidecar: Sidecar, by_id: Mapping[int, int]) -> in
     return place
 
 
-def _never(_stored: ColumnType, _wanted: ColumnType) -> bool:
-    return False
-
-
 def _check_type(
-    column: TableColumn, sidecar: Sidecar, place: int, is_usable: Callable[[ColumnType, ColumnType], bool]
+    column: TableColumn, sidecar: Sidecar, place: int, is_usable: Callable[[ColumnType, ColumnType], bool] | None
 ) -> None:
+    """Refuse values that do not become the table's: ``is_usable`` tells; None where their type has changed too often."""
     wanted = column.readable_type
     found = _table_column(sidecar, place)
-    if found.type is not None and is_usable(found.type, wanted):
+    if found.type is not None and is_usable is not None and is_usable(found.type, wanted):
         return
+    too_often = " more than once" if is_usable is None else ""
     raise UnsupportedError(
         f"column {column.name!r} is {found.type.name if found.type else found.problem} here, but {wanted.name} in the"
-        f" table, and such values are not converted{' more than once' if is_usable is _never else ''}; leave the column out, read the partition by itself, or"
+        f" table, and such values are not converted{too_often}; leave the column out, read the partition by itself, or"
         " rewrite it with QuestDB (ALTER TABLE ... CONVERT PARTITION TO NATIVE, then TO PARQUET)",
         kind="ChangedColumnType",
         path=sidecar.path,

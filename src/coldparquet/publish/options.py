@@ -34,7 +34,8 @@ class PublishOptions:
     """Afterwards remove versions that no reader can need any more."""
 
     purge_after_s: float = _DAY_S
-    """How long a version is kept after another one was committed: as long as anybody reads one open table."""
+    """How long a version is kept after another one was committed: as long as anybody reads one open table, and longer
+    than any publisher runs, since what it has written is not committed before its end."""
 
     memory_limit_bytes: int = 128 * MIB
     """Data that was read and not sent yet: 8 parts of 16 MiB fill a fast network."""
@@ -46,5 +47,5 @@ class PublishOptions:
         if self.dropped not in _DROPPED:
             raise InvalidInputError(f"PublishOptions.dropped is {self.dropped!r}; use one of {', '.join(_DROPPED)}")
         for name, least in {"purge_after_s": 0, "memory_limit_bytes": 1, "max_concurrency": 1}.items():
-            if getattr(self, name) < least:
+            if not getattr(self, name) >= least:  # NaN is not
                 raise InvalidInputError(f"PublishOptions.{name} is {getattr(self, name)}; it must be at least {least}")

@@ -62,8 +62,10 @@ async def publish_table(  # noqa: PLR0913 - what can be told is told by name
     next one, which finds by size and checksum what has been copied already. Of two publishers at the same time one
     fails with a clear error, and none of what it wrote is seen by readers.
 
-    Requests at the destination: 1 listing per 1,000 names, up to 3 for table files; for each new partition 2 up to
-    16 MiB, more for a larger one; about 10 the first time and 4 later for table files; 1 for ``_txn``.
+    Requests at the destination: 1 listing per 1,000 names, and up to 5 that read table files; for each new partition 2
+    up to 16 MiB, more for a larger one, and up to 3 more where an earlier run has begun it; 4 for each SYMBOL column
+    that has new symbols; to write the other table files 9 the first time and 2 to 6 later, none if nothing is new. A
+    purge lists everything once more.
 
     Args:
         source: The table's directory, a local path or any fsspec URL.

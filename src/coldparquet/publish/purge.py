@@ -26,7 +26,13 @@ async def purge_versions(store: ObjectStore, path: str, *, before_s: float, is_d
     """Remove versions of partitions and copies of table files that nobody can have been reading since a time.
 
     A version that was replaced by a commit may still be read by who opened the table before. So what a version names is
-    removed only if its successor was committed before ``before_s``, and if nothing of it was written since.
+    removed only if its successor was committed before ``before_s``, and if nothing of it was written since. A publisher
+    that runs at the same time has not said yet which of the directories it has just written it will name: ``before_s``
+    must lie before its start.
+
+    Requests: 1 listing per 1,000 names and up to 3 for table files; 1 for the manifest of each version that is kept; 1
+    for each directory that none of them names; 1 per 1,000 objects that are removed, and those of
+    :meth:`~coldparquet.storage.base.ObjectStore.remove_unfinished`.
 
     Args:
         store: The destination.
@@ -74,7 +80,8 @@ async def purge_versions(store: ObjectStore, path: str, *, before_s: float, is_d
             inside = (await store.list(f"{path}/{name}")).objects
         except NotFoundError:
             continue
-        if all(_is_old(info, before_s) for info in inside):
+        # An empty one, as a local disk keeps it, may be where another publisher is about to write.
+        if inside and all(_is_old(info, before_s) for info in inside):
             purged.append(name)
             old_objects += inside
     purged += [info.path.rpartition("/")[2] for info in old_objects if info.path.rpartition("/")[0] == path]

@@ -65,12 +65,16 @@ class PartitionContent:
 async def read_source(store: ObjectStore, path: str) -> SourceTable:
     """Read the state that a table is in. A QuestDB may write to it meanwhile.
 
+    Requests: those of :func:`~coldparquet.discovery.discover`, 1 for `_cv` where no partition is native, and 1 for each
+    Parquet partition of which `_txn` states no size.
+
     Raises:
         NotFoundError: There is no table.
         InvalidInputError: ``kind="NothingToPublish"``: the table has no Parquet partition.
         UnsupportedError: A partition has flags that this version does not know.
         FormatError: A table file is damaged.
-        StorageError: The table files kept changing.
+        StorageError: The table files kept changing (kind ``TableBusy``).
+        ObjectChangedError: `_cv` did (the same kind).
     """
     for delay_s in _RETRY_DELAYS_S:
         await asyncio.sleep(delay_s)

@@ -73,10 +73,9 @@ async def plan_table_objects(
 ) -> TableObjects:
     """Find out which objects beside the partitions are missing or older than the source's.
 
-    Requests at the destination: 1 for `_name`, and up to 2 for immutable copies that an older tool did not make.
+    Requests at the destination: 1 for `_name`, and 1 for `_cv` where whoever published before left no immutable copy.
 
     Raises:
-        ObjectChangedError: Another publisher is at work (kind ``PublisherConflict``).
         FormatError: A table file is damaged.
     """
     objects = await _copies_of_published(published)
@@ -201,12 +200,17 @@ async def _symbol_objects(source: SourceTable, published: PublishedTable) -> tup
         try:
             sizes = {
                 OFFSETS_EXTENSION: offsets_bytes,
-                CHARS_EXTENSION: await _characters_bytes(source.store, f"{source.path}/{names['o']}", offsets_bytes),
+                CHARS_EXTENSION: await _characters_bytes(
+                    source.store, f"{source.path}/{names[OFFSETS_EXTENSION]}", offsets_bytes
+                ),
             }
             if all(_listed_size(published, names[extension]) == size for extension, size in sizes.items()):
                 continue
-            for extension in _INDEX_EXTENSIONS:
-                sizes[extension] = (await source.store.info(f"{source.path}/{names[extension]}")).size_bytes or 0
+            # The index goes first: whoever finds both of the others complete knows that it was written too.
+            index_sizes = {
+                extension: (await source.store.info(f"{source.path}/{names[extension]}")).size_bytes or 0
+                for extension in _INDEX_EXTENSIONS
+            }
         except NotFoundError:
             missing.append(column.name)
             continue
@@ -216,7 +220,7 @@ async def _symbol_objects(source: SourceTable, published: PublishedTable) -> tup
                 content=StoreSource(CheckedStore(source.store), f"{source.path}/{names[extension]}", size_bytes=size),
                 is_immutable=False,
             )
-            for extension, size in sizes.items()
+            for extension, size in {**index_sizes, **sizes}.items()
         ]
     if not missing:
         return objects, []

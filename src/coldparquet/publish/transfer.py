@@ -98,8 +98,8 @@ class PartitionWriter:
             )
         names = " and ".join(candidate.name for candidate in new.candidates)
         raise InvalidInputError(
-            f"{names} exist there with other contents, left from another state of the table; remove them, or let --purge"
-            " do it, and publish again",
+            f"{names} exist there with other contents, left from another state of the table; remove them and publish"
+            " again",
             kind="AlreadyExists",
             path=f"{self._published.path}/{new.candidates[-1].name}",
         )

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from coldparquet.errors import AccessError, NotFoundError, ObjectChangedError, StorageError
+from coldparquet.ranges import ByteRange
 from coldparquet.storage import local_writes
 from coldparquet.storage.base import FetchedRange, Listing, ObjectInfo, RangeRequest, clipped, object_changed
 from coldparquet.storage.local_errors import translated_errors
@@ -19,7 +20,6 @@ from coldparquet.storage.threads import run_to_end
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coldparquet.ranges import ByteRange
     from coldparquet.storage.base import Upload, UploadedPart
 
 _GROWING_FILE = "inode-"
@@ -35,6 +35,9 @@ class LocalStore:
     Args:
         within: A directory or file that was asked for. Symbolic links that lead out of it, or out of the directory of
             the file, are refused, so that a table from elsewhere cannot make anybody read other files. None follows all.
+
+    Raises:
+        InvalidInputError: ``within`` cannot be a path.
     """
 
     label = "local files"
@@ -42,8 +45,9 @@ class LocalStore:
     def __init__(self, *, within: str | None = None) -> None:
         self._roots: tuple[str, ...] = ()
         if within is not None:
-            directory = within if os.path.isdir(within) else os.path.dirname(within)  # noqa: PTH112, PTH120 - as given
-            self._roots = (os.path.realpath(within), os.path.realpath(directory))
+            with translated_errors(within, None):
+                directory = within if os.path.isdir(within) else os.path.dirname(within)  # noqa: PTH112, PTH120 - as given
+                self._roots = (os.path.realpath(within), os.path.realpath(directory))
 
     async def get(self, request: RangeRequest) -> FetchedRange:
         """Read one range of a file; see :class:`~coldparquet.storage.base.ObjectStore`.
@@ -73,7 +77,7 @@ class LocalStore:
         """Write one file by way of a temporary one beside it; missing directories are made.
 
         When the call returns, the file is on the disk. When it raises or is cancelled, no temporary file is left.
-        ``if_match`` holds against everybody who writes through this library.
+        ``if_match`` holds against everybody who puts files through this library.
         """
         await asyncio.to_thread(self._check_links, path)
         return await run_to_end(partial(local_writes.write_file, path, data, overwrite=overwrite, if_match=if_match))
@@ -101,6 +105,7 @@ class LocalStore:
 
     async def delete(self, paths: Sequence[str]) -> None:
         """Remove files, and their directories where these are empty then."""
+        await asyncio.to_thread(self._check_parents, paths)
         await run_to_end(partial(local_writes.delete_files, paths))
 
     async def aclose(self) -> None:
@@ -117,6 +122,11 @@ class LocalStore:
     def _list_directory(self, path: str) -> Listing:
         self._check_links(path)
         return _list_directory(path)
+
+    def _check_parents(self, paths: Sequence[str]) -> None:
+        """Check where files lie. A file that is a link itself may go: what it leads to stays."""
+        for directory in {os.path.dirname(path) for path in paths}:  # noqa: PTH120 - as given
+            self._check_links(directory)
 
     def _check_links(self, path: str) -> None:
         """Refuse a path that leads, by symbolic links, to where nobody asked to read."""
@@ -145,15 +155,21 @@ def _read(request: RangeRequest) -> FetchedRange:
             version = _version(descriptor, before, request)
             if request.if_match not in (None, version):
                 raise object_changed(request, found_etag=version)
-            found = clipped(request.byte_range, object_size_bytes=before.st_size)
+            found, size_bytes = clipped(request.byte_range, object_size_bytes=before.st_size), before.st_size
             data = _read_fully(descriptor, found)
-            if _version(descriptor, os.fstat(descriptor), request) != version:
+            after = os.fstat(descriptor)
+            if _version(descriptor, after, request) != version:
                 raise ObjectChangedError(
                     "the file was written to while it was read; plan the read again", path=request.path
                 )
+            if request.may_grow and isinstance(request.byte_range, ByteRange) and after.st_size > size_bytes:
+                # What was read may tell of bytes that were appended since the size was looked at.
+                size_bytes = after.st_size
+                longer = clipped(request.byte_range, object_size_bytes=size_bytes)
+                data += _read_fully(descriptor, ByteRange(found.stop, longer.stop))
         finally:
             os.close(descriptor)
-    return FetchedRange(data=data, start=found.start, etag=version, object_size_bytes=before.st_size)
+    return FetchedRange(data=data, start=found.start, etag=version, object_size_bytes=size_bytes)
 
 
 def _version(descriptor: int, status: os.stat_result, request: RangeRequest) -> str:

@@ -6,7 +6,7 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coldparquet.errors import AccessError, InvalidInputError, NotFoundError, ObjectChangedError, StorageError
+from coldparquet.errors import AccessError, ColdParquetError, InvalidInputError, NotFoundError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,7 @@ def translated_errors(path: str, byte_range: ByteRange | SuffixRange | None) -> 
     """Turn what the operating system raises into this library's errors; those already made pass."""
     try:
         yield
-    except (InvalidInputError, NotFoundError, ObjectChangedError, StorageError):
+    except ColdParquetError:
         raise
     except FileNotFoundError:
         directory = Path(path).parent

@@ -155,11 +155,10 @@ def _move_into_place(temporary: Path, target: Path, *, overwrite: bool, if_match
     version = file_version(temporary.stat())
     if not overwrite:
         _move_unless_taken(temporary, target)
-    elif if_match is None:
-        temporary.replace(target)
     else:
         with _locked(target.parent):
-            _check_version(target, if_match)
+            if if_match is not None:
+                _check_version(target, if_match)
             temporary.replace(target)
     _flush_directory(target.parent)
     return version

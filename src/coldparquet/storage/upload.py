@@ -208,12 +208,18 @@ async def is_same_object(store: ObjectStore, found: ObjectInfo, source: UploadSo
                 if_match=found.etag,
                 may_be_short=True,
             )
-            theirs = (await store.get(request)).data
-            if byte_range is not ranges[-1]:
-                theirs = theirs[: byte_range.length_bytes]
-            if theirs != await source.read(byte_range):
+            if not await _is_same_part(store, request, source, byte_range, is_last=byte_range is ranges[-1]):
                 return False
     return True
+
+
+async def _is_same_part(
+    store: ObjectStore, request: RangeRequest, source: UploadSource, byte_range: ByteRange, *, is_last: bool
+) -> bool:
+    theirs = (await store.get(request)).data
+    if not is_last:
+        theirs = theirs[: byte_range.length_bytes]
+    return theirs == await source.read(byte_range)
 
 
 async def _start(store: ObjectStore, path: str, storage_class: str | None) -> Upload:
@@ -239,11 +245,15 @@ async def _send_parts(
     remaining = iter(enumerate(ranges, start=1))
     parts: list[UploadedPart] = []
 
+    async def send(number: int, byte_range: ByteRange) -> None:
+        # A function of its own: its bytes are gone when it returns, not when the next part has been admitted.
+        data = await source.read(byte_range)
+        parts.append(await store.upload_part(upload, number, start=byte_range.start, data=data))
+
     async def send_some() -> None:
         for number, byte_range in remaining:
             async with memory.holding(byte_range.length_bytes):
-                data = await source.read(byte_range)
-                parts.append(await store.upload_part(upload, number, start=byte_range.start, data=data))
+                await send(number, byte_range)
             if on_sent is not None:
                 on_sent(byte_range.length_bytes)
 
@@ -261,12 +271,23 @@ def _number(part: UploadedPart) -> int:
 
 
 async def _abort(store: ObjectStore, upload: Upload) -> None:
-    """Throw the parts away. A second cancellation ends the wait, not the request; a failure is not worth hiding why."""
+    """Throw the parts away; a failure is not worth hiding why.
+
+    One cancellation does not end the wait, because it comes from every other upload that fails meanwhile, and behind it the
+    store is closed. A second one does, but not the request.
+    """
     aborting = asyncio.ensure_future(store.abort_upload(upload))
+    aborting.add_done_callback(_ignore_failure)
     try:
-        await asyncio.shield(aborting)
-    except ColdParquetError:
-        return  # `remove_unfinished` finds it later
+        await asyncio.wait([aborting])
+    except asyncio.CancelledError:
+        await asyncio.wait([aborting])
+        raise
+
+
+def _ignore_failure(aborting: asyncio.Future[None]) -> None:
+    if not aborting.cancelled():
+        aborting.exception()  # `remove_unfinished` finds the parts later
 
 
 async def _checksum_of(
@@ -275,7 +296,6 @@ async def _checksum_of(
     crc32s, crc32 = [], 0
     for byte_range in ranges:
         async with memory.holding(byte_range.length_bytes):
-            data = await source.read(byte_range)
-            crc32 = await asyncio.to_thread(zlib.crc32, data, 0 if in_parts else crc32)
+            crc32 = await asyncio.to_thread(zlib.crc32, await source.read(byte_range), 0 if in_parts else crc32)
             crc32s.append(crc32)
     return StoredChecksum.of_parts(crc32s) if in_parts else StoredChecksum(crc32=crc32)

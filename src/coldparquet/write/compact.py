@@ -2,8 +2,8 @@
 
 Row order, values, types, column ids, the keys of symbols and the designated timestamp stay as they are. All columns of a
 file stay, also those that the table has dropped since, which readers of the table do not see; so no more is lost than
-bytes that nobody could read. Key-value metadata of the file, QuestDB's notes in file and sidecar, and the indexes that
-lie beside them stay too.
+bytes that nobody could read. Key-value metadata of the file, QuestDB's notes in file and sidecar and, where there is a
+`_txn`, the indexes that lie beside them stay too.
 
 A partition is written into a directory of its own, under a version that no directory has, and `_txn` names it from the
 next transaction on: see `coldparquet.write.table_commit` about that, and about servers. The version is the number of the

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from coldparquet.errors import ColdParquetError, InvalidInputError, NotFoundError, UnsupportedError
+from coldparquet.errors import ColdParquetError, NotFoundError, UnsupportedError
 from coldparquet.plan.compaction_policy import compaction_reason
-from coldparquet.plan.explain import few_names
 from coldparquet.write.compaction_report import CompactedPartition, FileShape
 from coldparquet.write.rewrite_source import read_footer
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from coldparquet.format.partition_records import PartitionRecord
     from coldparquet.options import ReadOptions
     from coldparquet.partition import PartitionLocation
     from coldparquet.storage.base import ObjectStore
+    from coldparquet.table_files import TableFiles
     from coldparquet.write.compaction_report import CompactionAction
-    from coldparquet.write.rewrite_source import PartitionFooter
+    from coldparquet.write.options import WriteOptions
+    from coldparquet.write.rewrite_source import PartitionFooter, RewriteSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,27 +32,6 @@ class DuePartition:
     def location(self) -> PartitionLocation:
         """Where it lies, and what the table says of it."""
         return self.footer.location
-
-
-def chosen_partitions(
-    locations: tuple[PartitionLocation, ...], names: Collection[str] | None, path: str
-) -> tuple[PartitionLocation, ...]:
-    """Return the partitions of these names, which may lack the version suffix; None means all.
-
-    Raises:
-        InvalidInputError: There is no partition of a name (kind ``UnknownPartition``).
-    """
-    if names is None:
-        return locations
-    known = {name for location in locations for name in _names_of(location)}
-    unknown = sorted(set(names) - known)
-    if unknown:
-        raise InvalidInputError(
-            f"the table has no partition {few_names(unknown)}; 'coldparquet inspect' lists those that it has",
-            kind="UnknownPartition",
-            path=path,
-        )
-    return tuple(location for location in locations if _names_of(location) & set(names))
 
 
 async def look_at_partition(
@@ -90,6 +68,27 @@ async def look_at_partition(
     return CompactedPartition(
         name=location.name, action="kept", reason=None, rows=footer.parsed.row_count, before=file_shape(footer)
     )
+
+
+def options_for_file(options: WriteOptions, source: RewriteSource, table: TableFiles | None) -> WriteOptions:
+    """Say how to store one partition: columns that have bloom filters keep them.
+
+    Args:
+        options: They name columns as the table does, or as the file does where no table file tells.
+        source: The partition; its columns have the names that they had when it was written.
+        table: The table's own files.
+    """
+    if table is not None:
+        current = {column.writer_index: column.name for column in table.metadata.columns}
+        names = {column.name: current[column.id] for column in source.columns if column.id in current}
+        codecs, encodings = options.column_codecs, options.column_encodings
+        options = replace(
+            options,
+            column_codecs={name: codecs[known] for name, known in names.items() if known in codecs},
+            column_encodings={name: encodings[known] for name, known in names.items() if known in encodings},
+            bloom_columns=tuple(name for name, known in names.items() if known in options.bloom_columns),
+        )
+    return replace(options, bloom_columns=tuple(dict.fromkeys((*options.bloom_columns, *source.bloom_columns))))
 
 
 def failed(location: PartitionLocation, error: ColdParquetError) -> CompactedPartition:
@@ -129,8 +128,3 @@ def _without_footer(location: PartitionLocation, action: CompactionAction, reaso
     return CompactedPartition(
         name=location.name, action=action, reason=reason, rows=None if record is None else record.row_count
     )
-
-
-def _names_of(location: PartitionLocation) -> set[str]:
-    base_name = location.directory.base_name if location.directory is not None else location.name
-    return {location.name, base_name}

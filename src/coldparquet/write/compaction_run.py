@@ -9,17 +9,12 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from coldparquet.concurrency import TableThreads, gather_or_cancel
-from coldparquet.discovery import discover
+from coldparquet.discovery import chosen_partitions, discover
 from coldparquet.errors import (
     ColdParquetError,
     InternalError,
     InvalidInputError,
-    NotFoundError,
-    ObjectChangedError,
-    StorageError,
 )
 from coldparquet.format.page_counts import count_pages, offset_index_span
 from coldparquet.format.partition_names import parse_partition_directory
@@ -31,13 +26,12 @@ from coldparquet.storage.base import RangeRequest
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.limit import LimitedStore
 from coldparquet.storage.upload import MemoryBudget
-from coldparquet.table_files import read_table_files
 from coldparquet.write.compaction_plan import (
     DuePartition,
-    chosen_partitions,
     failed,
     file_shape,
     look_at_partition,
+    options_for_file,
 )
 from coldparquet.write.compaction_report import (
     CompactedPartition,
@@ -47,28 +41,23 @@ from coldparquet.write.compaction_report import (
     FileShape,
 )
 from coldparquet.write.local_files import FileOperations, LocalFiles
-from coldparquet.write.new_version import carried_files, remove_version, write_local_version, write_object_version
+from coldparquet.write.new_version import carried_files, write_local_version, write_object_version
 from coldparquet.write.partition_rewriter import PartitionRewriter
 from coldparquet.write.rewrite_source import read_rewrite_source, scan_as_stored
 from coldparquet.write.server_lock import no_server
 from coldparquet.write.superseded import purge_superseded
-from coldparquet.write.table_commit import check_nothing_unfinished, commit_partitions
+from coldparquet.write.table_commit import check_nothing_unfinished
 from coldparquet.write.table_symbols import TableSymbols
+from coldparquet.write.version_commit import commit_version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection
 
     from coldparquet.format.partition_names import PartitionDirectory
-    from coldparquet.format.partition_records import PartitionRecord, PartitionRecords
     from coldparquet.partition import PartitionLocation
     from coldparquet.storage.base import Listing, ObjectStore
     from coldparquet.table_files import TableFiles
-    from coldparquet.write.options import WriteOptions
-    from coldparquet.write.partition_rewriter import RewrittenFiles
-    from coldparquet.write.rewrite_source import PartitionFooter, RewriteSource
-
-_COMMIT_ATTEMPTS = 5
-"""Others may commit to other partitions of the table at the same time."""
+    from coldparquet.write.rewrite_source import PartitionFooter
 
 
 class CompactionRun:
@@ -187,14 +176,15 @@ class CompactionRun:
         version = self._next_version(location)
         new_name = f"{_directory(location).base_name}.{version}"
         scan = scan_as_stored(source, store, self._read_options, self._threads)
-        carried = await carried_files(self._store, location.directory_path)
+        # Without a transaction no server can open the table, and nobody else reads its indexes.
+        carried = () if self._table is None else await carried_files(self._store, location.directory_path)
         async with scan.batches() as stream:
             rewriter = PartitionRewriter(
                 source=source,
                 stream=stream,
                 schema=scan.schema,
                 loop=asyncio.get_running_loop(),
-                options=self._write_options(source),
+                options=options_for_file(self._options.write, source, self._table),
                 files=self._files or LocalFiles(),
                 on_rows=self._note_rows,
             )
@@ -205,7 +195,14 @@ class CompactionRun:
             else:
                 written = await write_local_version(path, rewriter, carried)
         if self._table is not None:
-            await self._commit(self._table, location, version, written)
+            self._table = await commit_version(
+                self._store,
+                self._path,
+                location,
+                version=version,
+                parquet_size_bytes=written.parquet_size_bytes,
+                table=self._table,
+            )
         page_count = await self._count_pages(due.footer, store)
         return CompactedPartition(
             name=location.name,
@@ -232,23 +229,6 @@ class CompactionRun:
                 field=unknown[0],
             )
 
-    def _write_options(self, source: RewriteSource) -> WriteOptions:
-        """Say how to store a partition: options name columns as the table does, files as it did when they were written.
-
-        Columns that have bloom filters keep them.
-        """
-        options = self._options.write
-        if self._table is not None:
-            names = {column.writer_index: column.name for column in self._table.metadata.columns}
-            in_table = {
-                column.name: names[column.id]
-                for column in source.columns
-                if column.id is not None and column.id in names
-            }
-            options = _renamed(options, in_table)
-        blooms = dict.fromkeys((*options.bloom_columns, *source.bloom_columns))
-        return replace(options, bloom_columns=tuple(blooms))
-
     def _next_version(self, location: PartitionLocation) -> int:
         """Return a version that no directory of the partition has, for a directory that the next transaction names."""
         taken = self._taken_versions[_directory(location).base_name]
@@ -257,51 +237,6 @@ class CompactionRun:
             version += 1
         taken.add(version)
         return version
-
-    async def _commit(
-        self, table: TableFiles, location: PartitionLocation, version: int, written: RewrittenFiles
-    ) -> None:
-        """Let the table name the new version, if its partition is still the one that was read."""
-        if location.record is None:
-            raise InternalError("a partition of a transaction has a record", path=location.directory_path)
-        committed = replace(location.record, name_txn=version, parquet_size=written.parquet_size_bytes)
-        for _ in range(_COMMIT_ATTEMPTS):
-            found = _record_at(table.records, location.record.timestamp)
-            if found == committed:  # by a request that seemed to fail
-                break
-            self._table = table
-            if found != location.record:
-                await remove_version(self._store, f"{self._path}/{_directory(location).base_name}.{version}")
-                raise ObjectChangedError(
-                    "the partition was changed while it was written anew; compact it again",
-                    kind="PartitionChanged",
-                    path=location.directory_path,
-                )
-            try:
-                table = await commit_partitions(
-                    self._store,
-                    self._path,
-                    started_from=table,
-                    partitions=_with_version(table.records, committed),
-                    least_txn=version + 1,
-                )
-            except ObjectChangedError:
-                table = await self._read_table()
-            else:
-                break
-        else:
-            raise StorageError(
-                "others keep committing to this table; compact it when there is less to do",
-                kind="TableBusy",
-                path=self._path,
-            )
-        self._table = table
-
-    async def _read_table(self) -> TableFiles:
-        table = await read_table_files(self._store, self._path)
-        if table is None:
-            raise NotFoundError("the table was removed", path=self._path)
-        return table
 
     async def _complete(self, seen: CompactedPartition, location: PartitionLocation) -> CompactedPartition:
         """Write the sidecar that a run, cut off on an object store, has not written for a new version any more."""
@@ -341,20 +276,6 @@ class CompactionRun:
             self._on_progress(self._progress)
 
 
-def _renamed(options: WriteOptions, names: Mapping[str, str]) -> WriteOptions:
-    """Return options for the columns of one file, given each one's name in the table; some have none any more."""
-    return replace(
-        options,
-        column_codecs={
-            name: options.column_codecs[known] for name, known in names.items() if known in options.column_codecs
-        },
-        column_encodings={
-            name: options.column_encodings[known] for name, known in names.items() if known in options.column_encodings
-        },
-        bloom_columns=tuple(name for name, known in names.items() if known in options.bloom_columns),
-    )
-
-
 def _would_compact(due: DuePartition) -> CompactedPartition:
     return CompactedPartition(
         name=due.location.name,
@@ -380,20 +301,6 @@ def _versions(listing: Listing) -> dict[str, set[int]]:
         if directory is not None:
             versions[directory.base_name].add(directory.name_txn)
     return versions
-
-
-def _record_at(records: PartitionRecords, timestamp: int) -> PartitionRecord | None:
-    position = int(np.searchsorted(records.timestamps, timestamp))
-    is_there = position < len(records) and int(records.timestamps[position]) == timestamp
-    return records.record(position) if is_there else None
-
-
-def _with_version(records: PartitionRecords, record: PartitionRecord) -> PartitionRecords:
-    """Return all partitions, one of them with the version and the size of this record."""
-    position = int(np.searchsorted(records.timestamps, record.timestamp))
-    name_txns, sizes = records.name_txns.copy(), records.parquet_sizes.copy()
-    name_txns[position], sizes[position] = record.name_txn, record.parquet_size
-    return replace(records, name_txns=name_txns, parquet_sizes=sizes)
 
 
 def _notes(listing: Listing) -> list[str]:

@@ -29,7 +29,7 @@ class FileOperations(Protocol):
     """
 
     def make_directory(self, path: str) -> None:
-        """Make one directory, whose parent exists, unless it is there."""
+        """Make one directory, whose parent exists, unless it is there; a symbolic link to one is an error."""
         ...
 
     def create(self, path: str) -> None:
@@ -75,6 +75,13 @@ class LocalFiles:
         """Make one directory."""
         with translated_errors(path, None):
             Path(path).mkdir(exist_ok=True)
+            if Path(path).is_symlink():
+                raise InvalidInputError(
+                    "this is a symbolic link, but what is written, and what a run that was cut off has left, must lie in"
+                    " the table; remove it",
+                    kind="LinkLeadsOutside",
+                    path=path,
+                )
 
     def create(self, path: str) -> None:
         """Make an empty file."""
@@ -120,6 +127,30 @@ class LocalFiles:
         """Remove an empty directory."""
         with translated_errors(path, None):
             Path(path).rmdir()
+
+
+class NewFile:
+    """A file that is written from its beginning to its end.
+
+    Args:
+        path: Where it is made; an older one of this name is an error.
+        files: How to write.
+    """
+
+    def __init__(self, path: str, files: FileOperations) -> None:
+        self.path = path
+        self.size_bytes = 0
+        self._files = files
+        files.create(path)
+
+    def append(self, data: bytes) -> None:
+        """Write behind what was written before."""
+        self._files.write_at(self.path, self.size_bytes, data)
+        self.size_bytes += len(data)
+
+    def flush(self) -> None:
+        """Wait until all of it is on the disk."""
+        self._files.flush(self.path)
 
 
 def _flush(path: str, mode: int) -> None:

@@ -2,8 +2,8 @@
 
 On a local disk the directory is filled under a hidden name, flushed, and renamed. On object stores ``data.parquet`` comes
 first: a directory appears with its first object, and with this one it can be read, a little slower until its sidecar
-is there. Other files of the old version, such as the indexes of SYMBOL columns, are carried along: they count rows, and
-the rows stay where they are.
+is there. In a QuestDB table other files of the old version, such as the indexes of SYMBOL columns, are carried along: they
+count rows, and the rows stay where they are.
 """
 
 from __future__ import annotations
@@ -129,6 +129,7 @@ def _write_local(
                 pieces = (file.content.read(piece) for piece in part_ranges(file.content.size_bytes))
                 rewriter.copy(f"{staging}/{file.name}", pieces, give_up)
             files.flush_directory(staging)
+            _check_wanted(give_up)
             files.rename(staging, path)
         except (Exception, asyncio.CancelledError):
             empty_directory(staging, files)
@@ -136,6 +137,11 @@ def _write_local(
             raise
         files.flush_directory(str(Path(path).parent))
     return written
+
+
+def _check_wanted(give_up: threading.Event) -> None:
+    if give_up.is_set():
+        raise asyncio.CancelledError
 
 
 def _check_is_free(path: str) -> None:

@@ -74,8 +74,10 @@ class WriteOptions:
             )
         for name in ("row_group_rows", "page_rows"):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise InvalidInputError(f"WriteOptions.{name} is {value!r}; it must be a whole number, at least 1")
+            if not isinstance(value, int) or not 1 <= value <= _MOST_ROWS:
+                raise InvalidInputError(
+                    f"WriteOptions.{name} is {value!r}; it must be a whole number from 1 to {_MOST_ROWS:,}"
+                )
         if not 0 < self.bloom_fpp < 1:
             raise InvalidInputError(f"WriteOptions.bloom_fpp is {self.bloom_fpp!r}; it must lie between 0 and 1")
         if isinstance(self.bloom_columns, str):
@@ -100,6 +102,8 @@ class WriteOptions:
 
 
 _ZSTD_LEVEL = 3
+_MOST_ROWS = (1 << 31) - 1
+"""What Parquet can count in a page, and Arrow in a bloom filter."""
 
 
 def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:

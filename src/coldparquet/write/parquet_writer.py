@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from coldparquet.errors import InvalidInputError
+from coldparquet.errors import ColdParquetError, InvalidInputError
 from coldparquet.format.footer_fetch import TAIL_BYTES
 from coldparquet.format.parquet_footer import QUESTDB_KEY
 from coldparquet.format.questdb_json import QuestdbColumn, QuestdbMetadata, encode_questdb_json
@@ -101,11 +101,24 @@ class RowGroupWriter:
         self.row_count = 0
 
     def write(self, rows: pa.Table) -> None:
-        """Write one row group: a table as ``stored_table`` makes it, with at least one row."""
+        """Write one row group: a table as ``stored_table`` makes it, with at least one row.
+
+        Raises:
+            InvalidInputError: Parquet cannot hold these values in one page (kind ``TooLarge``).
+        """
         if self._writer is None:
             self._writer = pq.ParquetWriter(self._file, rows.schema, **self._settings(rows))
             self._advance_to_start()
-        self._writer.write_table(rows, row_group_size=rows.num_rows)
+        try:
+            self._writer.write_table(rows, row_group_size=rows.num_rows)
+        except ColdParquetError:  # of our own sink
+            raise
+        except (pa.ArrowException, OSError) as error:
+            raise InvalidInputError(
+                f"these {rows.num_rows:,} rows cannot be one row group: {error}; write fewer rows per row group, or"
+                " smaller values",
+                kind="TooLarge",
+            ) from error
         self.row_count += rows.num_rows
         self._array_nulls.append(
             {

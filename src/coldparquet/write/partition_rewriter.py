@@ -21,6 +21,7 @@ from coldparquet.format.rewritten_footer import rewritten_footer
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.format.type_codes import TypeTag
 from coldparquet.partition import DATA_FILE, SIDECAR_FILE
+from coldparquet.write.local_files import NewFile
 from coldparquet.write.parquet_writer import RowGroupWriter
 from coldparquet.write.row_groups import TimeOrder, split_rows
 from coldparquet.write.stored_values import stored_table
@@ -78,9 +79,9 @@ class PartitionRewriter:
             InvalidInputError: The rows are not in the order of the designated timestamp (kind ``NotSorted``).
             ColdParquetError: Whatever reading raises.
         """
-        data = _NewFile(f"{directory}/{DATA_FILE}", self.files)
+        data = NewFile(f"{directory}/{DATA_FILE}", self.files)
         footer = self._write_data(data, give_up)
-        sidecar = _NewFile(f"{directory}/{SIDECAR_FILE}", self.files)
+        sidecar = NewFile(f"{directory}/{SIDECAR_FILE}", self.files)
         sidecar.append(self._encode_sidecar(footer))
         sidecar.flush()
         return RewrittenFiles(
@@ -92,12 +93,12 @@ class PartitionRewriter:
 
     def copy(self, path: str, pieces: Iterator[Coroutine[Any, Any, bytes]], give_up: threading.Event) -> None:
         """Write and flush one more file, whose pieces come one after the other."""
-        file = _NewFile(path, self.files)
+        file = NewFile(path, self.files)
         for piece in pieces:
             file.append(self._wait_for(piece, give_up))
         file.flush()
 
-    def _write_data(self, data: _NewFile, give_up: threading.Event) -> ParquetFooter:
+    def _write_data(self, data: NewFile, give_up: threading.Event) -> ParquetFooter:
         source, timestamp = self.source, self.source.timestamp
         order, row_count = TimeOrder(), 0
         with RowGroupWriter(
@@ -164,23 +165,6 @@ class PartitionRewriter:
                 future.cancel()
                 raise asyncio.CancelledError
         return future.result()
-
-
-class _NewFile:
-    """A file that is written from its beginning to its end."""
-
-    def __init__(self, path: str, files: FileOperations) -> None:
-        self.path = path
-        self.size_bytes = 0
-        self._files = files
-        files.create(path)
-
-    def append(self, data: bytes) -> None:
-        self._files.write_at(self.path, self.size_bytes, data)
-        self.size_bytes += len(data)
-
-    def flush(self) -> None:
-        self._files.flush(self.path)
 
 
 def _count_pages(path: str, footer: ParquetFooter) -> int | None:

@@ -16,6 +16,7 @@ there is none.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from dataclasses import dataclass
 from functools import partial
@@ -23,11 +24,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
-from coldparquet.errors import InternalError, InvalidInputError, UnsupportedError
+from coldparquet.errors import InternalError, InvalidInputError, NotFoundError, UnsupportedError
 from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.format.parquet_footer_rewrite import FooterBytes, KeptRowGroup, NewRowGroup, splice_footers
 from coldparquet.format.sidecar_update import footer_content_difference, plan_sidecar_update
 from coldparquet.format.written_footer import with_schema_of
+from coldparquet.partition import DATA_FILE, SIDECAR_FILE
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.open_store import open_store, shown_url
 from coldparquet.storage.threads import run_to_end
@@ -91,6 +93,8 @@ async def append_rows(  # noqa: PLR0913 - what can be told is told by name
             another writer is at work (``PartitionLocked``). The partition is as it was.
         NotFoundError: There is no such partition.
         FormatError: Its sidecar or its footer is damaged.
+        AccessError: One of its files is a symbolic link that leads out of it, or must not be written.
+        StorageError: One of them is a pipe or a device, or the disk failed.
         UnsupportedError: It lies on an object store, where nothing can be appended, or has columns to which no rows can
             be added in place. Write a new partition directory instead.
     """
@@ -127,6 +131,8 @@ async def replace_row_groups(  # noqa: PLR0913 - what can be told is told by nam
         InvalidInputError: There is no such row group, or as for ``append_rows``.
         NotFoundError: As for ``append_rows``.
         FormatError: As for ``append_rows``.
+        AccessError: As for ``append_rows``.
+        StorageError: As for ``append_rows``.
         UnsupportedError: As for ``append_rows``.
     """
     update = _Update(
@@ -143,14 +149,19 @@ async def _run(
 ) -> UpdatedPartition:
     url = os.fspath(directory)
     store, path = open_store(url)
-    await store.aclose()
-    if not isinstance(store, LocalStore):
-        raise UnsupportedError(
-            "objects cannot be changed in place; write a new version of the partition, such as 2024-03-01.13 after"
-            " 2024-03-01.12, and let the table's _txn name it",
-            kind="NotLocal",
-            path=shown_url(url),
-        )
+    try:
+        if not isinstance(store, LocalStore):
+            raise UnsupportedError(
+                "objects cannot be changed in place; write a new version of the partition, such as 2024-03-01.13 after"
+                " 2024-03-01.12, and let the table's _txn name it",
+                kind="NotLocal",
+                path=shown_url(url),
+            )
+        for name in (DATA_FILE, SIDECAR_FILE):
+            with contextlib.suppress(NotFoundError):
+                await store.info(f"{path}/{name}")  # refuses links that lead elsewhere, pipes and devices
+    finally:
+        await store.aclose()
     return await run_to_end(partial(work, path))
 
 
@@ -208,13 +219,13 @@ class _Update:
             update = plan_sidecar_update(
                 partition.sidecar_file, partition.sidecar, footer_content_difference(partition.sidecar, footer)
             )
+            files.flush(partition.data_path)
+            files.write_at(partition.sidecar_path, update.append_at, update.appended_bytes)
+            files.flush(partition.sidecar_path)
         except (Exception, asyncio.CancelledError):
-            # Nobody was told of these bytes. Without them the file ends with a footer again.
+            # Nobody was told of these bytes. Without them the file ends with its old footer again.
             files.truncate(partition.data_path, partition.data_bytes)
             raise
-        files.flush(partition.data_path)
-        files.write_at(partition.sidecar_path, update.append_at, update.appended_bytes)
-        files.flush(partition.sidecar_path)
         files.write_at(partition.sidecar_path, 0, update.committed_size_patch)
         files.flush(partition.sidecar_path)
         return UpdatedPartition(

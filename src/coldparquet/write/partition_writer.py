@@ -26,7 +26,7 @@ from coldparquet.storage.local_errors import translated_errors
 from coldparquet.storage.open_store import open_store
 from coldparquet.storage.threads import run_to_end
 from coldparquet.storage.upload import PART_BYTES, MemoryBudget, StoreSource, is_same_object, upload_object
-from coldparquet.write.local_files import FileOperations, LocalFiles, exclusive_lock
+from coldparquet.write.local_files import FileOperations, LocalFiles, NewFile, exclusive_lock
 from coldparquet.write.options import WriteOptions
 from coldparquet.write.parquet_writer import RowGroupWriter, questdb_json
 from coldparquet.write.row_groups import TimeOrder, no_rows, schema_and_batches, sorted_batches, split_rows
@@ -142,7 +142,7 @@ class _Encoder:
         if self.options.sort and self.timestamp is not None:
             batches = sorted_batches(schema, batches, timestamp=self.timestamp)
         order = TimeOrder()
-        data = _NewFile(f"{directory}/{DATA_FILE}", self.files)
+        data = NewFile(f"{directory}/{DATA_FILE}", self.files)
         with RowGroupWriter(
             data.append, start=0, columns=columns, options=self.options, sorted_by=designated
         ) as writer:
@@ -159,7 +159,7 @@ class _Encoder:
         data.append(frame_footer(written.content))
         data.flush()
         footer = parse_footer(written.content, path=data.path, offset=written.offset)
-        sidecar = _NewFile(f"{directory}/{SIDECAR_FILE}", self.files)
+        sidecar = NewFile(f"{directory}/{SIDECAR_FILE}", self.files)
         sidecar.append(encode_sidecar(sidecar_content_from_footer(footer)))
         sidecar.flush()
         return WrittenPartition(
@@ -171,23 +171,6 @@ class _Encoder:
             first_timestamp=order.first,
             last_timestamp=order.last,
         )
-
-
-class _NewFile:
-    """A file that is written from its beginning to its end."""
-
-    def __init__(self, path: str, files: FileOperations) -> None:
-        self.path = path
-        self.size_bytes = 0
-        self._files = files
-        files.create(path)
-
-    def append(self, data: bytes) -> None:
-        self._files.write_at(self.path, self.size_bytes, data)
-        self.size_bytes += len(data)
-
-    def flush(self) -> None:
-        self._files.flush(self.path)
 
 
 def _write_local(path: str, encoder: _Encoder, give_up: threading.Event) -> WrittenPartition:
@@ -213,7 +196,8 @@ def _write_local(path: str, encoder: _Encoder, give_up: threading.Event) -> Writ
 
 def _check_is_free(target: Path) -> None:
     with translated_errors(str(target), None):
-        is_free = not os.path.lexists(target) or (target.is_dir() and not any(target.iterdir()))
+        is_empty = target.is_dir() and not target.is_symlink() and not any(target.iterdir())
+        is_free = is_empty or not os.path.lexists(target)
     if not is_free:
         raise InvalidInputError(
             "there is something already; a partition is replaced by writing its next version beside it, such as"

@@ -80,9 +80,20 @@ def split_rows(
 
 
 def sorted_batches(schema: pa.Schema, batches: Iterator[pa.RecordBatch], *, timestamp: str) -> Iterator[pa.RecordBatch]:
-    """Collect all rows and sort them by a column, keeping the order of equal ones."""
+    """Collect all rows and sort them by a column, keeping the order of equal ones.
+
+    Raises:
+        InvalidInputError: The column is of an Arrow type that cannot be sorted (kind ``DoesNotFit``).
+    """
     table = pa.Table.from_batches(list(batches), schema=schema)
-    order = pc.sort_indices(table.column(timestamp))  # stable, as Arrow documents
+    try:
+        order = pc.sort_indices(table.column(timestamp))  # stable, as Arrow documents
+    except pa.ArrowException as error:
+        raise InvalidInputError(
+            f"rows cannot be sorted by column {timestamp!r}: {error}; cast it to a timestamp",
+            kind="DoesNotFit",
+            field=timestamp,
+        ) from error
     yield from table.take(order).to_batches()
 
 

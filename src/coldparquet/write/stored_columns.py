@@ -193,7 +193,11 @@ def _column(field: pa.Field[Any], id_: int, *, is_designated: bool) -> StoredCol
 
 
 def _symbol_array(column: str, values: Sequence[str] | pa.Array[Any]) -> pa.StringArray:
-    array: Any = values.cast(pa.string()) if isinstance(values, pa.Array) else pa.array(list(values), pa.string())
+    try:
+        array: Any = values.cast(pa.string()) if isinstance(values, pa.Array) else pa.array(list(values), pa.string())
+        array.validate(full=True)
+    except pa.ArrowException as error:
+        raise InvalidInputError(f"the symbols of column {column!r} are no strings: {error}", field=column) from error
     if array.null_count or len(array.unique()) < len(array):
         raise InvalidInputError(
             f"the symbols of column {column!r} repeat, or some are null; a table's symbol has one key", field=column
@@ -220,7 +224,7 @@ def _stated_code(field: pa.Field[Any]) -> int | None:
     if stated is None:
         return None
     try:
-        return parse_type_name(stated.decode())
+        return parse_type_name(stated.decode(errors="replace"))
     except InvalidInputError as error:
         raise InvalidInputError(
             f"the metadata of column {field.name!r}: {error.message}", kind=error.kind, field=field.name

@@ -37,22 +37,24 @@ def stored_table(rows: pa.Table, columns: Sequence[StoredColumn]) -> pa.Table:
 
 
 def _stored_array(values: pa.ChunkedArray[Any], column: StoredColumn) -> Any:
-    if column.is_required and values.null_count:
-        why = "the designated timestamp is never null" if column.tag is TypeTag.TIMESTAMP else "it is never null"
-        raise InvalidInputError(
-            f"column {column.name!r} of type {column.type_name} has {values.null_count:,} nulls, but {why}; fill them or"
-            " drop their rows first",
-            kind="NullValue",
-            field=column.name,
-        )
     try:
-        return _converted(_in_one_piece(values), column)
+        values.validate(full=True)  # text that is not UTF-8 would be stored as it is, and nobody could read it
+        array = _converted(_in_one_piece(values), column)
     except pa.ArrowException as error:
         raise InvalidInputError(
             f"column {column.name!r} of Arrow type {values.type} cannot be stored as {column.type_name}: {error}",
             kind="DoesNotFit",
             field=column.name,
         ) from error
+    if column.is_required and array.null_count:  # not known before: the null may stand in a dictionary
+        why = "the designated timestamp is never null" if column.tag is TypeTag.TIMESTAMP else "it is never null"
+        raise InvalidInputError(
+            f"column {column.name!r} of type {column.type_name} has {array.null_count:,} nulls, but {why}; fill them or"
+            " drop their rows first",
+            kind="NullValue",
+            field=column.name,
+        )
+    return array
 
 
 def _converted(array: Any, column: StoredColumn) -> Any:
@@ -90,15 +92,20 @@ def _in_one_piece(values: pa.ChunkedArray[Any]) -> Any:
         chunks: Any = values.chunks
         storage: Any = values.type.storage_type
         return pa.chunked_array([chunk.storage for chunk in chunks], storage).combine_chunks()
+    if pa.types.is_dictionary(values.type):
+        # Together the dictionaries may have more values than their keys can count.
+        decoded: list[Any] = [chunk.dictionary_decode() for chunk in values.chunks]
+        values = pa.chunked_array(decoded, values.type.value_type)
     return values.chunk(0) if values.num_chunks == 1 else values.combine_chunks()
 
 
 def _cast(array: Any, type_: pa.DataType) -> Any:
     if array.type == type_:
         return array
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
-    return pc.cast(array, type_, safe=True)
+    cast = pc.cast(array, type_, safe=True)
+    if pa.types.is_floating(type_) and pc.any(pc.and_(pc.is_inf(cast), pc.is_finite(array))).as_py():
+        raise pa.ArrowInvalid("a number is too large")
+    return cast
 
 
 def _list_type(dimensions: int) -> pa.DataType:

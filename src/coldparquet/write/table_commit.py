@@ -19,7 +19,7 @@ import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from coldparquet.errors import InvalidInputError, NotFoundError, ObjectChangedError
+from coldparquet.errors import FormatError, InvalidInputError, NotFoundError, ObjectChangedError
 from coldparquet.format.txn import parse_txn
 from coldparquet.format.txn_writer import encode_txn, replace_partitions
 from coldparquet.publish.objects import read_whole
@@ -79,6 +79,10 @@ async def commit_partitions(  # noqa: PLR0913 - what can be told is told by name
     following = replace_partitions(before, partitions, min_timestamp=lower, max_timestamp=upper)
     following = replace(following, txn=max(following.txn, least_txn))
     encoded = encode_txn(following)
+    try:
+        records = following.partitions_of(started_from.metadata.interval)
+    except FormatError as error:
+        raise InvalidInputError(f"this would be no valid state of the table: {error.message}") from error
     with no_server(path) if isinstance(store, LocalStore) else contextlib.nullcontext():
         answer = await read_whole(store, f"{path}/{TRANSACTION_FILE}")
         found = await asyncio.to_thread(parse_txn, answer.data, path=f"{path}/{TRANSACTION_FILE}")
@@ -88,7 +92,7 @@ async def commit_partitions(  # noqa: PLR0913 - what can be told is told by name
             await store.put(f"{path}/{TRANSACTION_FILE}", encoded, overwrite=True, if_match=answer.etag)
         except ObjectChangedError as error:
             raise _conflict(path, before, None) from error
-    return replace(started_from, transaction=following, records=following.partitions_of(started_from.metadata.interval))
+    return replace(started_from, transaction=following, records=records)
 
 
 async def check_nothing_unfinished(store: ObjectStore, path: str) -> None:

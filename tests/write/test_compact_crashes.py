@@ -1,0 +1,181 @@
+"""Compaction dies at every file operation and at every request: readers find every row, and a second run completes.
+
+The rows are the same before and after, so what readers find is told by the directories that they read. Each run
+purges as well, so that it also dies while it removes what it has replaced.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING, Literal, get_args
+
+import pytest
+
+from coldparquet.errors import StorageError
+from coldparquet.storage.local import LocalStore
+from coldparquet.testing.stores import DyingStore
+from coldparquet.write.compact import compact_table
+from coldparquet.write.compaction_report import CompactionOptions
+from tests.support.compaction import in_memory, partition_names, scan_rows
+from tests.support.power_cut import FailingFiles, Loss, Moment, PowerCut
+from tests.support.table_copies import copy_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from coldparquet.storage.base import ObjectStore
+
+TABLE = "symbols"
+"""Of its partitions one is worth compacting, and has indexes beside it."""
+DUE = "2024-01-01"
+PURGING = CompactionOptions(purge_after_s=0)
+When = Literal["before", "after"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A table before compaction, and what is to be found there afterwards."""
+
+    path: Path
+    rows: pa.Table
+    old_names: list[str]
+    has_transaction: bool
+
+    def fresh(self, number: int, moment: str) -> Path:
+        return self.path.parent / f"{self.path.name}-{number}-{moment}"
+
+    def new_names(self) -> list[str]:
+        return [f"{DUE}.9" if name.startswith(DUE) else name for name in self.old_names]
+
+
+@pytest.fixture(params=[True, False], ids=["with _txn", "without"])
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    table = copy_table(TABLE, tmp_path)
+    if not request.param:
+        for file in [path for path in table.iterdir() if path.is_file()]:
+            file.unlink()
+        shutil.rmtree(table / "2024-01-05.3")  # native: without a transaction nobody can read it
+    return Place(
+        path=table,
+        rows=await scan_rows(table),
+        old_names=await partition_names(table),
+        has_transaction=request.param,
+    )
+
+
+async def look(place: Place, url: object, store: ObjectStore | None = None) -> bool:
+    """Check that every row is there; return whether the new version is the one that is read."""
+    assert (await scan_rows(url, store=store)).equals(place.rows)
+    names = await partition_names(url, store=store)
+    return bases(names) == bases(place.old_names) and names != place.old_names
+
+
+def bases(names: list[str]) -> list[str]:
+    return [name.partition(".")[0] for name in names]
+
+
+async def complete(place: Place, url: object, store: ObjectStore | None = None) -> None:
+    """Run it once more, and find what an undisturbed run leaves, and nothing else."""
+    report = await compact_table(url, partitions=[DUE], purge=True, options=PURGING, store=store)  # type: ignore[arg-type]
+    assert report.count("failed") == 0
+    assert await look(place, url, store)
+    listed = store or LocalStore()
+    names = [path.rpartition("/")[2] for path in (await listed.list(str(url))).directories]
+    assert sorted(names) == sorted(await partition_names(url, store=store))
+    for name in names:
+        files = [info.path.rpartition("/")[2] for info in (await listed.list(f"{url}/{name}")).objects]
+        if name.startswith(DUE):
+            assert sorted(files) == ["_pm", "data.parquet", *(["ix.k", "ix.v"] if place.has_transaction else [])]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", get_args(Loss))
+async def test_every_file_operation(place: Place, loss: Loss) -> None:
+    seen = set()
+    for number in count():
+        files = FailingFiles(cut_at=-1)
+        for moment in get_args(Moment):
+            if moment == "torn" and files.operations[number] != "write_at":
+                continue  # nothing else can be half done
+            table = place.fresh(number, moment)
+            shutil.copytree(place.path, table)
+            files = FailingFiles(cut_at=number, moment=moment, loss=loss)
+            try:
+                await compact_table(table, partitions=[DUE], purge=True, options=PURGING, files=files)
+            except PowerCut:
+                seen.add(await look(place, table))
+                await complete(place, table)
+            else:
+                break
+            finally:
+                shutil.rmtree(table)
+        if number not in range(len(files.operations)):
+            break
+    assert number > 10
+    assert seen == {True, False}
+
+
+class FilesOfTheDying(FailingFiles):
+    """File operations of a process that dies with its store."""
+
+    __slots__ = ("store",)
+
+    def _do(self, *arguments: object, **options: object) -> None:
+        if self.store.is_dead:  # type: ignore[attr-defined]
+            raise PowerCut
+        super()._do(*arguments, **options)  # type: ignore[arg-type]
+
+
+def deaths() -> Iterator[tuple[int, When]]:
+    for number in count():
+        for when in get_args(When):
+            yield number, when
+
+
+@pytest.mark.slow
+async def test_every_request_of_a_table_on_a_disk(place: Place) -> None:
+    seen = set()
+    for number, when in deaths():
+        table = place.fresh(number, when)
+        shutil.copytree(place.path, table)
+        store = DyingStore(LocalStore(), at_call=number, when=when)
+        files = FilesOfTheDying()
+        files.store = store  # type: ignore[attr-defined]
+        try:
+            report = await compact_table(
+                str(table), partitions=[DUE], purge=True, options=PURGING, files=files, store=store
+            )
+            if not store.is_dead:
+                break
+            assert report.count("failed") == 1
+        except (PowerCut, StorageError):
+            pass
+        seen.add(await look(place, table))
+        await complete(place, table)
+        shutil.rmtree(table)
+    assert number > 10
+    assert seen == {True, False}
+
+
+@pytest.mark.slow
+async def test_every_request_of_a_table_on_an_object_store(place: Place) -> None:
+    seen = set()
+    for number, when in deaths():
+        objects = await in_memory(place.path)
+        store = DyingStore(objects, at_call=number, when=when)
+        try:
+            report = await compact_table("t", partitions=[DUE], purge=True, options=PURGING, store=store)
+            if not store.is_dead:
+                break
+            assert report.count("failed") == 1
+        except StorageError:
+            pass
+        seen.add(await look(place, "t", objects))
+        await complete(place, "t", objects)
+    assert number > 10
+    assert seen == {True, False}
