@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import shutil
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -10,6 +12,8 @@ from typing import TYPE_CHECKING
 import fsspec
 import pytest
 
+import coldparquet as cp
+from coldparquet.discovery import PUBLISHING_FILE
 from coldparquet.errors import FormatError, InvalidInputError, NotFoundError, ObjectChangedError, UnsupportedError
 from coldparquet.format.partition_records import PartitionRecords
 from coldparquet.format.table_metadata import parse_table_metadata
@@ -24,7 +28,7 @@ from coldparquet.storage.local import LocalStore
 from coldparquet.storage.memory import MemoryStore
 from tests.support.published_tables import SNAPSHOTS, TABLE, expected_parquet_rows, put_in_state, read_rows
 from tests.support.questdb_tables import GOLDEN, assert_same_rows
-from tests.support.table_copies import copy_table
+from tests.support.table_copies import contents_of, copy_table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -122,6 +126,7 @@ async def test_a_deleted_partition_is_published_once_more(tmp_path: Path) -> Non
 async def test_other_contents_under_all_names_are_an_error(tmp_path: Path) -> None:
     table = copy_table(TABLE, tmp_path)
     store = MemoryStore({f"{PATH}/2024-01-01.{version}/data.parquet": b"else" for version in (2, 7)})
+    await store.put(f"{PATH}/{PUBLISHING_FILE}", b"", overwrite=False)  # an earlier run was killed
     with pytest.raises(InvalidInputError, match="other contents") as caught:
         await publish_table(table, PATH, store=store)
     assert caught.value.kind == "AlreadyExists"
@@ -130,22 +135,30 @@ async def test_other_contents_under_all_names_are_an_error(tmp_path: Path) -> No
 async def test_other_contents_under_the_source_name_are_avoided(tmp_path: Path) -> None:
     table = copy_table(TABLE, tmp_path)
     store = MemoryStore({f"{PATH}/2024-01-01.2/data.parquet": b"else", f"{PATH}/2024-01-01.2/_pm": b"else"})
+    await store.put(f"{PATH}/{PUBLISHING_FILE}", b"", overwrite=False)  # an earlier run was killed
     report = await publish_table(table, PATH, store=store)
     assert [partition.published_name for partition in report.partitions[:2]] == ["2024-01-01.7", "2024-01-02.1"]
     again = await publish_table(table, PATH, store=store)
     assert (again.count("unchanged"), again.cost.write_count) == (2, 0)
 
 
-async def test_a_table_that_was_copied_by_hand_is_taken_over(tmp_path: Path) -> None:
+async def test_a_table_that_was_copied_by_hand_keeps_its_native_rows(tmp_path: Path) -> None:
     table = copy_table(TABLE, tmp_path, snapshot="0_converted")
-    for name, size in (("2024-01-01.2", 47313), ("2024-01-02.1", 46634)):
-        os.truncate(table / name / "data.parquet", size)
-    files = {f"{PATH}/{path.relative_to(table)}": path.read_bytes() for path in table.rglob("*") if path.is_file()}
-    store = MemoryStore(files)
-    live = copy_table(TABLE, tmp_path / "live")
-    report = await publish_table(live, PATH, store=store)
-    assert [partition.published_name for partition in report.partitions[:2]] == ["2024-01-01.7", "2024-01-02.7"]
-    assert_same_rows(await read_rows(store, PATH), expected_parquet_rows(None))
+    store = MemoryStore({f"{PATH}/{name}": data for name, (data, _) in contents_of(table).items()})
+    with pytest.raises(InvalidInputError, match="has native partitions, so nobody has published it") as caught:
+        await publish_table(copy_table(TABLE, tmp_path / "live"), PATH, store=store)
+    assert caught.value.kind == "NotPublished"
+    async with cp.open_table(PATH, store=store) as unchanged:
+        assert await unchanged.scan().count() == sum(partition.rows or 0 for partition in unchanged.partitions)
+        assert unchanged.partitions[-1].format == "native"
+
+
+async def test_partitions_of_no_table_are_not_covered_up(tmp_path: Path) -> None:
+    store = MemoryStore({f"{PATH}/2024-03-01/data.parquet": b"of somebody else"})
+    with pytest.raises(InvalidInputError, match=r"belong to no published table \(2024-03-01\)") as caught:
+        await publish_table(copy_table(TABLE, tmp_path), PATH, store=store)
+    assert caught.value.kind == "NotPublished"
+    assert await directories(store) == ["2024-03-01"]
 
 
 async def test_purge_removes_only_what_was_replaced_long_enough_ago(tmp_path: Path) -> None:
@@ -170,6 +183,7 @@ async def test_purge_removes_only_what_was_replaced_long_enough_ago(tmp_path: Pa
 async def test_purge_removes_leftovers_but_nothing_that_is_not_ours(tmp_path: Path) -> None:
     table, store = copy_table(TABLE, tmp_path), MemoryStore()
     theirs = ["2024-01-01.detached", "notes", "2024-01-01T07.3"]
+    await store.put(f"{PATH}/{PUBLISHING_FILE}", b"", overwrite=False)  # an earlier run was killed
     for name in (*theirs, "2024-01-01.99"):
         await store.put(f"{PATH}/{name}/data.parquet", b"x", overwrite=False)
     await publish_table(table, PATH, store=store, options=PURGE_ALL)
@@ -204,6 +218,56 @@ async def test_local_destination(tmp_path: Path) -> None:
         assert report.notes == ()
         assert_same_rows(await read_rows(LocalStore(), str(target)), expected_parquet_rows(snapshot))
     assert not list(target.rglob("*.tmp"))
+
+
+@pytest.mark.parametrize("where", ["itself", "link", "inside", "around", "copy"])
+async def test_a_table_of_a_database_is_not_published_over(tmp_path: Path, where: str) -> None:
+    table = copy_table(TABLE, tmp_path)
+    (tmp_path / "link").symlink_to(table)
+    target, kind = {
+        "itself": (f"file://{table}/", "SamePlace"),
+        "link": (str(tmp_path / "link"), "SamePlace"),
+        "inside": (str(table / "published"), "SamePlace"),
+        "around": (str(tmp_path), "SamePlace"),
+        "copy": (str(tmp_path / "copy"), "DatabaseDirectory"),
+    }[where]
+    if where == "copy":
+        shutil.copytree(table, target)
+    before = contents_of(tmp_path)
+    with pytest.raises(InvalidInputError) as caught:
+        await publish_table(table, target)
+    assert caught.value.kind == kind
+    assert contents_of(tmp_path) == before
+
+
+async def test_a_manifest_that_never_became_a_version_is_replaced(tmp_path: Path) -> None:
+    table, undisturbed, store = copy_table(TABLE, tmp_path), MemoryStore(), MemoryStore()
+    await publish_table(table, PATH, store=undisturbed)
+    (path,) = [info.path for info in (await undisturbed.list(PATH)).objects if "_published" in info.path]
+    wanted = (await read_whole(undisturbed, path)).data
+    left = replace(parse_manifest(wanted, path=path), previous=manifest_name(6, b"another one"))
+    await store.put(path, left.encode(), overwrite=False)
+    await publish_table(table, PATH, store=store)
+    assert (await read_whole(store, path)).data == wanted
+
+
+async def test_purge_ends_where_the_manifest_had_to_be_written_anew(tmp_path: Path) -> None:
+    table, store = copy_table(TABLE, tmp_path), MemoryStore()
+    await publish_table(table, PATH, store=store)
+    (path,) = [info.path for info in (await store.list(PATH)).objects if "_published" in info.path]
+    await store.delete([path])
+    await store.put(f"{PATH}/2024-01-01.99/data.parquet", b"x", overwrite=False)
+    async with asyncio.timeout(10):
+        report = await publish_table(table, PATH, store=store, options=PublishOptions(purge=True))
+    assert (report.table_files, report.purged) == ((path.rpartition("/")[2],), ())
+
+
+async def test_purge_does_not_claim_directories_that_are_empty(tmp_path: Path) -> None:
+    table, target = copy_table(TABLE, tmp_path), tmp_path / "published"
+    (target / "2024-01-01.99").mkdir(parents=True)
+    (target / PUBLISHING_FILE).touch()  # an earlier run was killed
+    report = await publish_table(table, target, options=PURGE_ALL)
+    assert report.purged == ()
 
 
 async def test_a_store_without_versions_is_protected_less_and_says_so(tmp_path: Path) -> None:

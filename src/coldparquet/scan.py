@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from coldparquet.scan_planner import PlannedScan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Scan:
     """An immutable question. Planning costs metadata requests at most; only reading fetches data.
 
@@ -33,6 +33,11 @@ class Scan:
     executor: Executor
     schema: pa.Schema
     """Columns and Arrow types of the result."""
+
+    def __repr__(self) -> str:
+        columns = ", ".join(self.schema.names) or "no columns"
+        where = "" if self.question.predicate_text is None else f" where {self.question.predicate_text}"
+        return f"<Scan of {self.question.url}: {columns}{where}>"
 
     async def plan(self) -> ReadPlan:
         """Decide which bytes to read. No data byte is fetched.

@@ -153,6 +153,7 @@ async def test_list_follows_links_and_leaves_out_what_cannot_be_read(tmp_path: P
     (table / "linked_directory").symlink_to(tmp_path / "real")
     (table / "linked_file").symlink_to(tmp_path / "real" / "file")
     (table / "dangling").symlink_to(tmp_path / "absent")
+    (table / "loop").symlink_to(table / "loop")
     (table / ".hidden").write_bytes(b"")
     os.mkfifo(table / "pipe")
     listing = await LocalStore().list(str(table))
@@ -361,6 +362,15 @@ async def test_delete_does_not_follow_a_linked_directory_out_of_the_table(tmp_pa
     await store.delete([f"{table}/link"])
     assert (elsewhere / "file").exists()
     assert not (table / "link").is_symlink()
+
+
+async def test_a_directory_that_goes_while_it_is_empty_is_made_again(tmp_path: Path) -> None:
+    store, path = LocalStore(), f"{tmp_path}/2024-03-01/data.parquet"
+    started = await store.start_upload(path)
+    (tmp_path / "2024-03-01").rmdir()  # as by a purge
+    part = await store.upload_part(started, 1, start=0, data=b"x")
+    await store.finish_upload(started, [part], overwrite=False)
+    assert (tmp_path / "2024-03-01" / "data.parquet").read_bytes() == b"x"
 
 
 async def test_conditional_puts_of_several_processes_exclude_each_other(tmp_path: Path) -> None:

@@ -67,6 +67,7 @@ def test_other_scheme_without_its_package(monkeypatch: pytest.MonkeyPatch) -> No
         ("s3://AKIA:hunter2@bucket/key", "storage_options"),
         ("https://user:hunter2@host/key", "storage_options"),
         ("nonsense://host/path", "nonsense"),
+        ("/a\0b", "cannot be a file path"),
     ],
 )
 def test_urls_that_cannot_be_opened(url: str, part: str) -> None:

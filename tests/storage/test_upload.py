@@ -162,6 +162,43 @@ async def test_memory_is_bounded_over_several_uploads(monkeypatch: pytest.Monkey
         assert (await StoreSource(store, f"x{number}", size_bytes=20_500).read(ByteRange(0, 20_500))) == DATA[:20_500]
 
 
+class _Counted(bytes):
+    """Bytes that tell how many of their kind there are."""
+
+    alive_bytes = most_bytes = 0
+
+    def __init__(self, *_: object) -> None:
+        _Counted.alive_bytes += len(self)
+        _Counted.most_bytes = max(_Counted.most_bytes, _Counted.alive_bytes)
+
+    def __del__(self) -> None:
+        _Counted.alive_bytes -= len(self)
+
+
+class _CountedSource:
+    size_bytes = 20_500
+
+    async def read(self, byte_range: ByteRange) -> bytes:
+        return _Counted(DATA[byte_range.start : byte_range.stop])
+
+
+class _Copying(Counting):
+    """Keeps copies of the parts."""
+
+    async def upload_part(self, upload: Upload, number: int, *, start: int, data: bytes) -> UploadedPart:
+        return await super().upload_part(upload, number, start=start, data=bytes(bytearray(data)))
+
+
+async def test_parts_that_were_sent_take_no_memory_while_the_next_ones_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upload, "PART_BYTES", 1000)
+    memory, store = MemoryBudget(2500), _Copying()
+    _Counted.most_bytes = 0
+    await asyncio.gather(
+        *(upload_object(store, f"x{n}", _CountedSource(), overwrite=False, memory=memory) for n in range(3))
+    )
+    assert 2000 <= _Counted.most_bytes <= 2500
+
+
 class Failing(StoreWrapper):
     """Fails one step of an upload."""
 
@@ -217,6 +254,35 @@ async def test_a_failed_abort_does_not_hide_why(monkeypatch: pytest.MonkeyPatch)
             overwrite=False,
             memory=MemoryBudget(9000),
         )
+
+
+class _SlowAbort(Failing):
+    """Takes a while to throw the parts away, and then fails or not."""
+
+    def __init__(self, *, step: str) -> None:
+        super().__init__(MemoryStore(), step=step)
+        self.is_aborting = asyncio.Event()
+        self.has_aborted = False
+
+    async def abort_upload(self, upload: Upload) -> None:
+        self.is_aborting.set()
+        await asyncio.sleep(0.01)
+        self.has_aborted = True
+        await super().abort_upload(upload)
+
+
+@pytest.mark.parametrize("step", ["finish", "all ends"])
+async def test_an_upload_that_failed_and_is_cancelled_too_waits_for_its_parts_to_go(
+    monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    monkeypatch.setattr(upload, "PART_BYTES", 1000)
+    store, memory = _SlowAbort(step=step), MemoryBudget(9000)
+    task = asyncio.create_task(upload_object(store, "x", source_of(DATA[:5000]), overwrite=False, memory=memory))
+    await store.is_aborting.wait()
+    task.cancel()  # as by another upload of the same run that failed
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert store.has_aborted
 
 
 @pytest.mark.usefixtures("_parts_of_5_mib")

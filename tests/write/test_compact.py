@@ -6,6 +6,8 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -14,8 +16,9 @@ from coldparquet.errors import InvalidInputError
 from coldparquet.format.table_metadata import parse_table_metadata
 from coldparquet.format.table_metadata_writer import encode_table_metadata
 from coldparquet.index import index_table
+from coldparquet.options import MIB
 from coldparquet.verify import verify_table
-from coldparquet.write import WriteOptions
+from coldparquet.write import WriteOptions, write_partition
 from coldparquet.write.compact import compact_table
 from coldparquet.write.compaction_report import CompactionOptions, CompactionProgress
 from coldparquet.write.local_files import LocalFiles
@@ -310,6 +313,27 @@ async def test_a_partition_is_no_table(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="this is one partition") as caught:
         await compact_table(partition)
     assert caught.value.kind == "NotATable"
+
+
+async def test_memory_is_bounded_whatever_the_size_of_the_partition(tmp_path: Path) -> None:
+    row_count, group_rows = 1_000_000, 20_000
+    numbers = np.arange(row_count)
+    rows = pa.table({f"c{index}": numbers * (index + 0.5) for index in range(6)})
+    options = WriteOptions(row_group_rows=group_rows, codec="lz4_raw")
+    await write_partition(tmp_path / "t" / "2024-01-01", rows, timestamp=None, options=options)
+    rows_bytes = rows.nbytes
+    del rows
+    before = pa.total_allocated_bytes()
+    seen: list[int] = []
+    report = await compact_table(
+        tmp_path / "t",
+        force=True,
+        options=CompactionOptions(write=options, memory_limit_bytes=4 * MIB),
+        on_progress=lambda _: seen.append(pa.total_allocated_bytes() - before),
+    )
+    assert report.count("compacted") == 1
+    assert len(seen) > row_count // group_rows
+    assert max(seen) < rows_bytes / 3
 
 
 def test_options_are_checked() -> None:

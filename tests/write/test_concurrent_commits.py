@@ -234,7 +234,7 @@ async def test_a_partition_that_is_updated_while_it_is_compacted_stays_as_it_was
 
     report = await compact_table(writer.path, partitions=["1970-01-02"], force=True, files=UpdatedMeanwhile())
     [done] = report.partitions
-    assert (done.action, report.txn) == ("failed", 5)
+    assert done.action == "failed"
     assert "was changed while it was written anew; compact it again" in str(done.reason)
     assert set(directories(writer.path)) == before
     async with cp.open_table(writer.path) as table:

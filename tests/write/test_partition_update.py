@@ -19,7 +19,7 @@ from coldparquet.errors import (
 )
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.write import WriteOptions, append_rows, replace_row_groups, write_partition
-from coldparquet.write.local_files import exclusive_lock
+from coldparquet.write.local_files import LocalFiles, exclusive_lock
 from tests.support.written_partitions import SECOND_US, assert_same_rows, contents, read_rows, trades
 
 if TYPE_CHECKING:
@@ -199,6 +199,35 @@ async def test_a_file_shorter_than_its_sidecar_says(partition: Path) -> None:
     with pytest.raises(FormatError, match="its sidecar describes") as caught:
         await append_rows(partition, trades(250, 1))
     assert caught.value.kind == "Truncated"
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1" + bytes(100), b"PAR1" + bytes(8) + b"\xff\xff\xff\x7fPAR1"])
+async def test_a_damaged_file_without_sidecar_is_a_format_error(partition: Path, content: bytes) -> None:
+    (partition / "_pm").unlink()
+    (partition / "data.parquet").write_bytes(content)
+    with pytest.raises(FormatError):
+        await append_rows(partition, trades(250, 1))
+    assert contents(partition) == {"data.parquet": content}
+
+
+class FullDisk(LocalFiles):
+    """Has no room for one file."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def write_at(self, path: str, offset: int, data: bytes) -> None:
+        if path.endswith(self._name):
+            raise StorageError("No space left on device", path=path)
+        super().write_at(path, offset, data)
+
+
+@pytest.mark.parametrize("name", ["data.parquet", "_pm"])
+async def test_a_full_disk_leaves_the_partition_as_it_was(partition: Path, name: str) -> None:
+    before = contents(partition)
+    with pytest.raises(StorageError, match="No space"):
+        await append_rows(partition, trades(250, 150), files=FullDisk(name))
+    assert contents(partition) == before
 
 
 async def test_foreign_files_are_updated_too(tmp_path: Path) -> None:

@@ -138,6 +138,9 @@ async def test_partitions_that_are_no_state_of_a_table_are_refused(table: Path) 
     for wrong in ([*records[1:], records[0]], [replace(records[0], row_count=-1), *records[1:]]):
         with pytest.raises(InvalidInputError):
             await commit_partitions(store, str(table), started_from=state, partitions=PartitionRecords.of(wrong))
+    for bounds in ((LATE_US, 1), (1, 2)):  # in the wrong order; the last partition begins later
+        with pytest.raises(InvalidInputError):
+            await commit_partitions(store, str(table), started_from=state, partitions=state.records, time_bounds=bounds)
     assert contents_of(table) == before
 
 

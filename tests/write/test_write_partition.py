@@ -228,6 +228,15 @@ async def test_a_link_in_the_place_of_the_hidden_directory_is_not_followed(tmp_p
     assert [path.name for path in elsewhere.iterdir()] == ["precious"]
 
 
+async def test_a_link_is_no_empty_directory(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / NAME).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InvalidInputError) as caught:
+        await write_partition(tmp_path / NAME, trades(0, 5), timestamp="ts")
+    assert caught.value.kind == "AlreadyExists"
+    assert names_in(tmp_path) == sorted([NAME, "elsewhere"])
+
+
 async def test_an_empty_directory_is_taken(tmp_path: Path) -> None:
     (tmp_path / NAME).mkdir()
     await write_partition(tmp_path / NAME, trades(0, 5), timestamp="ts")
@@ -250,6 +259,25 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "unknown timestamp": ({"timestamp": "time"}, "UnknownColumn", "'time'"),
     "no timestamp": ({"timestamp": "price"}, "NotATimestamp", "DOUBLE"),
+    "timestamps that cannot be sorted": (
+        {
+            "rows": pa.table(
+                [pa.array([2, 1], pa.timestamp("us")).dictionary_encode()],
+                schema=pa.schema(
+                    [
+                        pa.field(
+                            "ts",
+                            pa.dictionary(pa.int32(), pa.timestamp("us")),
+                            metadata={"questdb.type": "TIMESTAMP"},
+                        )
+                    ]
+                ),
+            ),
+            "options": WriteOptions(sort=True),
+        },
+        "DoesNotFit",
+        "cannot be sorted",
+    ),
     "unknown column in options": ({"options": WriteOptions(bloom_columns=("x",))}, "UnknownColumn", "'x'"),
     "wrong encoding": (
         {"options": WriteOptions(column_encodings={"symbol": "plain"})},
@@ -258,6 +286,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "symbols of another column": ({"symbols": {"venue": ["a"]}}, "UnknownColumn", "venue"),
     "repeated symbols": ({"symbols": {"symbol": ["BTC", "BTC"]}}, "InvalidInput", "repeat"),
+    "symbols that are no strings": ({"symbols": {"symbol": [1, 2]}}, "InvalidInput", "no strings"),
     "unknown symbol": ({"symbols": {"symbol": ["BTC"]}}, "UnknownSymbol", "'ETH'"),
 }
 
@@ -282,6 +311,8 @@ async def test_refuses(case: str, tmp_path: Path) -> None:
         {"column_codecs": {"a": "ZSTD"}},
         {"column_encodings": {"a": "rle"}},
         {"row_group_rows": 0},
+        {"row_group_rows": 2**40},
+        {"page_rows": 2**70},
         {"page_rows": 1.5},
         {"bloom_fpp": 1.0},
         {"bloom_columns": "price"},

@@ -106,6 +106,14 @@ async def test_type_is_stated(rows: pa.Table, values: list[Any], tmp_path: Path)
     assert found.column(0).to_pylist() == values
 
 
+def with_keys(keys: list[int], values: list[Any], type_: Any, questdb_type: str) -> pa.Table:
+    """A column whose values stand in a dictionary, a null among them."""
+    column = pa.DictionaryArray.from_arrays(pa.array(keys, pa.int8()), pa.array(values, type_))
+    return pa.table([column], schema=pa.schema([pa.field("c", column.type, metadata={"questdb.type": questdb_type})]))
+
+
+NOT_UTF8: Any = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff"], pa.binary()).buffers())
+
 REFUSED: list[tuple[pa.Table, str, str]] = [
     (typed([1], pa.uint32()), "UnknownType", "stands for no QuestDB type"),
     (typed([1], pa.time64("us")), "UnknownType", "time64"),
@@ -119,6 +127,10 @@ REFUSED: list[tuple[pa.Table, str, str]] = [
     (typed([1.5], pa.float64(), "LONG"), "DoesNotFit", "cannot be stored as LONG"),
     (typed([Decimal("1.25")], pa.decimal128(5, 2), "DECIMAL(4,1)"), "DoesNotFit", "Rescaling"),
     (typed([Decimal("12345.25")], pa.decimal128(10, 2), "DECIMAL(5,2)"), "DoesNotFit", "does not fit in precision"),
+    (typed([1e300], pa.float64(), "FLOAT"), "DoesNotFit", "too large"),
+    (with_keys([0, 1], [7, None], pa.int8(), "BYTE"), "NullValue", "1 nulls"),
+    (pa.table({"c": NOT_UTF8}), "DoesNotFit", "VARCHAR: .* Invalid UTF8"),
+    (pa.table({"c": NOT_UTF8.dictionary_encode()}), "DoesNotFit", "SYMBOL: .* Invalid UTF8"),
     (typed([[[1.0], [2.0, 3.0]]], pa.list_(pa.list_(pa.float64()))), "RaggedArray", "row 0 .* differ in length"),
     (typed([[[1.0]], [[1.0], None]], pa.list_(pa.list_(pa.float64()))), "RaggedArray", "row 1 .* null"),
 ]
@@ -132,6 +144,24 @@ async def test_refuses_what_does_not_fit(rows: pa.Table, kind: str, message: str
         await written(rows, tmp_path)
     assert caught.value.kind == kind
     assert caught.value.details["field"] == "c"
+
+
+async def test_metadata_that_is_no_text(tmp_path: Path) -> None:
+    rows = pa.table([[1]], schema=pa.schema([pa.field("c", pa.int64(), metadata={b"questdb.type": b"\xff"})]))
+    with pytest.raises(InvalidInputError, match="not the name of a QuestDB type"):
+        await written(rows, tmp_path)
+
+
+async def test_floats_keep_infinities_when_they_become_narrower(tmp_path: Path) -> None:
+    rows = typed([float("inf"), 1.5, None, float("-inf")], pa.float64(), "FLOAT")
+    assert (await written(rows, tmp_path)).column("c").to_pylist() == [float("inf"), 1.5, None, float("-inf")]
+
+
+async def test_dictionaries_that_are_too_many_values_together(tmp_path: Path) -> None:
+    values = [[f"{piece}-{number}" for number in range(100)] for piece in range(3)]
+    pieces = [pa.DictionaryArray.from_arrays(pa.array(range(100), pa.int8()), pa.array(piece)) for piece in values]
+    found = await written(pa.table({"c": pa.chunked_array(pieces)}), tmp_path)
+    assert found.column("c").to_pylist() == [value for piece in values for value in piece]
 
 
 @pytest.mark.parametrize("ids", [["0", "0"], ["0", None], ["a", "1"], ["-1", "1"]])

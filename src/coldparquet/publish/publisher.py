@@ -12,6 +12,7 @@ from coldparquet.concurrency import gather_or_cancel
 from coldparquet.discovery import PUBLISHING_FILE
 from coldparquet.plan.cost import BYTES_PER_PRICED_GB, PRICES, estimate_dollars, estimate_write_dollars
 from coldparquet.publish.changes import plan_changes
+from coldparquet.publish.destination import check_destination
 from coldparquet.publish.options import PublishOptions
 from coldparquet.publish.published import read_published
 from coldparquet.publish.purge import purge_versions
@@ -85,8 +86,9 @@ async def publish_table(  # noqa: PLR0913 - what can be told is told by name
         NotFoundError: There is no table at ``source``, or no such bucket.
         InvalidInputError: The table has no Parquet partition (kind ``NothingToPublish``), another table or a later state
             of this one is published there (``OtherTable``, ``SourceIsOlder``), the source has dropped partitions
-            (``PartitionsDropped``; see :attr:`PublishOptions.dropped`), or an object of a name that would be used
-            has other contents (``AlreadyExists``).
+            (``PartitionsDropped``; see :attr:`PublishOptions.dropped`), an object of a name that would be used has other
+            contents (``AlreadyExists``), or the destination is the table itself or belongs to a database
+            (``SamePlace``, ``DatabaseDirectory``).
         ObjectChangedError: Another publisher came first (``PublisherConflict``), or a partition was replaced while it
             was being copied (``SourceChanged``). Publish again.
         AccessError: A store refused.
@@ -136,6 +138,7 @@ class _Run:
         started_s = time.monotonic()
         source = await read_source(self._source_store, source_path)
         published = await read_published(self._store, self._path)
+        await asyncio.to_thread(check_destination, source, published)
         changes = plan_changes(
             source,
             published,

@@ -100,7 +100,7 @@ async def _needed_manifests(
     # When a version was replaced is known of the last one. For an older one it was before its second successor's
     # manifest was written: that run began with the first successor committed.
     replaced_s = _modified_s(published, TRANSACTION_FILE)
-    while name in published.objects:
+    while name in published.objects and name not in needed:  # one that was written anew may name itself
         manifest_path = f"{published.path}/{name}"
         manifest = parse_manifest((await read_whole(store, manifest_path)).data, path=manifest_path)
         needed[name] = manifest

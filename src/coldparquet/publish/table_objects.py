@@ -85,13 +85,16 @@ async def plan_table_objects(
     copies = {
         metadata_copy_name(transaction.metadata_version): metadata,
         column_versions_copy_name(transaction.column_version): column_versions,
-        manifest_name(transaction.txn, transaction_data): manifest.encode(),
     }
     objects += [
         TableObject(name=name, content=BytesSource(data), is_immutable=True)
         for name, data in copies.items()
         if _listed_size(published, name) != len(data)
     ]
+    if published.version is None or manifest is not published.version.manifest:
+        # Replaced where a run has left one that never committed: it may tell of another version before it.
+        name = manifest_name(transaction.txn, transaction_data)
+        objects.append(TableObject(name=name, content=BytesSource(manifest.encode()), is_immutable=False))
     symbols, notes = await _symbol_objects(source, published)
     objects += symbols
     objects += await _name_object(source, published)

@@ -144,7 +144,9 @@ class PartitionWriter:
         except InvalidInputError as error:
             if error.kind != "AlreadyExists":
                 raise
-            if not await self._is_same(await self._store.info(path), new, content):
+            # S3 also refuses while another conditional write is under way, and then there may be nothing yet.
+            found = await self._info(path)
+            if found is None or not await self._is_same(found, new, content):
                 raise publisher_conflict(path) from error
             return False
         except (NotFoundError, ObjectChangedError) as error:

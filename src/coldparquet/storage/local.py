@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import os
 import stat
@@ -213,8 +214,10 @@ def _list_directory(path: str) -> Listing:
         for entry in sorted(entries, key=lambda entry: entry.name):
             try:
                 status = entry.stat()
-            except FileNotFoundError:  # a dangling link, or removed since the directory was read
-                continue
+            except OSError as error:
+                if error.errno in (errno.ENOENT, errno.ELOOP):  # a link to nothing, or removed since it was listed
+                    continue
+                raise
             if stat.S_ISDIR(status.st_mode):
                 directories.append(f"{parent}/{entry.name}")
             elif stat.S_ISREG(status.st_mode):

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 _WRITE_BYTES = 8 * 1024 * 1024
 """A cancelled write stops after at most so many more bytes."""
 
+_FILE_MODE = 0o666
+"""As ``open`` makes files; the process's umask takes from it."""
+
 _TEMPORARY_PREFIX, _TEMPORARY_SUFFIX = ".coldparquet-", ".tmp"
 
 
@@ -42,9 +45,12 @@ def write_file(
         make_directory(target.parent)
         temporary = _new_temporary(target)
         try:
-            with temporary.open("xb", buffering=0) as file:
-                _write_all(file.fileno(), data, 0, give_up)
-                os.fsync(file.fileno())
+            descriptor = _open_temporary(temporary, os.O_EXCL)
+            try:
+                _write_all(descriptor, data, 0, give_up)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
             if give_up.is_set():
                 return None
             return _move_into_place(temporary, target, overwrite=overwrite, if_match=if_match)
@@ -63,7 +69,7 @@ def start_upload(path: str, _give_up: threading.Event, *, storage_class: str | N
 def write_part(upload: Upload, number: int, give_up: threading.Event, *, start: int, data: bytes) -> UploadedPart:
     """Write one part at its place."""
     with translated_errors(upload.path, None):
-        descriptor = os.open(_temporary_of(upload), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        descriptor = _open_temporary(_temporary_of(upload), 0)
         try:
             _write_all(descriptor, data, start, give_up)
         finally:
@@ -142,6 +148,16 @@ def _new_temporary(target: Path) -> Path:
 
 def _temporary_of(upload: Upload) -> Path:
     return Path(upload.path).parent / upload.upload_id
+
+
+def _open_temporary(temporary: Path, flags: int) -> int:
+    flags |= os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+    try:
+        return os.open(temporary, flags, _FILE_MODE)
+    except FileNotFoundError:
+        # Still empty, the directory went when somebody else removed the last file that had been in it.
+        make_directory(temporary.parent)
+        return os.open(temporary, flags, _FILE_MODE)
 
 
 def _write_all(descriptor: int, data: bytes, start: int, give_up: threading.Event) -> None:

@@ -24,6 +24,13 @@ async def run_to_end(work: Callable[[threading.Event], _Result]) -> _Result:
         return await asyncio.shield(thread)
     except asyncio.CancelledError:
         give_up.set()
+        thread.add_done_callback(_forget)
         # A second cancellation ends this wait, not the thread: it still cleans up after itself.
         await asyncio.wait([thread])
         raise
+
+
+def _forget(thread: asyncio.Task[_Result]) -> None:
+    """Take what a cancelled thread raised, which asyncio would complain about otherwise; nobody waits for it any more."""
+    if not thread.cancelled():
+        thread.exception()

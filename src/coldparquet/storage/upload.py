@@ -8,7 +8,6 @@ from collections import deque
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from coldparquet.errors import ColdParquetError
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.base import RangeRequest, StoredChecksum
 

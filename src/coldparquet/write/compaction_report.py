@@ -23,7 +23,7 @@ class CompactionOptions:
     purge_after_s: float = 86_400.0
     """How long a version is kept after another one replaced it: as long as anybody reads one open table."""
 
-    memory_limit_bytes: int = 128 * MIB
+    memory_limit_bytes: int = 64 * MIB
     """Rows that were fetched or decoded and not written yet; a row group on its way to the file comes on top."""
 
     max_concurrency: int = 16
@@ -32,7 +32,7 @@ class CompactionOptions:
 
     def __post_init__(self) -> None:
         for name, least in {"purge_after_s": 0, "memory_limit_bytes": 1, "max_concurrency": 1}.items():
-            if getattr(self, name) < least:
+            if not getattr(self, name) >= least:  # NaN is not
                 raise InvalidInputError(
                     f"CompactionOptions.{name} is {getattr(self, name)}; it must be at least {least}"
                 )
@@ -75,7 +75,7 @@ class CompactionReport:
     source: str
     """What decided which partitions the table has, for people: ``transaction 12 of _txn``."""
     txn: int | None
-    """Transaction that the table is at now; None where a directory listing decides."""
+    """The last one that this run committed, or the one that it found; None where a directory listing decides."""
     is_dry_run: bool
     partitions: tuple[CompactedPartition, ...]
     """In time order."""

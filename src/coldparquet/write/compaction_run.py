@@ -173,6 +173,7 @@ class CompactionRun:
         location, store = due.location, CheckedStore(self._store)
         symbols = TableSymbols(store, self._path, self._table)
         source = await read_rewrite_source(store, due.footer, self._read_options, symbols)
+        page_count = await self._count_pages(due.footer, store)
         version = self._next_version(location)
         new_name = f"{_directory(location).base_name}.{version}"
         scan = scan_as_stored(source, store, self._read_options, self._threads)
@@ -203,7 +204,6 @@ class CompactionRun:
                 parquet_size_bytes=written.parquet_size_bytes,
                 table=self._table,
             )
-        page_count = await self._count_pages(due.footer, store)
         return CompactedPartition(
             name=location.name,
             action="compacted",

@@ -94,8 +94,8 @@ def _in_one_piece(values: pa.ChunkedArray[Any]) -> Any:
         return pa.chunked_array([chunk.storage for chunk in chunks], storage).combine_chunks()
     if pa.types.is_dictionary(values.type):
         # Together the dictionaries may have more values than their keys can count.
-        decoded: list[Any] = [chunk.dictionary_decode() for chunk in values.chunks]
-        values = pa.chunked_array(decoded, values.type.value_type)
+        dictionaries: list[Any] = values.chunks
+        values = pa.chunked_array([chunk.dictionary_decode() for chunk in dictionaries], values.type.value_type)
     return values.chunk(0) if values.num_chunks == 1 else values.combine_chunks()
 
 
@@ -103,7 +103,8 @@ def _cast(array: Any, type_: pa.DataType) -> Any:
     if array.type == type_:
         return array
     cast = pc.cast(array, type_, safe=True)
-    if pa.types.is_floating(type_) and pc.any(pc.and_(pc.is_inf(cast), pc.is_finite(array))).as_py():
+    is_number = pa.types.is_floating(type_) and pa.types.is_floating(array.type)
+    if is_number and pc.any(pc.and_(pc.is_inf(cast), pc.is_finite(array))).as_py():
         raise pa.ArrowInvalid("a number is too large")
     return cast
 
