@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,8 @@ STEPS = 25
 HELD_TABLES = 3
 BATCHES = 60
 BATCH_ROWS = 40
+BATCHES_PER_READ = 10
+READ_TIMEOUT_S = 10
 HOUR_US = 3_600_000_000
 WORKLOAD_TIMEOUT_S = 120
 
@@ -113,8 +116,12 @@ async def test_readers_see_whole_transactions_in_order(live_table: LiveTable) ->
     live_table.convert("2024-03-01")
     assert live_table.formats == "Pn"
 
+    reads = threading.Semaphore(0)
+
     def write() -> None:
         for batch in range(1, BATCHES + 1):
+            if batch % BATCHES_PER_READ == 0:  # else a quick server may be done before the reader has looked twice
+                reads.acquire(timeout=READ_TIMEOUT_S)
             start = f"2024-03-01T00:00:00.{batch:06}Z"
             live_table.send(DAILY.insert(start, BATCH_ROWS, seed=batch, values=str(batch), step=HOUR_US))
 
@@ -133,5 +140,6 @@ async def test_readers_see_whole_transactions_in_order(live_table: LiveTable) ->
             assert set(counts.values()) <= {BATCH_ROWS}
             assert len(counts) >= latest
             seen, latest = seen + 1, len(counts)
+            reads.release()
     await writer
     assert seen > 1
