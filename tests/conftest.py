@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from coldparquet.batch_stream import BatchStream
+from coldparquet.scanning.batch_stream import BatchStream
 from coldparquet.storage.checked import CheckedStore
 from tests.support.request_logs import METADATA_REASONS
 

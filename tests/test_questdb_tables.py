@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import coldparquet as cp
-from coldparquet.index import index_table
+from coldparquet.maintenance.index import index_table
 from coldparquet.storage.memory import MemoryStore
 from tests.support.questdb_tables import GOLDEN, assert_same_rows, expected_rows
 from tests.support.request_logs import assert_plan_was_followed

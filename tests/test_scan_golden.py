@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 import coldparquet as cp
-from coldparquet.index import index_table
+from coldparquet.maintenance.index import index_table
 from tests.support.questdb_tables import PARTITIONS, GoldenPartition, assert_same_rows
 from tests.support.request_logs import assert_plan_was_followed
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import coldparquet as cp
-from coldparquet.index import index_table
+from coldparquet.maintenance.index import index_table
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.memory import MemoryStore
 from tests.support.request_logs import assert_plan_was_followed

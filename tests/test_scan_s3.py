@@ -9,7 +9,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 import coldparquet as cp
-from coldparquet.index import index_table
+from coldparquet.maintenance.index import index_table
 from coldparquet.testing.simulator import ColdStoreServer
 from coldparquet.testing.simulator_options import ColdStoreOptions
 from tests.support.questdb_tables import PARTITIONS

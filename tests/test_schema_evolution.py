@@ -18,7 +18,7 @@ from coldparquet.format.table_metadata_writer import encode_table_metadata
 from coldparquet.format.txn import parse_txn
 from coldparquet.format.txn_writer import encode_txn
 from coldparquet.format.type_codes import parse_type_name
-from coldparquet.index import index_table
+from coldparquet.maintenance.index import index_table
 from tests.support.questdb_tables import assert_same_rows, expected_rows
 from tests.support.table_copies import copy_table
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import coldparquet as cp
-from coldparquet.index import index_table
+from coldparquet.maintenance.index import index_table
 from coldparquet.storage.memory import MemoryStore
 
 if TYPE_CHECKING:

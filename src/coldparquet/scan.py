@@ -6,9 +6,9 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from coldparquet.batch_stream import BatchStream
 from coldparquet.decode.batches import concatenate
-from coldparquet.scan_planner import only_undecided, plan_question
+from coldparquet.scanning.batch_stream import BatchStream
+from coldparquet.scanning.scan_planner import only_undecided, plan_question
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from coldparquet.plan.read_plan import ReadPlan
-    from coldparquet.question import Question
-    from coldparquet.scan_planner import PlannedScan
+    from coldparquet.scanning.question import Question
+    from coldparquet.scanning.scan_planner import PlannedScan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -45,7 +45,7 @@ class Scan:
         Requests: the metadata of the partitions that the predicate's time range leaves, 1 or 2 each, or up to 3 without a
         sidecar, all at once; with a limit and no predicate of the first ones alone, doubling until they have enough rows.
         None for partitions whose metadata is already known. Of native partitions see
-        :func:`coldparquet.native_partition.plan_native_rows`.
+        :func:`coldparquet.scanning.native_partition.plan_native_rows`.
 
         Raises:
             NotFoundError: A partition, or a file of it, is not there (any more).

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
-    from coldparquet.batch_stream import BatchStream
+    from coldparquet.catalog.partition import Partition
     from coldparquet.options import ReadOptions
-    from coldparquet.partition import Partition
     from coldparquet.plan.read_plan import ReadPlan
     from coldparquet.plan.where import Where
     from coldparquet.scan import Scan as AsyncScan
+    from coldparquet.scanning.batch_stream import BatchStream
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.trace import RequestRecord
 

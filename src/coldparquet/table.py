@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, SupportsIndex
 
 import pyarrow as pa
 
+from coldparquet.catalog.snapshot import TableOrigin
 from coldparquet.concurrency import TableThreads
 from coldparquet.decode.arrow_schema import arrow_field
 from coldparquet.errors import InvalidInputError
@@ -15,25 +16,24 @@ from coldparquet.options import ReadOptions
 from coldparquet.plan.bind import BoundField, bind
 from coldparquet.plan.projection import select_columns
 from coldparquet.plan.where import parse_predicate
-from coldparquet.question import Question
 from coldparquet.scan import Scan
+from coldparquet.scanning.question import Question
 from coldparquet.storage.limit import LimitedStore
 from coldparquet.storage.open_store import open_store, shown_url
 from coldparquet.storage.trace import TraceStore
-from coldparquet.table_snapshot import TableOrigin
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping
     from types import TracebackType
 
+    from coldparquet.catalog.partition import Partition
+    from coldparquet.catalog.snapshot import TableSnapshot
     from coldparquet.decode.arrow_schema import SymbolsAs
-    from coldparquet.partition import Partition
     from coldparquet.plan.predicate import Predicate
     from coldparquet.plan.projection import TableColumn
     from coldparquet.plan.where import Where
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.trace import RequestRecord
-    from coldparquet.table_snapshot import TableSnapshot
 
 
 class Table:

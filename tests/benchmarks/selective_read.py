@@ -176,7 +176,7 @@ async def _measure(name: str, endpoint_url: str) -> dict[str, Any]:
 
 def run(rounds: int) -> dict[str, dict[str, Any]]:
     """Measure every reader ``rounds`` times, interleaved; return the medians by reader."""
-    from coldparquet.index import index_table
+    from coldparquet.maintenance.index import index_table
     from coldparquet.testing.simulator_options import ColdStoreOptions
     from coldparquet.testing.simulator_process import ColdStoreProcess
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from coldparquet.catalog.symbol_dictionaries import SymbolDictionaries
 from coldparquet.decode.native_rows import decode_native_rows
 from coldparquet.decode.placed_buffer import PlacedBuffer
 from coldparquet.format.canonical_types import canonical_type
@@ -18,9 +19,9 @@ from coldparquet.format.column_versions import parse_column_versions
 from coldparquet.format.partition_names import recorded_directory_name
 from coldparquet.format.table_metadata import parse_table_metadata
 from coldparquet.format.txn import parse_txn
-from coldparquet.native_partition import SymbolDictionaries, plan_native_rows
 from coldparquet.plan.native_read import NativeColumn, NativeSymbol
 from coldparquet.plan.native_requests import place_native, plan_native_requests
+from coldparquet.scanning.native_partition import plan_native_rows
 from coldparquet.storage.base import RangeRequest
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.memory import MemoryStore
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from coldparquet.decode.arrow_schema import SymbolsAs
-    from coldparquet.native_partition import NativePlan
     from coldparquet.plan.read_plan import PlannedRequest
+    from coldparquet.scanning.native_partition import NativePlan
     from coldparquet.storage.base import ObjectStore
 
 

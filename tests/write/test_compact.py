@@ -15,9 +15,9 @@ import coldparquet as cp
 from coldparquet.errors import InvalidInputError
 from coldparquet.format.table_metadata import parse_table_metadata
 from coldparquet.format.table_metadata_writer import encode_table_metadata
-from coldparquet.index import index_table
+from coldparquet.maintenance.index import index_table
+from coldparquet.maintenance.verify import verify_table
 from coldparquet.options import MIB
-from coldparquet.verify import verify_table
 from coldparquet.write import WriteOptions, write_partition
 from coldparquet.write.compact import compact_table
 from coldparquet.write.compaction_report import CompactionOptions, CompactionProgress

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from coldparquet.catalog.table_files import read_table_files
 from coldparquet.errors import UnsupportedError
 from coldparquet.format.partition_records import PartitionRecords
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.wrapper import StoreWrapper
-from coldparquet.table_files import read_table_files
 from coldparquet.write.compact import compact_table
 from coldparquet.write.compaction_report import CompactionOptions
 from coldparquet.write.local_files import exclusive_lock

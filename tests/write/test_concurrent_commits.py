@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 import pytest
 
 import coldparquet as cp
+from coldparquet.catalog.table_files import TableFiles, read_table_files
 from coldparquet.errors import ObjectChangedError
 from coldparquet.format.partition_records import PartitionRecords
 from coldparquet.storage.local import LocalStore
-from coldparquet.table_files import TableFiles, read_table_files
 from coldparquet.write import WriteOptions, append_rows, replace_row_groups, write_partition
 from coldparquet.write.compact import compact_table
 from coldparquet.write.compaction_report import CompactionOptions

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import coldparquet as cp
+from coldparquet.catalog.table_files import read_table_files
 from coldparquet.errors import InvalidInputError, NotFoundError, ObjectChangedError
 from coldparquet.format.partition_records import PartitionRecords
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.wrapper import StoreWrapper
-from coldparquet.table_files import read_table_files
 from coldparquet.write.server_lock import no_server
 from coldparquet.write.table_commit import check_nothing_unfinished, commit_partitions
 from tests.support.compaction import in_memory
@@ -24,8 +24,8 @@ from tests.support.table_copies import contents_of, copy_table
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from coldparquet.catalog.table_files import TableFiles
     from coldparquet.storage.base import ObjectStore
-    from coldparquet.table_files import TableFiles
 
 TABLES = sorted(path.name for path in GOLDEN.iterdir() if (path / "table").is_dir())
 

@@ -15,7 +15,7 @@ from coldparquet.cli.demo_data import FIRST_DAY, ROWS_PER_DAY, partition_path, w
 from coldparquet.cli.demo_readers import DemoQuestion, ask_coldparquet, ask_pyarrow
 from coldparquet.cli.demo_report import print_demo
 from coldparquet.cli.output import print_json, progress_bar
-from coldparquet.index import index_table
+from coldparquet.maintenance.index import index_table
 from coldparquet.testing.simulator import ColdStoreServer
 from coldparquet.testing.simulator_options import ColdStoreOptions
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from coldparquet.cli.failures import FAILED
 from coldparquet.cli.output import output_console, print_json, progress_bar
-from coldparquet.index import index_table
+from coldparquet.maintenance.index import index_table
 from coldparquet.plan.explain import human_bytes, plural
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from coldparquet.index import IndexedPartition, IndexReport
+    from coldparquet.maintenance.index import IndexedPartition, IndexReport
 
 _LISTED = 20
 """Partitions that the text lists before it says how many more there are."""

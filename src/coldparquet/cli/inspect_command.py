@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
+from coldparquet.catalog.partition import DATA_FILE, SIDECAR_FILE
 from coldparquet.cli.failures import FAILED, report
 from coldparquet.cli.inspect_table_command import describe_table, print_table
 from coldparquet.cli.output import facts_table, output_console, print_json, visible
@@ -17,7 +18,6 @@ from coldparquet.format.sidecar_dump import describe_sidecar
 from coldparquet.format.sidecar_fetch import SidecarFetch
 from coldparquet.format.type_codes import TypeTag, timestamp_unit, type_name
 from coldparquet.options import ReadOptions
-from coldparquet.partition import DATA_FILE, SIDECAR_FILE
 from coldparquet.plan.explain import human_bytes, plural
 from coldparquet.plan.instant import format_instant
 from coldparquet.ranges import ByteRange

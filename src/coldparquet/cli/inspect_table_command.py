@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
+from coldparquet.catalog.discovery import discover
+from coldparquet.catalog.sidecar_lookup import look_up_sidecar
 from coldparquet.cli.output import facts_table, visible
 from coldparquet.concurrency import gather_or_cancel
-from coldparquet.discovery import discover
 from coldparquet.format.partition_names import EARLIEST_NS, LATEST_NS, SECOND_NS
 from coldparquet.plan.explain import human_bytes, plural
 from coldparquet.plan.instant import Instant, parse_instant
-from coldparquet.sidecar_lookup import look_up_sidecar
 from coldparquet.storage.checked import CheckedStore
 
 if TYPE_CHECKING:
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from coldparquet.discovery import Discovery
+    from coldparquet.catalog.discovery import Discovery
+    from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.catalog.sidecar_lookup import SidecarLookup
     from coldparquet.options import ReadOptions
-    from coldparquet.partition import PartitionLocation
-    from coldparquet.sidecar_lookup import SidecarLookup
     from coldparquet.storage.base import ObjectStore
 
 _LISTED_AT_EACH_END = 50

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from coldparquet.cli.index_command import print_index_report
 from coldparquet.cli.output import progress_bar
-from coldparquet.migrate import migrate_table
+from coldparquet.maintenance.migrate import migrate_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from coldparquet.index import IndexedPartition
+    from coldparquet.maintenance.index import IndexedPartition
 
 
 def migrate_and_report(

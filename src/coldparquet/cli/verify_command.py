@@ -12,17 +12,17 @@ from rich.text import Text
 
 from coldparquet.cli.failures import FAILED
 from coldparquet.cli.output import output_console, print_json, progress_bar, visible
+from coldparquet.maintenance.verify import verify_table
 from coldparquet.plan.explain import human_bytes, plural
-from coldparquet.verify import verify_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from rich.console import Console
 
-    from coldparquet.partition_verifier import VerifiedPartition
+    from coldparquet.maintenance.partition_verifier import VerifiedPartition
+    from coldparquet.maintenance.verify import VerifyReport
     from coldparquet.plan.finding import Finding, Severity
-    from coldparquet.verify import VerifyReport
 
 _LISTED = 10
 """Findings of one kind that the text lists before it says how many more there are."""

@@ -18,9 +18,9 @@ from coldparquet.publish.storage_classes import storage_class_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from coldparquet.catalog.partition import PartitionLocation
     from coldparquet.format.partition_records import PartitionRecord
     from coldparquet.format.table_metadata import TableMetadata
-    from coldparquet.partition import PartitionLocation
     from coldparquet.publish.published import PublishedTable, PublishedVersion
     from coldparquet.publish.source import SourceTable
     from coldparquet.publish.storage_classes import StorageClassRule

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from coldparquet.discovery import PUBLISHING_FILE
+from coldparquet.catalog.discovery import PUBLISHING_FILE
 from coldparquet.errors import InvalidInputError
 from coldparquet.format.partition_names import parse_partition_directory
 from coldparquet.plan.explain import few_names

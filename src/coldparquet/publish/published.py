@@ -9,11 +9,11 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from coldparquet.catalog.table_files import COLUMN_VERSIONS_FILE, METADATA_FILE, TRANSACTION_FILE
 from coldparquet.errors import FormatError, NotFoundError
 from coldparquet.format.table_metadata import parse_table_metadata
 from coldparquet.format.txn import parse_txn
 from coldparquet.publish.objects import read_whole
-from coldparquet.table_files import COLUMN_VERSIONS_FILE, METADATA_FILE, TRANSACTION_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

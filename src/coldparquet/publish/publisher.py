@@ -8,8 +8,9 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from coldparquet.catalog.discovery import PUBLISHING_FILE
+from coldparquet.catalog.table_files import TRANSACTION_FILE
 from coldparquet.concurrency import gather_or_cancel
-from coldparquet.discovery import PUBLISHING_FILE
 from coldparquet.plan.cost import BYTES_PER_PRICED_GB, PRICES, estimate_dollars, estimate_write_dollars
 from coldparquet.publish.changes import plan_changes
 from coldparquet.publish.destination import check_destination
@@ -25,12 +26,11 @@ from coldparquet.storage.limit import LimitedStore
 from coldparquet.storage.open_store import open_store, shown_url
 from coldparquet.storage.trace import TraceStore
 from coldparquet.storage.upload import MemoryBudget, upload_request_count
-from coldparquet.table_files import TRANSACTION_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from coldparquet.partition import PartitionLocation
+    from coldparquet.catalog.partition import PartitionLocation
     from coldparquet.publish.changes import Changes, NewPartition, PublishedAlready
     from coldparquet.publish.published import PublishedTable
     from coldparquet.publish.report import PublishAction

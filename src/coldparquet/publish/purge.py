@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from coldparquet.catalog.table_files import TRANSACTION_FILE
 from coldparquet.errors import NotFoundError, UnsupportedError
 from coldparquet.format.partition_names import parse_partition_directory
 from coldparquet.publish.objects import read_whole
@@ -15,7 +16,6 @@ from coldparquet.publish.published import (
     parse_manifest,
     read_published,
 )
-from coldparquet.table_files import TRANSACTION_FILE
 
 if TYPE_CHECKING:
     from coldparquet.publish.published import Manifest, PublishedTable, PublishedVersion

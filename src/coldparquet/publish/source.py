@@ -8,28 +8,28 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from coldparquet.discovery import discover
+from coldparquet.catalog.discovery import discover
+from coldparquet.catalog.partition import Partition
+from coldparquet.catalog.sidecar_lookup import look_up_sidecar
+from coldparquet.catalog.table_files import COLUMN_VERSIONS_FILE
 from coldparquet.errors import FormatError, InvalidInputError, NotFoundError, ObjectChangedError, UnsupportedError
 from coldparquet.format.column_versions import parse_column_versions
 from coldparquet.format.partition_names import PartitionInterval
 from coldparquet.format.sidecar_layout import COMMITTED_SIZE
 from coldparquet.options import ReadOptions
-from coldparquet.partition import Partition
 from coldparquet.publish.objects import read_whole
 from coldparquet.ranges import ByteRange
-from coldparquet.sidecar_lookup import look_up_sidecar
 from coldparquet.storage.base import RangeRequest
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.upload import StoreSource
-from coldparquet.table_files import COLUMN_VERSIONS_FILE
 
 if TYPE_CHECKING:
+    from coldparquet.catalog.partition import PartitionLocation
     from coldparquet.format.column_versions import ColumnVersions
     from coldparquet.format.partition_records import PartitionRecord
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.format.table_metadata import TableMetadata
     from coldparquet.format.txn import TableTransaction
-    from coldparquet.partition import PartitionLocation
     from coldparquet.storage.base import ObjectStore
 
 _PARQUET_MAGIC = b"PAR1"
@@ -65,7 +65,7 @@ class PartitionContent:
 async def read_source(store: ObjectStore, path: str) -> SourceTable:
     """Read the state that a table is in. A QuestDB may write to it meanwhile.
 
-    Requests: those of :func:`~coldparquet.discovery.discover`, 1 for `_cv` where no partition is native, and 1 for each
+    Requests: those of :func:`~coldparquet.catalog.discovery.discover`, 1 for `_cv` where no partition is native, and 1 for each
     Parquet partition of which `_txn` states no size.
 
     Raises:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from coldparquet.discovery import PUBLISHING_FILE
+from coldparquet.catalog.discovery import PUBLISHING_FILE
+from coldparquet.catalog.table_files import COLUMN_VERSIONS_FILE, METADATA_FILE, TRANSACTION_FILE
 from coldparquet.errors import InvalidInputError, NotFoundError, ObjectChangedError
 from coldparquet.format.column_versions import encode_column_versions, parse_column_versions
 from coldparquet.format.symbol_files import (
@@ -21,7 +22,6 @@ from coldparquet.ranges import ByteRange
 from coldparquet.storage.base import RangeRequest
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.upload import PART_BYTES, StoreSource, upload_object
-from coldparquet.table_files import COLUMN_VERSIONS_FILE, METADATA_FILE, TRANSACTION_FILE
 
 if TYPE_CHECKING:
     from coldparquet.publish.published import Manifest, PublishedTable

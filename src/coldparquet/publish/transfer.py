@@ -6,9 +6,9 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from coldparquet.catalog.partition import DATA_FILE, SIDECAR_FILE
 from coldparquet.errors import FormatError, InvalidInputError, NotFoundError, ObjectChangedError, UnsupportedError
 from coldparquet.format.sidecar import parse_sidecar
-from coldparquet.partition import DATA_FILE, SIDECAR_FILE
 from coldparquet.publish.objects import publisher_conflict, read_whole
 from coldparquet.publish.source import read_content, record_of, source_changed
 from coldparquet.storage.upload import is_same_object, upload_object

@@ -11,11 +11,11 @@ from coldparquet.write.compaction_report import CompactedPartition, FileShape
 from coldparquet.write.rewrite_source import read_footer
 
 if TYPE_CHECKING:
+    from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.catalog.table_files import TableFiles
     from coldparquet.format.partition_records import PartitionRecord
     from coldparquet.options import ReadOptions
-    from coldparquet.partition import PartitionLocation
     from coldparquet.storage.base import ObjectStore
-    from coldparquet.table_files import TableFiles
     from coldparquet.write.compaction_report import CompactionAction
     from coldparquet.write.options import WriteOptions
     from coldparquet.write.rewrite_source import PartitionFooter, RewriteSource

@@ -9,8 +9,8 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from coldparquet.catalog.discovery import chosen_partitions, discover
 from coldparquet.concurrency import TableThreads, gather_or_cancel
-from coldparquet.discovery import chosen_partitions, discover
 from coldparquet.errors import (
     ColdParquetError,
     InternalError,
@@ -18,7 +18,7 @@ from coldparquet.errors import (
 )
 from coldparquet.format.page_counts import count_pages, offset_index_span
 from coldparquet.format.partition_names import parse_partition_directory
-from coldparquet.index import PartitionIndexer
+from coldparquet.maintenance.index import PartitionIndexer
 from coldparquet.options import ReadOptions
 from coldparquet.plan.explain import few_names
 from coldparquet.publish.published import is_manifest_name
@@ -53,10 +53,10 @@ from coldparquet.write.version_commit import commit_version
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.catalog.table_files import TableFiles
     from coldparquet.format.partition_names import PartitionDirectory
-    from coldparquet.partition import PartitionLocation
     from coldparquet.storage.base import Listing, ObjectStore
-    from coldparquet.table_files import TableFiles
     from coldparquet.write.rewrite_source import PartitionFooter
 
 

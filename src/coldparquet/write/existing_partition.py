@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from coldparquet.catalog.partition import DATA_FILE, SIDECAR_FILE
 from coldparquet.decode.arrow_schema import SYMBOL_TYPE, arrow_type
 from coldparquet.errors import FormatError, NotFoundError, UnsupportedError
 from coldparquet.format.footer_fetch import FooterFetch
@@ -20,7 +21,6 @@ from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.format.type_codes import TypeTag, is_decimal
-from coldparquet.partition import DATA_FILE, SIDECAR_FILE
 from coldparquet.storage.local_errors import translated_errors
 from coldparquet.write.stored_columns import StoredColumn, decimal_storage, with_symbols
 

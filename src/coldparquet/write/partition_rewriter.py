@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
+from coldparquet.catalog.partition import DATA_FILE, SIDECAR_FILE
 from coldparquet.errors import InternalError
 from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
 from coldparquet.format.foreign_annotations import FOREIGN_ANNOTATIONS_CODE
@@ -20,7 +21,6 @@ from coldparquet.format.parquet_footer_rewrite import FooterBytes
 from coldparquet.format.rewritten_footer import rewritten_footer
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.format.type_codes import TypeTag
-from coldparquet.partition import DATA_FILE, SIDECAR_FILE
 from coldparquet.write.local_files import NewFile
 from coldparquet.write.parquet_writer import RowGroupWriter
 from coldparquet.write.row_groups import TimeOrder, split_rows
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Coroutine, Iterator
 
-    from coldparquet.batch_stream import BatchStream
     from coldparquet.format.parquet_footer import ParquetFooter
+    from coldparquet.scanning.batch_stream import BatchStream
     from coldparquet.write.local_files import FileOperations
     from coldparquet.write.options import WriteOptions
     from coldparquet.write.rewrite_source import RewriteSource

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from coldparquet.catalog.partition import Partition, PartitionMetadata
+from coldparquet.catalog.sidecar_lookup import look_up_sidecar
+from coldparquet.catalog.snapshot import TableSnapshot
 from coldparquet.decode.arrow_schema import arrow_field, arrow_type
 from coldparquet.errors import FormatError, UnsupportedError
 from coldparquet.format.footer_fetch import FooterFetch
@@ -22,13 +25,10 @@ from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.format.type_codes import TypeTag, is_decimal
 from coldparquet.format.values_as_stored import values_as_stored
-from coldparquet.partition import Partition, PartitionMetadata
 from coldparquet.plan.projection import table_columns
-from coldparquet.question import Question
 from coldparquet.scan import Scan
-from coldparquet.sidecar_lookup import look_up_sidecar
+from coldparquet.scanning.question import Question
 from coldparquet.storage.base import RangeRequest
-from coldparquet.table_snapshot import TableSnapshot
 from coldparquet.write.stored_columns import StoredColumn, decimal_storage
 
 if TYPE_CHECKING:
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from coldparquet.catalog.partition import PartitionLocation
     from coldparquet.format.parquet_footer import ParquetFooter
     from coldparquet.format.questdb_json import QuestdbMetadata
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.format.sidecar_writer import SidecarContent
     from coldparquet.options import ReadOptions
-    from coldparquet.partition import PartitionLocation
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.checked import CheckedStore
     from coldparquet.write.table_symbols import TableSymbols

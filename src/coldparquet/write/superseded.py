@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coldparquet.discovery import discover
+from coldparquet.catalog.discovery import discover
 from coldparquet.errors import InvalidInputError, UnsupportedError
 from coldparquet.format.partition_names import infer_interval, parse_partition_directory
 from coldparquet.write.local_files import exclusive_lock

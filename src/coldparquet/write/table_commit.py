@@ -19,6 +19,7 @@ import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from coldparquet.catalog.table_files import TRANSACTION_FILE, TableFiles
 from coldparquet.errors import FormatError, InvalidInputError, NotFoundError, ObjectChangedError
 from coldparquet.format.txn import parse_txn
 from coldparquet.format.txn_writer import encode_txn, replace_partitions
@@ -26,7 +27,6 @@ from coldparquet.publish.objects import read_whole
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.base import RangeRequest
 from coldparquet.storage.local import LocalStore
-from coldparquet.table_files import TRANSACTION_FILE, TableFiles
 from coldparquet.write.server_lock import no_server
 
 if TYPE_CHECKING:

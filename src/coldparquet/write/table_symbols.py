@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from coldparquet.catalog.symbol_dictionaries import SymbolDictionaries
+from coldparquet.catalog.table_files import COLUMN_VERSIONS_FILE
 from coldparquet.errors import NotFoundError, ObjectChangedError, UnsupportedError
 from coldparquet.format.canonical_types import canonical_type
 from coldparquet.format.column_versions import parse_column_versions
-from coldparquet.native_partition import SymbolDictionaries
 from coldparquet.plan.native_read import NativeColumn, NativeSymbol
 from coldparquet.publish.objects import read_whole
 from coldparquet.publish.published import column_versions_copy_name
-from coldparquet.table_files import COLUMN_VERSIONS_FILE
 
 if TYPE_CHECKING:
+    from coldparquet.catalog.table_files import TableFiles
     from coldparquet.format.column_versions import ColumnVersions
     from coldparquet.storage.base import ObjectStore
-    from coldparquet.table_files import TableFiles
 
 
 class TableSymbols:

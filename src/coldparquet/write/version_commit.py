@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from coldparquet.catalog.table_files import read_table_files
 from coldparquet.errors import InternalError, NotFoundError, ObjectChangedError, StorageError
-from coldparquet.table_files import read_table_files
 from coldparquet.write.new_version import remove_version
 from coldparquet.write.table_commit import commit_partitions
 
 if TYPE_CHECKING:
+    from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.catalog.table_files import TableFiles
     from coldparquet.format.partition_records import PartitionRecord, PartitionRecords
-    from coldparquet.partition import PartitionLocation
     from coldparquet.storage.base import ObjectStore
-    from coldparquet.table_files import TableFiles
 
 _ATTEMPTS = 5
 

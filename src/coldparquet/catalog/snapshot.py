@@ -5,24 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from coldparquet.committed_rows import CommittedRowsStore
-from coldparquet.discovery import discover, partition_location
+from coldparquet.catalog.committed_rows import CommittedRowsStore
+from coldparquet.catalog.discovery import discover, partition_location
+from coldparquet.catalog.partition import NATIVE_PARTITION, Partition
+from coldparquet.catalog.symbol_dictionaries import SymbolDictionaries
 from coldparquet.errors import InternalError, UnsupportedError
-from coldparquet.native_partition import SymbolDictionaries
-from coldparquet.partition import NATIVE_PARTITION, Partition
 from coldparquet.plan.projection import table_columns, table_columns_of_metadata
 from coldparquet.storage.checked import CheckedStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from coldparquet.discovery import Discovery
+    from coldparquet.catalog.discovery import Discovery
+    from coldparquet.catalog.partition import PartitionLocation, PartitionMetadata
+    from coldparquet.catalog.table_files import TableFiles
     from coldparquet.options import ReadOptions
-    from coldparquet.partition import PartitionLocation, PartitionMetadata
     from coldparquet.plan.projection import TableColumn
     from coldparquet.plan.read_plan import MetadataRequest
     from coldparquet.storage.base import ObjectStore
-    from coldparquet.table_files import TableFiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from coldparquet.errors import AccessError, FormatError, InvalidInputError, NotFoundError
 from coldparquet.format.sidecar_writer import encode_sidecar
-from coldparquet.index import index_table
-from coldparquet.migrate import migrate_table
+from coldparquet.maintenance.index import index_table
+from coldparquet.maintenance.migrate import migrate_table
+from coldparquet.maintenance.verify import VerifyReport, verify_table
 from coldparquet.options import ReadOptions
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.trace import TraceStore
 from coldparquet.storage.wrapper import StoreWrapper
-from coldparquet.verify import VerifyReport, verify_table
 from coldparquet.write.options import WriteOptions
 from coldparquet.write.partition_update import append_rows, replace_row_groups
 from coldparquet.write.partition_writer import write_partition
@@ -38,7 +38,7 @@ from tests.support.table_copies import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from coldparquet.partition_verifier import VerifiedPartition
+    from coldparquet.maintenance.partition_verifier import VerifiedPartition
     from coldparquet.plan.finding import Finding
     from coldparquet.storage.base import Listing
 

@@ -6,22 +6,22 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from coldparquet.discovery import discover
+from coldparquet.catalog.discovery import discover
+from coldparquet.catalog.partition import SIDECAR_FILE
+from coldparquet.catalog.table_files import TRANSACTION_FILE
 from coldparquet.errors import NotFoundError
 from coldparquet.format.partition_names import PartitionInterval
 from coldparquet.format.txn_layout import DELTA_BIT
-from coldparquet.index import IndexedPartition, IndexReport, PartitionIndexer, index_partitions
+from coldparquet.maintenance.index import IndexedPartition, IndexReport, PartitionIndexer, index_partitions
 from coldparquet.options import ReadOptions
-from coldparquet.partition import SIDECAR_FILE
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.limit import LimitedStore
 from coldparquet.storage.open_store import open_store, shown_url
-from coldparquet.table_files import TRANSACTION_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from coldparquet.partition import PartitionLocation
+    from coldparquet.catalog.partition import PartitionLocation
     from coldparquet.storage.base import ObjectStore
 
 
@@ -42,7 +42,7 @@ async def migrate_table(  # noqa: PLR0913 - what can be told is told by name
     is taken, and its rows are compared. Parquet files and table files are only read.
     Where QuestDB has two rules for sidecars that exist already (its migration 940 replaces those that do not describe
     the file, its migration 941 all of them), the first is the default here and ``force`` the second. For directories
-    without ``_txn`` there is :func:`coldparquet.index.index_table`.
+    without ``_txn`` there is :func:`coldparquet.maintenance.index.index_table`.
 
     Run it on a copy, or while no QuestDB writes to the table. Each sidecar appears complete or not at all, and a
     partition that fails does not stop the others.

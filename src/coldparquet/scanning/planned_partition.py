@@ -13,11 +13,11 @@ from coldparquet.decode.placed_buffer import PlacedBuffer
 from coldparquet.decode.row_group import OutputColumn, decode_row_group
 from coldparquet.decode.virtual_file import RowGroupBuffer, new_row_group_buffer
 from coldparquet.errors import InternalError, NotFoundError
-from coldparquet.native_partition import missing_column_file
 from coldparquet.plan.native_read import NativeRead
 from coldparquet.plan.native_requests import place_native, plan_native_requests
 from coldparquet.plan.placement import place
 from coldparquet.plan.read_plan import RowGroupRead, plan_requests
+from coldparquet.scanning.native_partition import missing_column_file
 from coldparquet.storage.base import RangeRequest
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import coldparquet as cp
 from coldparquet.errors import FormatError, InvalidInputError, NotFoundError, ObjectChangedError, UnsupportedError
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.txn import parse_txn
-from coldparquet.index import index_table
+from coldparquet.maintenance.index import index_table
 from coldparquet.publish import PublishOptions, PublishProgress, parse_storage_class_rule, publish_table
 from coldparquet.publish.objects import read_whole
 from coldparquet.storage.memory import MemoryStore

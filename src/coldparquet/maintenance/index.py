@@ -7,13 +7,13 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from coldparquet.catalog.discovery import discover, partition_location
+from coldparquet.catalog.partition import DATA_FILE, NATIVE_PARTITION, SIDECAR_FILE, Partition
+from coldparquet.catalog.sidecar_lookup import look_up_sidecar, shorter_than_committed
 from coldparquet.concurrency import gather_or_cancel
-from coldparquet.discovery import discover, partition_location
 from coldparquet.errors import ColdParquetError, InvalidInputError, NotFoundError
 from coldparquet.options import ReadOptions
-from coldparquet.partition import DATA_FILE, NATIVE_PARTITION, SIDECAR_FILE, Partition
 from coldparquet.ranges import SuffixRange
-from coldparquet.sidecar_lookup import look_up_sidecar, shorter_than_committed
 from coldparquet.storage.base import RangeRequest
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.limit import LimitedStore
@@ -22,9 +22,9 @@ from coldparquet.storage.open_store import open_store, shown_url
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+    from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.catalog.sidecar_lookup import SidecarLookup
     from coldparquet.format.sidecar import Sidecar
-    from coldparquet.partition import PartitionLocation
-    from coldparquet.sidecar_lookup import SidecarLookup
     from coldparquet.storage.base import ObjectStore
 
 IndexAction = Literal["written", "would write", "kept", "skipped", "failed"]
@@ -76,7 +76,7 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
 
     Each sidecar appears complete or not at all, and ``data.parquet`` is only read. A partition that fails does not stop
     the others. Where a table has a ``_txn``, its partitions are indexed, at the sizes that it commits; see also
-    :func:`coldparquet.migrate.migrate_table`.
+    :func:`coldparquet.maintenance.migrate.migrate_table`.
 
     Requests: 1 listing, and at the same time 2 that look for the table's files, ``_cv`` after them if there are native
     partitions; per partition 1 or 2 that look for the sidecar (none with ``force``); where there is none 1 or 2 for the
@@ -126,7 +126,7 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
 
 
 async def _find_partitions(store: ObjectStore, path: str) -> tuple[tuple[PartitionLocation, ...], list[str]]:
-    """Find the partitions at ``path``: see :func:`coldparquet.discovery.discover`; no request for a Parquet file."""
+    """Find the partitions at ``path``: see :func:`coldparquet.catalog.discovery.discover`; no request for a Parquet file."""
     if path.endswith(".parquet"):
         location = partition_location(path)
         if location.sidecar_path is None:

@@ -15,12 +15,13 @@ import pyarrow.compute as pc
 import pytest
 
 import coldparquet as cp
+from coldparquet.catalog.symbol_dictionaries import SYMBOLS, SymbolDictionaries
 from coldparquet.decode.arrow_schema import arrow_field
 from coldparquet.errors import FormatError, NotFoundError, ObjectChangedError
-from coldparquet.index import index_table
-from coldparquet.native_partition import OFFSETS, SYMBOLS, TIME_SEARCH, SymbolDictionaries, plan_native_rows
+from coldparquet.maintenance.index import index_table
 from coldparquet.plan.native_read import NativeSymbol
 from coldparquet.ranges import ByteRange
+from coldparquet.scanning.native_partition import OFFSETS, TIME_SEARCH, plan_native_rows
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.memory import MemoryStore

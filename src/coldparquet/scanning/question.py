@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from coldparquet.catalog.snapshot import TableSnapshot
     from coldparquet.options import ReadOptions
     from coldparquet.plan.bind import BoundPredicate
     from coldparquet.plan.projection import TableColumn
-    from coldparquet.table_snapshot import TableSnapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,26 +6,26 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from coldparquet.errors import FormatError, InternalError
-from coldparquet.native_partition import NativePlan, plan_native_rows
 from coldparquet.plan.native_read import NativeColumn, NativeSymbol
 from coldparquet.plan.partition_plan import plan_row_groups
 from coldparquet.plan.projection import match_columns
 from coldparquet.plan.read_plan import PartitionRead, RowGroupsDropped
 from coldparquet.plan.stated_times import misplaced_times
 from coldparquet.plan.time_bounds import is_time_range, timestamp_bounds
-from coldparquet.planned_partition import PlannedNative, PlannedParquet
+from coldparquet.scanning.native_partition import NativePlan, plan_native_rows
+from coldparquet.scanning.planned_partition import PlannedNative, PlannedParquet
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from coldparquet.catalog.partition import Partition, PartitionMetadata
+    from coldparquet.catalog.table_files import TableFiles
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.format.table_metadata import MetadataColumn
-    from coldparquet.partition import Partition, PartitionMetadata
     from coldparquet.plan.projection import TableColumn
     from coldparquet.plan.read_plan import PlannedRead
-    from coldparquet.planned_partition import PlannedPartition
-    from coldparquet.question import Question
-    from coldparquet.table_files import TableFiles
+    from coldparquet.scanning.planned_partition import PlannedPartition
+    from coldparquet.scanning.question import Question
 
 _NATIVE_ROWS_PER_READ = 262_144
 """Rows of a native partition that are fetched and decoded together: 2 MiB of a column of 64 bits."""

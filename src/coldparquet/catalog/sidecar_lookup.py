@@ -15,9 +15,9 @@ from coldparquet.plan.read_plan import MetadataRequest
 from coldparquet.storage.base import RangeRequest
 
 if TYPE_CHECKING:
+    from coldparquet.catalog.partition import PartitionLocation
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.options import ReadOptions
-    from coldparquet.partition import PartitionLocation
     from coldparquet.ranges import ByteRange
     from coldparquet.storage.base import ObjectStore
 

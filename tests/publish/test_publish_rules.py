@@ -13,7 +13,7 @@ import fsspec
 import pytest
 
 import coldparquet as cp
-from coldparquet.discovery import PUBLISHING_FILE
+from coldparquet.catalog.discovery import PUBLISHING_FILE
 from coldparquet.errors import FormatError, InvalidInputError, NotFoundError, ObjectChangedError, UnsupportedError
 from coldparquet.format.partition_records import PartitionRecords
 from coldparquet.format.table_metadata import parse_table_metadata

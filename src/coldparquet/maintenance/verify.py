@@ -7,11 +7,11 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from coldparquet.catalog.discovery import chosen_partitions, discover, partition_location, unnamed_directories
 from coldparquet.concurrency import gather_or_cancel
-from coldparquet.discovery import chosen_partitions, discover, partition_location, unnamed_directories
 from coldparquet.errors import AccessError
+from coldparquet.maintenance.partition_verifier import PartitionVerifier, VerifiedPartition
 from coldparquet.options import ReadOptions
-from coldparquet.partition_verifier import PartitionVerifier, VerifiedPartition
 from coldparquet.plan.explain import few_names
 from coldparquet.plan.finding import Finding
 from coldparquet.storage.checked import CheckedStore
@@ -21,7 +21,7 @@ from coldparquet.storage.open_store import open_store, shown_url
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from coldparquet.partition import PartitionLocation
+    from coldparquet.catalog.partition import PartitionLocation
     from coldparquet.plan.finding import Severity
     from coldparquet.storage.base import ObjectStore
 
@@ -60,7 +60,7 @@ async def verify_table(  # noqa: PLR0913 - what can be told is told by name
     the file and with all others. What would make reads cheaper is said as well. A partition that fails does not stop the
     others. Native partitions are only checked to be there.
 
-    Requests: those of :func:`coldparquet.discovery.discover`; with a ``_txn`` one more listing, to its end (1 request per
+    Requests: those of :func:`coldparquet.catalog.discovery.discover`; with a ``_txn`` one more listing, to its end (1 request per
     1,000 names); per Parquet partition 1 for the sidecar and 1 for the footer, each one more where the first guess was too
     short, and one more footer where a sidecar turns out to be stale.
 

@@ -7,43 +7,31 @@ append to all of these files meanwhile; what is committed does not change.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from coldparquet.catalog.symbol_dictionaries import SymbolDictionaries, fetch_committed
 from coldparquet.concurrency import both, gather_or_cancel
-from coldparquet.errors import FormatError, InternalError, NotFoundError
+from coldparquet.errors import FormatError, NotFoundError
 from coldparquet.format.native_layout import VariableLayout, auxiliary_file_name, data_file_name
-from coldparquet.format.symbol_files import (
-    CHARS_EXTENSION,
-    OFFSETS_EXTENSION,
-    parse_symbol_offsets,
-    parse_symbols,
-    symbol_file_name,
-    symbol_offsets_range,
-)
-from coldparquet.format.utf16 import Utf8Strings
 from coldparquet.plan.native_read import RowSlices, data_edges, native_reads
-from coldparquet.plan.read_plan import MetadataRequest
 from coldparquet.plan.time_search import TimeSearch
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.base import RangeRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from coldparquet.format.utf16 import Utf8Strings
     from coldparquet.plan.native_read import DataEdges, IntArray, NativeColumn, NativeRead
+    from coldparquet.plan.read_plan import MetadataRequest
     from coldparquet.storage.base import ObjectStore
 
 TIME_SEARCH = "time search"
 """Reason of the requests that look for the rows of a time range."""
 OFFSETS = "offsets"
 """Reason of the requests that look where the data of the first and the last row of a slice is."""
-SYMBOLS = "symbols"
-"""Reason of the requests for the dictionaries of symbol columns."""
-
 _GAP_BYTES = 64 * 1024
 """Offsets at most this far apart are fetched as one: that many bytes hardly take longer than a few."""
 
@@ -65,62 +53,6 @@ class NativePlan:
     """Symbols of the SYMBOL columns that are read, by position of the column in the table."""
     metadata_requests: tuple[MetadataRequest, ...]
     """What finding this out has cost. A dictionary belongs to the plan that fetched it first."""
-
-
-class SymbolDictionaries:
-    """The symbols of one snapshot of a table, each dictionary fetched when it is first needed and then kept.
-
-    Args:
-        store: Where the table lies.
-        table_path: Its directory.
-    """
-
-    def __init__(self, store: ObjectStore, table_path: str) -> None:
-        self._store = store
-        self._table_path = table_path
-        self._loading: dict[tuple[str, int, int], asyncio.Lock] = {}
-        self._loaded: dict[tuple[str, int, int], Utf8Strings] = {}
-
-    async def get(self, column: NativeColumn, spent: list[MetadataRequest]) -> Utf8Strings:
-        """Return the symbols of a column, in the order of their keys. 2 requests, one after the other, or none.
-
-        Args:
-            column: A SYMBOL column.
-            spent: Gets the requests, if this call sends them.
-
-        Raises:
-            NotFoundError: A file of the dictionary does not exist (``kind="MissingSymbolFile"``).
-            FormatError: The dictionary is damaged.
-        """
-        if column.symbol is None:
-            raise InternalError(f"nothing is known of the dictionary of column {column.name!r}")
-        key = (column.name, column.symbol.name_txn, column.symbol.count)
-        async with self._loading.setdefault(key, asyncio.Lock()):
-            if key not in self._loaded:
-                self._loaded[key] = await self._load(*key, spent)
-            return self._loaded[key]
-
-    async def _load(self, name: str, name_txn: int, count: int, spent: list[MetadataRequest]) -> Utf8Strings:
-        if count == 0:
-            return Utf8Strings(utf8=b"", offsets=np.zeros(1, dtype=np.int32))
-        data_file_name(name, name_txn)  # refuses names that lead out of the table
-        offsets_path = f"{self._table_path}/{symbol_file_name(name, OFFSETS_EXTENSION, name_txn)}"
-        chars_path = f"{self._table_path}/{symbol_file_name(name, CHARS_EXTENSION, name_txn)}"
-        stored = await self._fetch(offsets_path, symbol_offsets_range(count), spent)
-        offsets = parse_symbol_offsets(stored, count, path=offsets_path)
-        chars = await self._fetch(chars_path, ByteRange(0, int(offsets[-1])), spent)
-        return await asyncio.to_thread(parse_symbols, chars, offsets, path=chars_path)
-
-    async def _fetch(self, path: str, byte_range: ByteRange, spent: list[MetadataRequest]) -> bytes:
-        try:
-            return await _fetch(self._store, path, byte_range, SYMBOLS, spent)
-        except NotFoundError as error:
-            raise NotFoundError(
-                "the symbols of a column are missing from the table's directory, so that the keys in its partitions"
-                " mean nothing; copy the file from the QuestDB server, or leave the column out",
-                kind="MissingSymbolFile",
-                path=path,
-            ) from error
 
 
 async def plan_native_rows(  # noqa: PLR0913 - one partition, one question
@@ -287,7 +219,7 @@ class _Planning:
 
     async def _fetch(self, path: str, byte_range: ByteRange, reason: str, *, least_bytes: int | None = None) -> bytes:
         try:
-            return await _fetch(self.store, path, byte_range, reason, self.spent, least_bytes=least_bytes)
+            return await fetch_committed(self.store, path, byte_range, reason, self.spent, least_bytes=least_bytes)
         except NotFoundError as error:
             raise missing_column_file(path) from error
 
@@ -304,19 +236,3 @@ def missing_column_file(path: str) -> NotFoundError:
 
 def _has_bytes(column: NativeColumn, row_count: int) -> bool:
     return column.top is not None and column.top < row_count
-
-
-async def _fetch(  # noqa: PLR0913 - the parts of a request
-    store: ObjectStore,
-    path: str,
-    byte_range: ByteRange,
-    reason: str,
-    spent: list[MetadataRequest],
-    *,
-    least_bytes: int | None = None,
-) -> bytes:
-    answer = await store.get(
-        RangeRequest(path=path, byte_range=byte_range, reason=reason, may_grow=True, least_object_bytes=least_bytes)
-    )
-    spent.append(MetadataRequest(path=path, byte_range=byte_range, reason=reason, fetched_bytes=len(answer.data)))
-    return answer.data

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from coldparquet.concurrency import gather_or_cancel
-from coldparquet.partition_planner import look_into, plan_partition
 from coldparquet.plan.instant import NANOSECONDS_PER_UNIT
 from coldparquet.plan.prune import prune
 from coldparquet.plan.read_plan import PartitionRead, PlannedRequest, PrunedPartition, ReadPlan
 from coldparquet.plan.statistics import IntervalStatistics
+from coldparquet.scanning.partition_planner import look_into, plan_partition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from coldparquet.native_partition import NativePlan
-    from coldparquet.partition import Partition, PartitionMetadata
+    from coldparquet.catalog.partition import Partition, PartitionMetadata
     from coldparquet.plan.read_plan import MetadataRequest, PlannedRead
-    from coldparquet.planned_partition import PlannedPartition
-    from coldparquet.question import Question
+    from coldparquet.scanning.native_partition import NativePlan
+    from coldparquet.scanning.planned_partition import PlannedPartition
+    from coldparquet.scanning.question import Question
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 import coldparquet as cp
-from coldparquet import table_files
+from coldparquet.catalog import table_files
 from coldparquet.format.partition_records import PartitionRecords
 from coldparquet.format.sidecar_update import SidecarChange, plan_sidecar_update
 from coldparquet.format.table_metadata import parse_table_metadata
 from coldparquet.format.table_metadata_writer import encode_table_metadata
 from coldparquet.format.txn import parse_txn
 from coldparquet.format.txn_writer import encode_txn
-from coldparquet.index import index_table
+from coldparquet.maintenance.index import index_table
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.trace import round_trips
 from coldparquet.testing.stores import LatencyStore

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from coldparquet.catalog.partition import DATA_FILE, SIDECAR_FILE, PartitionLocation
+from coldparquet.catalog.table_files import TRANSACTION_FILE, read_table_files
 from coldparquet.concurrency import both
 from coldparquet.errors import AccessError, FormatError, InvalidInputError, NotFoundError
 from coldparquet.format.partition_names import (
@@ -18,17 +20,15 @@ from coldparquet.format.partition_names import (
     recorded_directory_name,
 )
 from coldparquet.format.partition_ranges import partition_ranges
-from coldparquet.partition import DATA_FILE, SIDECAR_FILE, PartitionLocation
 from coldparquet.plan.explain import few_names
 from coldparquet.plan.read_plan import MetadataRequest
 from coldparquet.storage.base import Listing
-from coldparquet.table_files import TRANSACTION_FILE, read_table_files
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from coldparquet.catalog.table_files import TableFiles
     from coldparquet.storage.base import ObjectStore
-    from coldparquet.table_files import TableFiles
 
 _LATEST_TIMESTAMP = (1 << 63) - 1
 """No half-open range of 64-bit times holds it."""
@@ -59,7 +59,7 @@ async def discover(store: ObjectStore, path: str) -> Discovery:
     """Find the partitions below a directory.
 
     Requests: the listing, ``_txn`` and ``_meta``, all at the same time; see
-    :func:`coldparquet.table_files.read_table_files` for what may follow.
+    :func:`coldparquet.catalog.table_files.read_table_files` for what may follow.
 
     Args:
         store: Where the directory lies; it must not pin versions, because table files change.

@@ -17,9 +17,9 @@ from coldparquet.errors import FormatError, NotFoundError, ObjectChangedError, S
 from coldparquet.format.partition_records import PartitionRecords
 from coldparquet.format.txn import parse_txn
 from coldparquet.format.txn_writer import encode_txn
-from coldparquet.index import index_table
+from coldparquet.maintenance.index import index_table
+from coldparquet.maintenance.verify import verify_table
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.verify import verify_table
 from tests.support.questdb_tables import PARTITIONS, copy_parquet_partitions
 from tests.support.table_copies import contents_of, copy_table
 
@@ -130,7 +130,7 @@ WORDS = st.sampled_from([0, 1, -1, 255, 1 << 31, 1 << 40, 1 << 61, LARGEST, -LAR
 async def test_a_word_of_a_table_file_that_lies(
     name: str, file: str, at: int, word: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coldparquet.table_files._RETRY_DELAYS_S", (0.0,))
+    monkeypatch.setattr("coldparquet.catalog.table_files._RETRY_DELAYS_S", (0.0,))
     files = dict(GOOD[name])
     content = bytearray(files[f"b/{file}"])
     offset = min(8 * at, len(content) - 8)

@@ -14,7 +14,7 @@ import pytest
 import coldparquet as cp
 from coldparquet.errors import AccessError, InvalidInputError, NotFoundError, StorageError
 from coldparquet.format.sidecar import parse_sidecar
-from coldparquet.index import IndexedPartition, index_table
+from coldparquet.maintenance.index import IndexedPartition, index_table
 from coldparquet.options import ReadOptions
 from coldparquet.storage.limit import LimitedStore
 from coldparquet.storage.local import LocalStore

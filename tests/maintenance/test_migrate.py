@@ -12,8 +12,8 @@ import coldparquet as cp
 from coldparquet.errors import FormatError, NotFoundError, StorageError
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
 from coldparquet.format.sidecar_writer import encode_sidecar
-from coldparquet.index import IndexedPartition, IndexReport, index_table
-from coldparquet.migrate import migrate_table
+from coldparquet.maintenance.index import IndexedPartition, IndexReport, index_table
+from coldparquet.maintenance.migrate import migrate_table
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.trace import TraceStore

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from coldparquet.catalog.table_files import TRANSACTION_FILE, TRANSACTION_HEADER_BYTES, read_table_files
 from coldparquet.errors import NotFoundError, ObjectChangedError
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.base import RangeRequest
 from coldparquet.storage.local import may_be_overwritten
 from coldparquet.storage.wrapper import StoreWrapper
-from coldparquet.table_files import TRANSACTION_FILE, TRANSACTION_HEADER_BYTES, read_table_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.catalog.table_files import TableFiles
     from coldparquet.format.partition_records import PartitionRecord
-    from coldparquet.partition import PartitionLocation
     from coldparquet.storage.base import FetchedRange, ObjectStore
-    from coldparquet.table_files import TableFiles
 
 _VERSION_BYTES = 8
 """Read for the sake of the answer's version alone, which is made of the file and its whole header."""

@@ -6,25 +6,25 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from coldparquet.catalog.partition import DATA_FILE, SIDECAR_FILE
+from coldparquet.catalog.sidecar_lookup import look_up_sidecar, shorter_than_committed
 from coldparquet.errors import ColdParquetError, FormatError, NotFoundError, ObjectChangedError
 from coldparquet.format.footer_fetch import FooterFetch
 from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_chain import verify_chain
-from coldparquet.partition import DATA_FILE, SIDECAR_FILE
 from coldparquet.plan.finding import Finding, finding_of_error
 from coldparquet.plan.partition_check import check_partition
-from coldparquet.sidecar_lookup import look_up_sidecar, shorter_than_committed
 from coldparquet.storage.base import RangeRequest
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.catalog.sidecar_lookup import SidecarLookup, SidecarState
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.options import ReadOptions
-    from coldparquet.partition import PartitionLocation
     from coldparquet.plan.partition_check import PartitionCheck
-    from coldparquet.sidecar_lookup import SidecarLookup, SidecarState
     from coldparquet.storage.base import ObjectStore
 
 

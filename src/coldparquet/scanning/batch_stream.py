@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from coldparquet.plan.placement import Placement
     from coldparquet.plan.read_plan import PlannedRead, PlannedRequest, ReadPlan
-    from coldparquet.planned_partition import PlannedPartition, ReadBuffer
-    from coldparquet.scan_planner import PlannedScan
+    from coldparquet.scanning.planned_partition import PlannedPartition, ReadBuffer
+    from coldparquet.scanning.scan_planner import PlannedScan
     from coldparquet.storage.base import FetchedRange, ObjectStore
 
 

@@ -1,0 +1,103 @@
+"""The symbols of a table, which native partitions refer to by number."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from coldparquet.errors import InternalError, NotFoundError
+from coldparquet.format.native_layout import data_file_name
+from coldparquet.format.symbol_files import (
+    CHARS_EXTENSION,
+    OFFSETS_EXTENSION,
+    parse_symbol_offsets,
+    parse_symbols,
+    symbol_file_name,
+    symbol_offsets_range,
+)
+from coldparquet.format.utf16 import Utf8Strings
+from coldparquet.plan.read_plan import MetadataRequest
+from coldparquet.ranges import ByteRange
+from coldparquet.storage.base import RangeRequest
+
+if TYPE_CHECKING:
+    from coldparquet.plan.native_read import NativeColumn
+    from coldparquet.storage.base import ObjectStore
+
+SYMBOLS = "symbols"
+"""Reason of the requests for the dictionaries of symbol columns."""
+
+
+class SymbolDictionaries:
+    """The symbols of one snapshot of a table, each dictionary fetched when it is first needed and then kept.
+
+    Args:
+        store: Where the table lies.
+        table_path: Its directory.
+    """
+
+    def __init__(self, store: ObjectStore, table_path: str) -> None:
+        self._store = store
+        self._table_path = table_path
+        self._loading: dict[tuple[str, int, int], asyncio.Lock] = {}
+        self._loaded: dict[tuple[str, int, int], Utf8Strings] = {}
+
+    async def get(self, column: NativeColumn, spent: list[MetadataRequest]) -> Utf8Strings:
+        """Return the symbols of a column, in the order of their keys. 2 requests, one after the other, or none.
+
+        Args:
+            column: A SYMBOL column.
+            spent: Gets the requests, if this call sends them.
+
+        Raises:
+            NotFoundError: A file of the dictionary does not exist (``kind="MissingSymbolFile"``).
+            FormatError: The dictionary is damaged.
+        """
+        if column.symbol is None:
+            raise InternalError(f"nothing is known of the dictionary of column {column.name!r}")
+        key = (column.name, column.symbol.name_txn, column.symbol.count)
+        async with self._loading.setdefault(key, asyncio.Lock()):
+            if key not in self._loaded:
+                self._loaded[key] = await self._load(*key, spent)
+            return self._loaded[key]
+
+    async def _load(self, name: str, name_txn: int, count: int, spent: list[MetadataRequest]) -> Utf8Strings:
+        if count == 0:
+            return Utf8Strings(utf8=b"", offsets=np.zeros(1, dtype=np.int32))
+        data_file_name(name, name_txn)  # refuses names that lead out of the table
+        offsets_path = f"{self._table_path}/{symbol_file_name(name, OFFSETS_EXTENSION, name_txn)}"
+        chars_path = f"{self._table_path}/{symbol_file_name(name, CHARS_EXTENSION, name_txn)}"
+        stored = await self._fetch(offsets_path, symbol_offsets_range(count), spent)
+        offsets = parse_symbol_offsets(stored, count, path=offsets_path)
+        chars = await self._fetch(chars_path, ByteRange(0, int(offsets[-1])), spent)
+        return await asyncio.to_thread(parse_symbols, chars, offsets, path=chars_path)
+
+    async def _fetch(self, path: str, byte_range: ByteRange, spent: list[MetadataRequest]) -> bytes:
+        try:
+            return await fetch_committed(self._store, path, byte_range, SYMBOLS, spent)
+        except NotFoundError as error:
+            raise NotFoundError(
+                "the symbols of a column are missing from the table's directory, so that the keys in its partitions"
+                " mean nothing; copy the file from the QuestDB server, or leave the column out",
+                kind="MissingSymbolFile",
+                path=path,
+            ) from error
+
+
+async def fetch_committed(  # noqa: PLR0913 - the parts of a request
+    store: ObjectStore,
+    path: str,
+    byte_range: ByteRange,
+    reason: str,
+    spent: list[MetadataRequest],
+    *,
+    least_bytes: int | None = None,
+) -> bytes:
+    """Fetch a range of a file that a QuestDB may append to, and note what it cost. 1 request."""
+    answer = await store.get(
+        RangeRequest(path=path, byte_range=byte_range, reason=reason, may_grow=True, least_object_bytes=least_bytes)
+    )
+    spent.append(MetadataRequest(path=path, byte_range=byte_range, reason=reason, fetched_bytes=len(answer.data)))
+    return answer.data
