@@ -11,6 +11,8 @@ KIB = 1024
 MIB = 1024 * KIB
 
 Goal: TypeAlias = Literal["fast", "cheap", "few-requests", "few-bytes"]
+When: TypeAlias = Literal["auto", "always", "never"]
+"""``auto``: where the cost model says that it pays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +86,24 @@ class ReadOptions:
     symbols: Literal["dictionary", "string"] = "dictionary"
     """Arrow type of SYMBOL columns: dictionary-encoded as QuestDB stores them, or plain strings."""
 
+    strings: Literal["dictionary", "string"] = "string"
+    """Arrow type of other text columns. ``dictionary`` keeps what the pages hold: each distinct value once per row group."""
+
+    statistics: bool = True
+    """Whether minima, maxima and null counts decide which row groups are read; False for files that lie about them."""
+
+    make_constant_columns: bool = True
+    """Whether chunks of which the statistics prove that every row holds one value are made instead of fetched."""
+
+    bloom_filters: bool = True
+    """Whether bloom filters are asked where ``=`` and ``IN`` are not decided by minima and maxima."""
+
+    page_index: When = "auto"
+    """Whether pages that provably hold no matching row are left out, by the page index of the file or our ``_pages``."""
+
+    late_materialisation: When = "auto"
+    """Whether the columns of the result are fetched only where the predicate's columns, read first, have left rows."""
+
     def __post_init__(self) -> None:
         least = {
             "sidecar_prefix_bytes": 32,
@@ -106,8 +126,20 @@ class ReadOptions:
                 )
         if self.goal not in list(COALESCING_BY_GOAL):
             raise InvalidInputError(f"ReadOptions.goal is {self.goal!r}; use one of {', '.join(COALESCING_BY_GOAL)}")
-        if self.symbols not in ("dictionary", "string"):
-            raise InvalidInputError(f"ReadOptions.symbols is {self.symbols!r}; use 'dictionary' or 'string'")
+        choices = {
+            "symbols": ("dictionary", "string"),
+            "strings": ("dictionary", "string"),
+            "page_index": ("auto", "always", "never"),
+            "late_materialisation": ("auto", "always", "never"),
+            "statistics": (True, False),
+            "make_constant_columns": (True, False),
+            "bloom_filters": (True, False),
+        }
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                raise InvalidInputError(
+                    f"ReadOptions.{name} is {getattr(self, name)!r}; use {' or '.join(map(repr, allowed))}"
+                )
 
     @property
     def coalescing(self) -> Coalescing:

@@ -56,7 +56,7 @@ class SparseFile:
         """Make the virtual file of one row group, with the chunks of this file or of another ``content``."""
         buffer = new_row_group_buffer(read, self.sidecar, path=self.path)
         data = memoryview(self.content if content is None else content)
-        for start, stop, offset in zip(read.chunk_starts, read.chunk_stops, read.buffer_offsets, strict=True):
+        for start, stop, offset in zip(read.piece_starts, read.piece_stops, read.buffer_offsets, strict=True):
             buffer.place(int(offset), data[start:stop])
         return buffer
 

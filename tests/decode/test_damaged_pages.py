@@ -27,7 +27,7 @@ def test_flipped_bytes_decode_or_are_refused(sparse_file: Any, data: st.DataObje
     if not read.columns:
         return
     damaged = bytearray(file.content)
-    start, stop = int(read.chunk_starts[0]), int(read.chunk_stops[0])
+    start, stop = int(read.piece_starts[0]), int(read.piece_stops[0])
     for _ in range(data.draw(st.integers(1, 4))):
         damaged[data.draw(st.integers(start, stop - 1))] = data.draw(st.integers(0, 255))
     try:
@@ -49,7 +49,7 @@ def test_the_error_names_the_column_that_is_damaged(sparse_file: Any) -> None:
     read = file.plan(names)[2]
     position = [file.names[column] for column in read.columns].index("big")
     damaged = bytearray(file.content)
-    start, stop = int(read.chunk_starts[position]), int(read.chunk_stops[position])
+    start, stop = int(read.piece_starts[position]), int(read.piece_stops[position])
     damaged[start:stop] = b"\xff" * (stop - start)
     with pytest.raises(FormatError, match="row group 2, column 'big': the pages do not decode") as caught:
         file.decode(read, names, content=bytes(damaged))

@@ -61,7 +61,7 @@ def test_repeated_entries_keep_their_numbers(sparse_file: Any) -> None:
         file = sparse_file(content)
         whole = pq.ParquetFile(path)
         for row_group, read in file.plan(file.names).items():
-            for column, start, stop in zip(read.columns, read.chunk_starts, read.chunk_stops, strict=True):
+            for column, start, stop in zip(read.columns, read.piece_starts, read.piece_stops, strict=True):
                 name = file.names[column]
                 pages = parse_pages(content[start:stop])
                 if whole.schema_arrow.field(name).type != pa.string() or pages is None:

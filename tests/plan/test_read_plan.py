@@ -41,10 +41,13 @@ def row_group(
     return RowGroupRead(
         partition_index=partition_index,
         row_group=number,
-        row_count=rows,
+        row_group_rows=rows,
+        selection=None,
         columns=tuple(chunks),
-        chunk_starts=np.array([start for start, _ in chunks.values()], dtype=np.int64),
-        chunk_stops=np.array([stop for _, stop in chunks.values()], dtype=np.int64),
+        column_rows=(None,) * len(chunks),
+        piece_columns=np.arange(len(chunks)),
+        piece_starts=np.array([start for start, _ in chunks.values()], dtype=np.int64),
+        piece_stops=np.array([stop for _, stop in chunks.values()], dtype=np.int64),
         made_columns=(),
         all_rows_match=all_rows_match,
     )
@@ -180,7 +183,7 @@ def test_every_chunk_arrives_whole_at_its_place(reads: list[RowGroupRead], gap: 
     for read, buffer, written in zip(reads, buffers, writes, strict=True):
         assert written[:4].tolist() == [0] * 4
         assert set(written[4:].tolist()) <= {1}
-        for start, stop, offset in zip(read.chunk_starts, read.chunk_stops, read.buffer_offsets, strict=True):
+        for start, stop, offset in zip(read.piece_starts, read.piece_stops, read.buffer_offsets, strict=True):
             assert buffer[offset : offset + stop - start].tolist() == file[start:stop].tolist()
 
 

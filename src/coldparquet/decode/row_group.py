@@ -137,7 +137,7 @@ def _decode_chunks(  # noqa: PLR0913, PLR0917 - one plan, one snapshot and how t
 def _decode_symbol_chunk(
     buffer: RowGroupBuffer, read: RowGroupRead, sidecar: Sidecar, position: int, label: ChunkLabel
 ) -> pa.ChunkedArray[Any] | None:
-    length_bytes = int(read.chunk_stops[position] - read.chunk_starts[position])
+    length_bytes = int(read.piece_stops[position] - read.piece_starts[position])
     column = read.columns[position]
     return decode_symbols(
         buffer.parquet_file().slice(int(read.buffer_offsets[position]), length_bytes).to_pybytes(),

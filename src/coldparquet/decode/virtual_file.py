@@ -88,7 +88,7 @@ def new_row_group_buffer(read: RowGroupRead, sidecar: Sidecar, *, path: str | No
     for column, start, length in zip(
         read.columns,
         read.buffer_offsets.tolist(),
-        (read.chunk_stops - read.chunk_starts).tolist(),
+        (read.piece_stops - read.piece_starts).tolist(),
         strict=True,
     ):
         descriptor = sidecar.column(column)

@@ -169,10 +169,13 @@ def _read(  # noqa: PLR0913 - the fields of a row group read
     return RowGroupRead(
         partition_index=partition_index,
         row_group=row_group,
-        row_count=row_count,
+        row_group_rows=row_count,
+        selection=None,
         columns=tuple(chunks.columns[column] for column in fetched),
-        chunk_starts=chunks.starts[position, fetched],
-        chunk_stops=chunks.stops[position, fetched],
+        column_rows=(None,) * len(fetched),
+        piece_columns=np.arange(len(fetched)),
+        piece_starts=chunks.starts[position, fetched],
+        piece_stops=chunks.stops[position, fetched],
         made_columns=tuple(chunks.columns[column] for column in np.flatnonzero(chunks.all_null[position])),
         all_rows_match=all_rows_match,
     )

@@ -62,10 +62,10 @@ def place(row_groups: Sequence[RowGroupRead], requests: Sequence[PlannedRequest]
         InternalError: The requests do not cover a chunk.
     """
     return place_ranges(
-        _joined([read.chunk_starts for read in row_groups]),
-        _joined([read.chunk_stops for read in row_groups]),
+        _joined([read.piece_starts for read in row_groups]),
+        _joined([read.piece_stops for read in row_groups]),
         _joined([read.buffer_offsets for read in row_groups]),
-        np.repeat(np.arange(len(row_groups)), [len(read.columns) for read in row_groups]),
+        np.repeat(np.arange(len(row_groups)), [len(read.piece_starts) for read in row_groups]),
         np.array([request.byte_range.start for request in requests], dtype=np.int64),
         np.array([request.byte_range.stop for request in requests], dtype=np.int64),
     )

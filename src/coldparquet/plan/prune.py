@@ -7,7 +7,7 @@ has to run, if it may be neither false nor NULL.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -123,11 +123,24 @@ def _evaluate(bound: BoundPredicate, source: StatisticsSource, everywhere: BoolA
             if bounds is None:
                 anything = np.ones(len(everywhere), np.bool_)
                 is_null_test = isinstance(bound, BoundIsNull)
-                return Verdict(
+                verdict = Verdict(
                     may_be_true=anything, may_be_false=anything, may_be_null=~anything if is_null_test else anything
                 )
-            return _evaluate_leaf(bound, bounds)
+                return _without_absent_values(verdict, bound, source)
+            return _without_absent_values(_evaluate_leaf(bound, bounds), bound, source)
     raise InternalError(f"{type(bound).__name__} is not a kind of predicate that can be pruned")
+
+
+def _without_absent_values(verdict: Verdict, bound: BoundPredicate, source: StatisticsSource) -> Verdict:
+    """Where no row holds a value that is searched for, the search cannot succeed."""
+    match bound:
+        case BoundComparison(field=field, operator=Operator.EQUAL, value=value):
+            may_hold = source.may_hold_any_of(field, (value,))
+        case BoundIn(field=field, values=values):
+            may_hold = source.may_hold_any_of(field, values)
+        case _:
+            return verdict
+    return verdict if may_hold is None else replace(verdict, may_be_true=verdict.may_be_true & may_hold)
 
 
 def _evaluate_leaf(bound: BoundComparison | BoundIn | BoundIsNull | ConstantUnlessNull, bounds: Bounds) -> Verdict:

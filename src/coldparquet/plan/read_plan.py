@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from coldparquet.options import ReadOptions
     from coldparquet.plan.coalesce import CoalescedRequests
     from coldparquet.plan.native_read import NativeRead
+    from coldparquet.plan.row_selection import RowSelection
     from coldparquet.ranges import SuffixRange
 
 _OfPartition = TypeVar("_OfPartition", "PlannedRead", "PlannedRequest")
@@ -39,41 +40,64 @@ _NAMES_IN_REASON = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RowGroupRead:
-    """What one row group contributes: its fetched chunks and the columns that need no fetch."""
+    """What one row group, or a run of its rows, contributes: the bytes that are fetched and what needs no fetch."""
 
     partition_index: int
     """Position of the partition in :attr:`ReadPlan.partitions`."""
     row_group: int
     """Number of the row group in its Parquet file, from 0."""
-    row_count: int
+    row_group_rows: int
+    """Rows of the whole row group."""
+    selection: RowSelection | None
+    """The rows that are read; None for all rows of the row group."""
     columns: tuple[int, ...]
-    """Indexes, in the partition's sidecar, of the columns whose chunks are fetched."""
-    chunk_starts: npt.NDArray[np.int64]
-    """First byte of each chunk in the Parquet file, shape ``(len(columns),)``."""
-    chunk_stops: npt.NDArray[np.int64]
-    """One past the last byte of each chunk, shape ``(len(columns),)``."""
+    """Indexes, in the partition's sidecar, of the columns of which bytes are fetched."""
+    column_rows: tuple[RowSelection | None, ...]
+    """Per fetched column: the rows that its fetched pages hold, among them those selected; None for the whole chunk."""
+    piece_columns: npt.NDArray[np.int64]
+    """Position in ``columns`` that each piece belongs to, ascending, shape ``(pieces,)``. A whole chunk is one piece;
+    of a chunk that is fetched in part, the dictionary page and each run of pages that touch in the file are one."""
+    piece_starts: npt.NDArray[np.int64]
+    """First byte of each piece in the Parquet file; ascending within a column."""
+    piece_stops: npt.NDArray[np.int64]
+    """One past the last byte of each piece."""
     made_columns: tuple[int, ...]
-    """Indexes of the columns that are null in every row: made without fetching."""
+    """Indexes of the columns that are made without fetching: null in every row, or one value in every row."""
     all_rows_match: bool
-    """True if the statistics prove that every row satisfies the predicate, so that no filter has to run."""
+    """True if the metadata proves that every row satisfies the predicate, so that no filter has to run."""
+    deferred: RowGroupRead | None = None
+    """Columns of the result that are fetched only once the predicate's columns have shown which rows are left (late
+    materialisation). It selects the same rows, and has nothing deferred itself."""
+
+    @property
+    def row_count(self) -> int:
+        """Number of rows that are read, before the predicate is applied to each row."""
+        return self.row_group_rows if self.selection is None else self.selection.row_count
 
     @property
     def bytes_wanted(self) -> int:
-        """Total length of the fetched chunks."""
-        return int((self.chunk_stops - self.chunk_starts).sum())
+        """Total length of the fetched pieces, with those deferred."""
+        deferred_bytes = 0 if self.deferred is None else self.deferred.bytes_wanted
+        return int((self.piece_stops - self.piece_starts).sum()) + deferred_bytes
 
     @property
     def buffer_offsets(self) -> npt.NDArray[np.int64]:
-        """Place of each chunk in the row group's buffer, shape ``(len(columns),)``.
+        """Place of each piece in the row group's buffer, shape ``(pieces,)``.
 
-        The buffer holds the chunks in ascending file order, one packed after the other, behind the 4-byte magic.
+        The buffer holds the pieces of each column together, in file order, and the columns in the order in which they
+        begin in the file, one packed after the other, behind the 4-byte magic. Deferred columns have a buffer of their own.
         """
-        lengths = self.chunk_stops - self.chunk_starts
-        # Among chunks that begin at the same byte the empty ones come first: they share the place of the next one.
-        in_file_order = np.lexsort((lengths, self.chunk_starts))
-        packed_stops = np.cumsum(lengths[in_file_order])
+        lengths = self.piece_stops - self.piece_starts
+        column_begins = np.full(len(self.columns), np.iinfo(np.int64).max)
+        np.minimum.at(column_begins, self.piece_columns, self.piece_starts)
+        column_bytes = np.bincount(self.piece_columns, weights=lengths, minlength=len(self.columns)).astype(np.int64)
+        # Among columns that begin at the same byte the empty ones come first: they share the place of the next one.
+        rank = np.empty(len(self.columns), dtype=np.int64)
+        rank[np.lexsort((column_bytes, column_begins))] = np.arange(len(self.columns))
+        in_buffer_order = np.lexsort((lengths, self.piece_starts, rank[self.piece_columns]))
+        packed_stops = np.cumsum(lengths[in_buffer_order])
         offsets = np.empty_like(lengths)
-        offsets[in_file_order] = BUFFER_HEADER_BYTES + packed_stops - lengths[in_file_order]
+        offsets[in_buffer_order] = BUFFER_HEADER_BYTES + packed_stops - lengths[in_buffer_order]
         return offsets
 
 
@@ -282,11 +306,9 @@ def plan_requests(  # noqa: PLR0913 - knobs are required keywords here; their de
     Returns:
         Disjoint requests in file order; none where every column is made without fetching.
     """
-    chunk_starts = np.concatenate([np.empty(0, np.int64), *(read.chunk_starts for read in row_groups)])
-    chunk_stops = np.concatenate([np.empty(0, np.int64), *(read.chunk_stops for read in row_groups)])
-    coalesced = coalesce(
-        chunk_starts, chunk_stops, gap_bytes=gap_bytes, max_request_bytes=max_request_bytes, part_bytes=part_bytes
-    )
+    starts = np.concatenate([np.empty(0, np.int64), *(read.piece_starts for read in row_groups)])
+    stops = np.concatenate([np.empty(0, np.int64), *(read.piece_stops for read in row_groups)])
+    coalesced = coalesce(starts, stops, gap_bytes=gap_bytes, max_request_bytes=max_request_bytes, part_bytes=part_bytes)
     ranges = map(ByteRange, coalesced.starts.tolist(), coalesced.stops.tolist())
     return tuple(
         PlannedRequest(
@@ -304,7 +326,9 @@ def _reasons(
     row_groups: Sequence[RowGroupRead], coalesced: CoalescedRequests, column_names: Mapping[int, str]
 ) -> Iterator[str]:
     """Yield one text per request: the row groups and columns that it serves."""
-    chunks = [(read.row_group, column) for read in row_groups for column in read.columns]
+    chunks = [
+        (read.row_group, read.columns[position]) for read in row_groups for position in read.piece_columns.tolist()
+    ]
     requests_of_chunk = coalesced.stop_request - coalesced.first_request
     chunk = np.repeat(np.arange(len(chunks)), requests_of_chunk)
     part = np.arange(len(chunk)) - np.repeat(np.cumsum(requests_of_chunk) - requests_of_chunk, requests_of_chunk)

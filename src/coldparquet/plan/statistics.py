@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from coldparquet.format.sidecar_chunks import ChunkColumn, RawBounds
     from coldparquet.format.sidecar_header import ColumnDescriptor
     from coldparquet.plan.bind import BoundField
+    from coldparquet.plan.literals import DomainValue
 
 _LITTLE_ENDIAN_NUMBERS: dict[PhysicalType, npt.DTypeLike] = {
     PhysicalType.INT32: np.int32,
@@ -46,6 +47,9 @@ class StatisticsSource(Protocol):
 
     def bounds(self, field: BoundField) -> Bounds | None:
         """Return what is known about a field, or None if nothing is."""
+
+    def may_hold_any_of(self, field: BoundField, values: tuple[DomainValue, ...]) -> BoolArray | None:
+        """Tell where some row may hold one of the values, by bloom filters; None if nothing is known anywhere."""
 
 
 class SidecarStatistics:
@@ -77,6 +81,10 @@ class SidecarStatistics:
         if field.index not in self._bounds:
             self._bounds[field.index] = self._find_bounds(field)
         return self._bounds[field.index]
+
+    def may_hold_any_of(self, field: BoundField, values: tuple[DomainValue, ...]) -> BoolArray | None:  # noqa: ARG002
+        """See :class:`StatisticsSource`: minima and maxima alone know no more than :meth:`bounds` tells."""
+        return None
 
     def _find_bounds(self, field: BoundField) -> Bounds | None:
         columns = self._columns
@@ -126,6 +134,10 @@ class IntervalStatistics:
     def bounds(self, field: BoundField) -> Bounds | None:
         """Return the intervals if the field is the designated timestamp."""
         return self._bounds if field.index == self._column else None
+
+    def may_hold_any_of(self, field: BoundField, values: tuple[DomainValue, ...]) -> BoolArray | None:  # noqa: ARG002
+        """See :class:`StatisticsSource`: names know no single values."""
+        return None
 
 
 def chunk_bounds(

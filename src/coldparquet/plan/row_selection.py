@@ -1,0 +1,116 @@
+"""Row selections: sorted, disjoint row ranges inside one row group, as numpy arrays.
+
+Pruning by pages leaves some of them, a predicate leaves some of those, and only the pages that overlap them are fetched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from coldparquet.errors import InternalError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RowSelection:
+    """Rows of one row group: ``[starts[i], stops[i])`` for every ``i``; ascending, none of them empty, none touching."""
+
+    starts: npt.NDArray[np.int64]
+    """First row of each range, shape ``(ranges,)``."""
+    stops: npt.NDArray[np.int64]
+    """One past the last row of each range."""
+
+    @classmethod
+    def of_range(cls, start: int, stop: int) -> RowSelection:
+        """Select one range of rows; none if it is empty."""
+        return cls.of_ranges(np.array([start], dtype=np.int64), np.array([stop], dtype=np.int64))
+
+    @classmethod
+    def of_ranges(cls, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]) -> RowSelection:
+        """Select ranges that are ascending and do not overlap; empty ones are dropped, and those that touch are joined.
+
+        Raises:
+            InternalError: They are out of order.
+        """
+        filled = stops > starts
+        starts, stops = starts[filled].astype(np.int64), stops[filled].astype(np.int64)
+        if bool((starts[1:] < stops[:-1]).any()):
+            raise InternalError("the ranges of a row selection overlap or are out of order")
+        begins = np.ones(len(starts), dtype=bool)
+        begins[1:] = starts[1:] > stops[:-1]
+        first = np.flatnonzero(begins)
+        last = np.append(first[1:], len(starts))[: len(first)] - 1
+        return cls(starts=starts[first], stops=stops[last])
+
+    @classmethod
+    def of_mask(cls, mask: npt.NDArray[np.bool_]) -> RowSelection:
+        """Select the rows where ``mask``, shape ``(rows,)``, is true."""
+        edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8)))
+        return cls(starts=edges[::2].astype(np.int64), stops=edges[1::2].astype(np.int64))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, RowSelection)
+            and np.array_equal(self.starts, other.starts)
+            and np.array_equal(self.stops, other.stops)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def row_count(self) -> int:
+        """Number of rows selected."""
+        return int((self.stops - self.starts).sum())
+
+    def intersect(self, other: RowSelection) -> RowSelection:
+        """Select the rows that are in both."""
+        edges = np.unique(np.concatenate([self.starts, self.stops, other.starts, other.stops]))
+        inside = self.holds(edges[:-1]) & other.holds(edges[:-1]) if len(edges) else np.zeros(0, dtype=bool)
+        return RowSelection.of_ranges(edges[:-1][inside], edges[1:][inside])
+
+    def holds(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Tell for each row whether it is selected."""
+        position = np.searchsorted(self.starts, rows, side="right") - 1
+        result: npt.NDArray[np.bool_] = (position >= 0) & (rows < np.append(self.stops, 0)[position])
+        return result
+
+    def overlaps(self, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Tell for each range of rows, such as a page, whether any row of it is selected; an empty range has none."""
+        first = np.searchsorted(self.stops, starts, side="right")
+        result: npt.NDArray[np.bool_] = (stops > starts) & (
+            np.append(self.starts, np.iinfo(np.int64).max)[first] < stops
+        )
+        return result
+
+    def positions_of(self, other: RowSelection) -> RowSelection:
+        """Say where the rows of ``other`` are among the rows of this selection, counted one after the other.
+
+        Args:
+            other: Rows that are all in this selection, as the rows of a predicate are among those of the fetched pages.
+
+        Raises:
+            InternalError: A row of ``other`` is not in this selection.
+        """
+        inside = np.searchsorted(self.starts, other.starts, side="right") - 1
+        if len(other.starts) and (inside.min() < 0 or bool((other.stops > self.stops[inside]).any())):
+            raise InternalError("a row selection holds rows that were not fetched")
+        packed_starts = np.cumsum(self.stops - self.starts) - (self.stops - self.starts)
+        shift = packed_starts[inside] - self.starts[inside] if len(other.starts) else other.starts
+        return RowSelection.of_ranges(other.starts + shift, other.stops + shift)
+
+    def rows_at(self, positions: RowSelection) -> RowSelection:
+        """Return the rows of this selection that are at ``positions`` among its rows: undoes :meth:`positions_of`."""
+        lengths = self.stops - self.starts
+        packed_stops = np.cumsum(lengths)
+        packed_starts = packed_stops - lengths
+        edges = np.unique(np.concatenate([positions.starts, positions.stops, packed_starts, packed_stops]))
+        kept = positions.holds(edges[:-1]) if len(edges) else np.zeros(0, dtype=bool)
+        starts, stops = edges[:-1][kept], edges[1:][kept]
+        inside = np.searchsorted(packed_starts, starts, side="right") - 1
+        shift = self.starts[inside] - packed_starts[inside] if len(starts) else starts
+        return RowSelection.of_ranges(starts + shift, stops + shift)
