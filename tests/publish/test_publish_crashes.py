@@ -9,10 +9,10 @@ import pytest
 
 from coldparquet.errors import ColdParquetError, InvalidInputError, NotFoundError, ObjectChangedError, StorageError
 from coldparquet.publish import PublishOptions, publish_table
-from coldparquet.publish.objects import read_whole
 from coldparquet.storage import upload
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.trace import TraceStore
+from coldparquet.storage.whole_object import read_whole
 from coldparquet.storage.wrapper import StoreWrapper
 from coldparquet.testing.stores import DyingStore
 from tests.support.published_tables import (

@@ -21,11 +21,11 @@ from coldparquet.format.table_metadata_writer import encode_table_metadata
 from coldparquet.format.txn import parse_txn
 from coldparquet.format.txn_writer import encode_txn, replace_partitions
 from coldparquet.publish import PublishOptions, publish_table
-from coldparquet.publish.objects import read_whole
 from coldparquet.publish.published import Manifest, manifest_name, parse_manifest
 from coldparquet.storage.fsspec_store import FsspecStore
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.memory import MemoryStore
+from coldparquet.storage.whole_object import read_whole
 from tests.support.published_tables import SNAPSHOTS, TABLE, expected_parquet_rows, put_in_state, read_rows
 from tests.support.questdb_tables import GOLDEN, assert_same_rows
 from tests.support.table_copies import contents_of, copy_table

@@ -55,7 +55,7 @@ class Discovery:
     requests: tuple[MetadataRequest, ...]
 
 
-async def discover(store: ObjectStore, path: str) -> Discovery:
+async def discover(store: ObjectStore, path: str, *, with_column_versions: bool = False) -> Discovery:
     """Find the partitions below a directory.
 
     Requests: the listing, ``_txn`` and ``_meta``, all at the same time; see
@@ -64,15 +64,18 @@ async def discover(store: ObjectStore, path: str) -> Discovery:
     Args:
         store: Where the directory lies; it must not pin versions, because table files change.
         path: A table directory, a directory of partition directories, or one partition directory.
+        with_column_versions: Read `_cv` even if no partition is native.
 
     Raises:
         NotFoundError: There is nothing at ``path``, or nothing that is a partition.
         FormatError: A table file is damaged.
         StorageError: The table files kept changing while they were read.
     """
-    listed = MetadataRequest(path=path, byte_range=None, reason="list the partitions", fetched_bytes=0)
+    listed = MetadataRequest(
+        path=path, byte_range=None, reason="list the partitions", fetched_bytes=0, operation="list"
+    )
     requests = [listed]
-    listing, files = await _list_and_read(store, path, requests)
+    listing, files = await _list_and_read(store, path, requests, with_column_versions=with_column_versions)
     if files is not None and not _is_partition(listing):
         locations = await asyncio.to_thread(_recorded_locations, path.rstrip("/"), files)
         return Discovery(
@@ -96,14 +99,17 @@ async def discover(store: ObjectStore, path: str) -> Discovery:
 
 
 async def _list_and_read(
-    store: ObjectStore, path: str, spent: list[MetadataRequest]
+    store: ObjectStore, path: str, spent: list[MetadataRequest], *, with_column_versions: bool
 ) -> tuple[Listing, TableFiles | None]:
     """List the first page of a directory and read its table files, all in one round trip.
 
     A listing of several pages is not worth waiting for where the transaction file decides: it then only tells which
     directories were left aside. For the same reason a store that refuses to list does not keep a table from being read.
     """
-    listing, files = await both(_listing_or_error(store, path), read_table_files(store, path, spent=spent))
+    listing, files = await both(
+        _listing_or_error(store, path),
+        read_table_files(store, path, with_column_versions=with_column_versions, spent=spent),
+    )
     if isinstance(listing, Listing):
         return listing, files
     if files is None:

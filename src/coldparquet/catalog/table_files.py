@@ -16,9 +16,7 @@ from coldparquet.format.column_versions import parse_column_versions
 from coldparquet.format.table_metadata import parse_table_metadata
 from coldparquet.format.txn import parse_txn
 from coldparquet.plan.read_plan import MetadataRequest
-from coldparquet.ranges import ByteRange
-from coldparquet.storage.base import RangeRequest
-from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.whole_object import read_whole
 
 if TYPE_CHECKING:
     from coldparquet.format.column_versions import ColumnVersions
@@ -29,9 +27,6 @@ if TYPE_CHECKING:
 TRANSACTION_FILE = "_txn"
 METADATA_FILE = "_meta"
 COLUMN_VERSIONS_FILE = "_cv"
-
-_FIRST_REQUEST_BYTES = 16 * 1024 * 1024
-"""More than a `_txn` of 500,000 partitions has; a range that ends behind the object costs nothing more."""
 
 _LARGEST_FILE_BYTES = {
     TRANSACTION_FILE: 64 * 1024 * 1024,
@@ -57,7 +52,7 @@ class TableFiles:
     records: PartitionRecords
     """The partitions of the transaction, oldest first."""
     column_versions: ColumnVersions | None
-    """Names and tops of column files; None where no partition is native, so that nobody needs them."""
+    """Names and tops of column files; None where they were not asked for and no partition is native."""
     transaction_etag: str | None
     """Version of the `_txn` that was read, as the store names it; on a disk it is made of the file and its header."""
 
@@ -71,18 +66,33 @@ class TableFiles:
         return is_same_table and now.truncate_version == before.truncate_version and now.txn >= before.txn
 
 
+def metadata_copy_name(metadata_version: int) -> str:
+    """Name the copy of `_meta` that a publisher leaves for readers of this version."""
+    return f"{METADATA_FILE}.v{metadata_version}"
+
+
+def column_versions_copy_name(column_version: int) -> str:
+    """Name the copy of `_cv` that a publisher leaves for readers of this version."""
+    return f"{COLUMN_VERSIONS_FILE}.v{column_version}"
+
+
 async def read_table_files(
-    store: ObjectStore, path: str, *, spent: list[MetadataRequest] | None = None
+    store: ObjectStore,
+    path: str,
+    *,
+    with_column_versions: bool = False,
+    spent: list[MetadataRequest] | None = None,
 ) -> TableFiles | None:
     """Read one committed state of the table in a directory.
 
-    Requests: `_txn` and `_meta` at the same time; `_cv` after them if a partition is native. One more for each of the
+    Requests: `_txn` and `_meta` at the same time; `_cv` after them if a partition is native, or if asked for. One more for each of the
     latter two that is of another version than `_txn` names: for the copy under that version that a publisher leaves. All
     of it again only while a writer replaces them: 8 attempts, in less than 4 seconds of waiting.
 
     Args:
         store: Where the directory lies; it must not pin versions, because these files change.
         path: The directory.
+        with_column_versions: Read `_cv` even if no partition is native.
         spent: Gets what it cost, retries included.
 
     Returns:
@@ -98,7 +108,7 @@ async def read_table_files(
     for attempt, delay_s in enumerate(_RETRY_DELAYS_S, start=1):
         await asyncio.sleep(delay_s)
         try:
-            return await _Attempt(store, path.rstrip("/"), spent).read()
+            return await _Attempt(store, path.rstrip("/"), spent).read(with_column_versions=with_column_versions)
         except _NotOneStateError as error:
             contradiction = str(error)
         except ObjectChangedError as error:
@@ -127,12 +137,12 @@ class _Attempt:
     """One attempt at reading files that belong together."""
 
     def __init__(self, store: ObjectStore, path: str, spent: list[MetadataRequest]) -> None:
-        self._store = CheckedStore(store)  # the parts of one file must come from one version of it
+        self._store = store
         self._path = path
         self._spent = spent
         self._etags: dict[str, str | None] = {}
 
-    async def read(self) -> TableFiles | None:
+    async def read(self, *, with_column_versions: bool) -> TableFiles | None:
         transaction_bytes, metadata_bytes = await gather_or_cancel(
             [self._whole(TRANSACTION_FILE), self._whole(METADATA_FILE)]
         )
@@ -150,12 +160,12 @@ class _Attempt:
         metadata = await self._metadata(metadata_bytes, transaction)
         _check_symbols(transaction, metadata, path=f"{self._path}/{TRANSACTION_FILE}")
         records = transaction.partitions_of(metadata.interval)
-        has_native = not records.is_parquet.all()
+        needs_column_versions = with_column_versions or not records.is_parquet.all()
         return TableFiles(
             transaction=transaction,
             metadata=metadata,
             records=records,
-            column_versions=await self._column_versions(transaction) if has_native else None,
+            column_versions=await self._column_versions(transaction) if needs_column_versions else None,
             transaction_etag=self._etags[TRANSACTION_FILE],
         )
 
@@ -164,16 +174,17 @@ class _Attempt:
         metadata = await asyncio.to_thread(parse_table_metadata, found, path=f"{self._path}/{METADATA_FILE}")
         if metadata.metadata_version == wanted:
             return metadata
-        copy = await self._whole(f"{METADATA_FILE}.v{wanted}")
+        name = metadata_copy_name(wanted)
+        copy = await self._whole(name)
         if copy is None:
             raise _NotOneStateError(
                 f"{TRANSACTION_FILE} is of version {wanted} of the columns, {METADATA_FILE} of {metadata.metadata_version}"
             )
-        return await asyncio.to_thread(parse_table_metadata, copy, path=f"{self._path}/{METADATA_FILE}.v{wanted}")
+        return await asyncio.to_thread(parse_table_metadata, copy, path=f"{self._path}/{name}")
 
     async def _column_versions(self, transaction: TableTransaction) -> ColumnVersions:
         wanted = transaction.column_version
-        for name in (COLUMN_VERSIONS_FILE, f"{COLUMN_VERSIONS_FILE}.v{wanted}"):
+        for name in (COLUMN_VERSIONS_FILE, column_versions_copy_name(wanted)):
             found = await self._whole(name)
             if found is None:
                 continue
@@ -185,40 +196,19 @@ class _Attempt:
     async def _whole(self, name: str) -> bytes | None:
         """Fetch a whole file; None if it does not exist. 1 request for all but giant ones."""
         path = f"{self._path}/{name}"
-        data, size_bytes = b"", None
-        while size_bytes is None or len(data) < size_bytes:
-            wanted = ByteRange(len(data), len(data) + _FIRST_REQUEST_BYTES)
-            try:
-                answer = await self._store.get(
-                    RangeRequest(
-                        path=path,
-                        byte_range=wanted,
-                        reason="table files",
-                        may_be_short=True,
-                        version_header_bytes=_VERSION_HEADER_BYTES.get(name, 0),
-                    )
-                )
-            except NotFoundError:
-                self._spent.append(MetadataRequest(path=path, byte_range=wanted, reason=f"no {name}", fetched_bytes=0))
-                return None
-            self._spent.append(
-                MetadataRequest(path=path, byte_range=wanted, reason="table files", fetched_bytes=len(answer.data))
+        try:
+            found = await read_whole(
+                self._store,
+                path,
+                version_header_bytes=_VERSION_HEADER_BYTES.get(name, 0),
+                largest_bytes=_LARGEST_FILE_BYTES[name.partition(".")[0]],
+                spent=self._spent,
             )
-            self._etags[name] = answer.etag
-            data += answer.data
-            size_bytes = answer.object_size_bytes or len(data)
-            largest_bytes = _LARGEST_FILE_BYTES[name.partition(".")[0]]
-            if size_bytes > largest_bytes:
-                raise FormatError(
-                    f"the file has {size_bytes:,} bytes, but {name} of a table never has more than"
-                    f" {largest_bytes:,}; it is damaged: copy it again",
-                    kind="TooLarge",
-                    path=path,
-                    expected=largest_bytes,
-                )
-            if not answer.data:
-                break
-        return data
+        except NotFoundError:
+            self._spent.append(MetadataRequest(path=path, byte_range=None, reason=f"no {name}", fetched_bytes=0))
+            return None
+        self._etags[name] = found.etag
+        return found.data
 
 
 def _check_symbols(transaction: TableTransaction, metadata: TableMetadata, *, path: str) -> None:

@@ -140,7 +140,7 @@ def _metadata_dict(request: MetadataRequest) -> dict[str, Any]:
         case byte_range:
             asked = {"start": byte_range.start, "stop": byte_range.stop, "suffix_bytes": None}
     return {
-        "operation": "list" if request.is_listing else "get",
+        "operation": request.operation,
         "path": request.path,
         **asked,
         "reason": request.reason,
@@ -162,7 +162,7 @@ def _data_dollars(plan: ReadPlan) -> dict[str, float]:
 
 def _metadata_dollars(plan: ReadPlan) -> dict[str, float]:
     """Price of the requests that made the plan, by storage class."""
-    lists = sum(request.is_listing for request in plan.metadata_requests)
+    lists = sum(request.operation == "list" for request in plan.metadata_requests)
     gets = len(plan.metadata_requests) - lists
     fetched_bytes = sum(request.fetched_bytes for request in plan.metadata_requests)
     return {name: estimate_dollars(gets, fetched_bytes, list_count=lists, storage_class=name) for name in PRICES}
@@ -280,7 +280,7 @@ def _spent(plan: ReadPlan) -> list[str]:
     fetched_bytes = sum(request.fetched_bytes for request in requests)
     lines = [f"{plural(len(requests), 'metadata request')}, {human_bytes(fetched_bytes)} to make this plan"]
     if requests:
-        lists = sum(request.is_listing for request in requests)
+        lists = sum(request.operation == "list" for request in requests)
         counts = [plural(count, noun) for count, noun in ((len(requests) - lists, "GET"), (lists, "LIST")) if count]
         dollars = _metadata_dollars(plan)
         times, scale = _times(dollars, "plan")

@@ -170,14 +170,10 @@ class MetadataRequest:
 
     path: str
     byte_range: ByteRange | SuffixRange | None
-    """None for a listing, and for the look at a sidecar that does not exist."""
+    """None for a listing, and for the look at a file that does not exist."""
     reason: str
     fetched_bytes: int
-
-    @property
-    def is_listing(self) -> bool:
-        """Whether it was a LIST. The look at a sidecar that does not exist, which has no range either, was a GET."""
-        return self.byte_range is None and not self.path.endswith("/_pm")
+    operation: Literal["get", "list"] = "get"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,11 +9,11 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from coldparquet.catalog.table_files import COLUMN_VERSIONS_FILE, METADATA_FILE, TRANSACTION_FILE
+from coldparquet.catalog.table_files import METADATA_FILE, TRANSACTION_FILE, metadata_copy_name
 from coldparquet.errors import FormatError, NotFoundError
 from coldparquet.format.table_metadata import parse_table_metadata
 from coldparquet.format.txn import parse_txn
-from coldparquet.publish.objects import read_whole
+from coldparquet.storage.whole_object import read_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -159,16 +159,6 @@ async def _read_version(store: ObjectStore, path: str, objects: Mapping[str, Obj
     return PublishedVersion(
         transaction=transaction, data=found.data, etag=found.etag, metadata=metadata, manifest=manifest
     )
-
-
-def metadata_copy_name(metadata_version: int) -> str:
-    """Return the name of the immutable copy of one `_meta`."""
-    return f"{METADATA_FILE}.v{metadata_version}"
-
-
-def column_versions_copy_name(column_version: int) -> str:
-    """Return the name of the immutable copy of one `_cv`."""
-    return f"{COLUMN_VERSIONS_FILE}.v{column_version}"
 
 
 def copy_version(name: str) -> tuple[str, int] | None:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from coldparquet.catalog.table_files import TRANSACTION_FILE
+from coldparquet.catalog.table_files import TRANSACTION_FILE, column_versions_copy_name, metadata_copy_name
 from coldparquet.errors import NotFoundError, UnsupportedError
 from coldparquet.format.partition_names import parse_partition_directory
-from coldparquet.publish.objects import read_whole
 from coldparquet.publish.published import (
-    column_versions_copy_name,
     copy_version,
     is_manifest_name,
-    metadata_copy_name,
     parse_manifest,
     read_published,
 )
+from coldparquet.storage.whole_object import read_whole
 
 if TYPE_CHECKING:
     from coldparquet.publish.published import Manifest, PublishedTable, PublishedVersion

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -11,13 +10,18 @@ import numpy as np
 from coldparquet.catalog.discovery import discover
 from coldparquet.catalog.partition import Partition
 from coldparquet.catalog.sidecar_lookup import look_up_sidecar
-from coldparquet.catalog.table_files import COLUMN_VERSIONS_FILE
-from coldparquet.errors import FormatError, InvalidInputError, NotFoundError, ObjectChangedError, UnsupportedError
-from coldparquet.format.column_versions import parse_column_versions
+from coldparquet.concurrency import gather_or_cancel
+from coldparquet.errors import (
+    FormatError,
+    InternalError,
+    InvalidInputError,
+    NotFoundError,
+    ObjectChangedError,
+    UnsupportedError,
+)
 from coldparquet.format.partition_names import PartitionInterval
 from coldparquet.format.sidecar_layout import COMMITTED_SIZE
 from coldparquet.options import ReadOptions
-from coldparquet.publish.objects import read_whole
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.base import RangeRequest
 from coldparquet.storage.checked import CheckedStore
@@ -33,7 +37,6 @@ if TYPE_CHECKING:
     from coldparquet.storage.base import ObjectStore
 
 _PARQUET_MAGIC = b"PAR1"
-_RETRY_DELAYS_S = (0.0, 0.01, 0.1, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +68,7 @@ class PartitionContent:
 async def read_source(store: ObjectStore, path: str) -> SourceTable:
     """Read the state that a table is in. A QuestDB may write to it meanwhile.
 
-    Requests: those of :func:`~coldparquet.catalog.discovery.discover`, 1 for `_cv` where no partition is native, and 1 for each
-    Parquet partition of which `_txn` states no size.
+    Requests: those of :func:`~coldparquet.catalog.discovery.discover` with column versions, and 1 for each Parquet partition of which `_txn` states no size.
 
     Raises:
         NotFoundError: There is no table.
@@ -74,29 +76,18 @@ async def read_source(store: ObjectStore, path: str) -> SourceTable:
         UnsupportedError: A partition has flags that this version does not know.
         FormatError: A table file is damaged.
         StorageError: The table files kept changing (kind ``TableBusy``).
-        ObjectChangedError: `_cv` did (the same kind).
     """
-    for delay_s in _RETRY_DELAYS_S:
-        await asyncio.sleep(delay_s)
-        found = await discover(store, path)
-        files = found.files
-        if files is None:
-            raise NotFoundError(
-                "there is no _txn here; needed: the directory of a QuestDB table, below the database's db directory",
-                kind="NoTable",
-                path=path,
-            )
-        versions = files.column_versions or await _column_versions(store, path)
-        if versions.version == files.transaction.column_version:
-            break
-    else:
-        raise ObjectChangedError(
-            f"{COLUMN_VERSIONS_FILE} kept changing while it was read; publish again when fewer columns are added or"
-            " dropped, or check that all table files come from one table",
-            kind="TableBusy",
+    found = await discover(store, path, with_column_versions=True)
+    files = found.files
+    if files is None:
+        raise NotFoundError(
+            "there is no _txn here; needed: the directory of a QuestDB table, below the database's db directory",
+            kind="NoTable",
             path=path,
         )
-    sized = tuple([await _with_size(store, location) for location in found.locations])
+    if files.column_versions is None:
+        raise InternalError("column versions were asked for")
+    sized = tuple(await gather_or_cancel([_with_size(store, location) for location in found.locations]))
     if files.metadata.interval is PartitionInterval.NONE or not any(is_parquet(location) for location in sized):
         raise InvalidInputError(
             "no partition of this table is in Parquet, so there is nothing to publish; convert old ones with ALTER"
@@ -109,7 +100,7 @@ async def read_source(store: ObjectStore, path: str) -> SourceTable:
         path=path,
         transaction=files.transaction,
         metadata=files.metadata,
-        column_versions=versions,
+        column_versions=files.column_versions,
         locations=sized,
     )
 
@@ -199,11 +190,6 @@ async def _check_magic(store: ObjectStore, location: PartitionLocation) -> None:
             offset=size_bytes,
             field="magic",
         )
-
-
-async def _column_versions(store: ObjectStore, path: str) -> ColumnVersions:
-    found = await read_whole(store, f"{path.rstrip('/')}/{COLUMN_VERSIONS_FILE}", version_header_bytes=40)
-    return parse_column_versions(found.data, path=f"{path.rstrip('/')}/{COLUMN_VERSIONS_FILE}")
 
 
 async def _with_size(store: ObjectStore, location: PartitionLocation) -> PartitionLocation:

@@ -6,7 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from coldparquet.catalog.discovery import PUBLISHING_FILE
-from coldparquet.catalog.table_files import COLUMN_VERSIONS_FILE, METADATA_FILE, TRANSACTION_FILE
+from coldparquet.catalog.table_files import (
+    COLUMN_VERSIONS_FILE,
+    METADATA_FILE,
+    TRANSACTION_FILE,
+    column_versions_copy_name,
+    metadata_copy_name,
+)
 from coldparquet.errors import InvalidInputError, NotFoundError, ObjectChangedError
 from coldparquet.format.column_versions import encode_column_versions, parse_column_versions
 from coldparquet.format.symbol_files import (
@@ -16,12 +22,13 @@ from coldparquet.format.symbol_files import (
     symbol_offsets_range,
 )
 from coldparquet.format.table_metadata_writer import encode_table_metadata
-from coldparquet.publish.objects import publisher_conflict, put_once, read_whole
-from coldparquet.publish.published import column_versions_copy_name, manifest_name, metadata_copy_name
+from coldparquet.publish.objects import publisher_conflict, put_once
+from coldparquet.publish.published import manifest_name
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.base import RangeRequest
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.upload import PART_BYTES, StoreSource, upload_object
+from coldparquet.storage.whole_object import read_whole
 
 if TYPE_CHECKING:
     from coldparquet.publish.published import Manifest, PublishedTable

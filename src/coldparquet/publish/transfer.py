@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Literal
 from coldparquet.catalog.partition import DATA_FILE, SIDECAR_FILE
 from coldparquet.errors import FormatError, InvalidInputError, NotFoundError, ObjectChangedError, UnsupportedError
 from coldparquet.format.sidecar import parse_sidecar
-from coldparquet.publish.objects import publisher_conflict, read_whole
+from coldparquet.publish.objects import publisher_conflict
 from coldparquet.publish.source import read_content, record_of, source_changed
 from coldparquet.storage.upload import is_same_object, upload_object
+from coldparquet.storage.whole_object import read_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,10 +23,10 @@ from coldparquet.catalog.table_files import TRANSACTION_FILE, TableFiles
 from coldparquet.errors import FormatError, InvalidInputError, NotFoundError, ObjectChangedError
 from coldparquet.format.txn import parse_txn
 from coldparquet.format.txn_writer import encode_txn, replace_partitions
-from coldparquet.publish.objects import read_whole
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.base import RangeRequest
 from coldparquet.storage.local import LocalStore
+from coldparquet.storage.whole_object import read_whole
 from coldparquet.write.server_lock import no_server
 
 if TYPE_CHECKING:

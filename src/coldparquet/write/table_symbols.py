@@ -8,17 +8,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coldparquet.catalog.symbol_dictionaries import SymbolDictionaries
-from coldparquet.catalog.table_files import COLUMN_VERSIONS_FILE
-from coldparquet.errors import NotFoundError, ObjectChangedError, UnsupportedError
+from coldparquet.errors import InternalError, UnsupportedError
 from coldparquet.format.canonical_types import canonical_type
-from coldparquet.format.column_versions import parse_column_versions
 from coldparquet.plan.native_read import NativeColumn, NativeSymbol
-from coldparquet.publish.objects import read_whole
-from coldparquet.publish.published import column_versions_copy_name
 
 if TYPE_CHECKING:
     from coldparquet.catalog.table_files import TableFiles
-    from coldparquet.format.column_versions import ColumnVersions
     from coldparquet.storage.base import ObjectStore
 
 
@@ -28,7 +23,7 @@ class TableSymbols:
     Args:
         store: Where the table lies; it should pin versions.
         path: The table's directory.
-        files: The state; None for a directory of partitions that no transaction file holds together.
+        files: The state, with its column versions; None for a directory of partitions that no transaction file holds together.
     """
 
     def __init__(self, store: ObjectStore, path: str, files: TableFiles | None) -> None:
@@ -36,13 +31,12 @@ class TableSymbols:
         self._path = path
         self._files = files
         self._dictionaries = SymbolDictionaries(store, path)
-        self._versions: ColumnVersions | None = None
         self._loaded: dict[int, pa.StringArray] = {}
 
     async def of(self, column_id: int) -> pa.StringArray | None:
         """Return the symbols of a column; None if the table has no SYMBOL column of this id (any more).
 
-        Requests: 2, and 1 more the first time.
+        Requests: 2 the first time.
 
         Raises:
             NotFoundError: The symbol files are missing (kind ``MissingSymbolFile``).
@@ -54,8 +48,9 @@ class TableSymbols:
         if column is None or column.symbol_index is None:
             return None
         if column_id not in self._loaded:
-            if self._versions is None:
-                self._versions = await self._read_versions(self._files)
+            versions = self._files.column_versions
+            if versions is None:
+                raise InternalError("a compaction reads the column versions of the table")
             strings = await self._dictionaries.get(
                 NativeColumn(
                     index=0,
@@ -65,7 +60,7 @@ class TableSymbols:
                     top=0,
                     symbol=NativeSymbol(
                         count=self._files.transaction.symbol_counts[column.symbol_index],
-                        name_txn=self._versions.symbol_name_txn(column_id),
+                        name_txn=versions.symbol_name_txn(column_id),
                     ),
                 ),
                 spent=[],
@@ -74,26 +69,6 @@ class TableSymbols:
             symbols: Any = pa.Array.from_buffers(pa.string(), len(strings), buffers)
             self._loaded[column_id] = _unique(symbols, column.name)
         return self._loaded[column_id]
-
-    async def _read_versions(self, files: TableFiles) -> ColumnVersions:
-        """Read the `_cv` that belongs to the state: in a published table an immutable copy may be the one."""
-        wanted = files.transaction.column_version
-        if files.column_versions is not None:
-            return files.column_versions
-        for name in (COLUMN_VERSIONS_FILE, column_versions_copy_name(wanted)):
-            path = f"{self._path}/{name}"
-            try:
-                found = parse_column_versions((await read_whole(self._store, path)).data, path=path)
-            except NotFoundError:
-                continue
-            if found.version == wanted:
-                return found
-        raise ObjectChangedError(
-            f"no {COLUMN_VERSIONS_FILE} is of version {wanted}, which _txn names: a column was changed meanwhile, or the copy"
-            " of the table is not complete; try again",
-            kind="TableBusy",
-            path=f"{self._path}/{COLUMN_VERSIONS_FILE}",
-        )
 
 
 def _unique(symbols: pa.StringArray, column: str) -> pa.StringArray:
