@@ -168,13 +168,13 @@ async def test_leaving_a_stream_waits_for_what_threads_still_decode(monkeypatch:
     await store.put("t/data.parquet", sink.getvalue().to_pybytes(), overwrite=False)
     began, ended = threading.Event(), threading.Event()
 
-    def decode_slowly(*_: object) -> pa.Table:
+    def decode_slowly(*_: object, **__: object) -> pa.Table:
         began.set()
         time.sleep(0.2)
         ended.set()
         return pa.table({"x": range(100)})
 
-    monkeypatch.setattr("coldparquet.scanning.batch_stream._decode_rows", decode_slowly)
+    monkeypatch.setattr("coldparquet.scanning.planned_partition.decode_row_group", decode_slowly)
     async with cp.open_partition("t", store=store) as partition:
         async with partition.scan().batches():
             await asyncio.to_thread(began.wait, 5)

@@ -236,7 +236,7 @@ async def test_a_table_that_is_not_awaited_says_how_to_open_it() -> None:
 
 
 async def test_a_plan_prints_as_its_explanation() -> None:
-    store = await store_of({"t/data.parquet": parquet({"x": [1]})})
+    store = await store_of({"t/data.parquet": parquet({"x": [1, 2]})})
     async with cp.open_table("t", store=store) as table:
         plan = await table.scan().plan()
         assert str(plan) == plan.explain()

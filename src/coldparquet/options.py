@@ -83,8 +83,11 @@ class ReadOptions:
     batch_rows: int = 65_536
     """Largest number of rows in one record batch."""
 
-    symbols: Literal["dictionary", "string"] = "dictionary"
-    """Arrow type of SYMBOL columns: dictionary-encoded as QuestDB stores them, or plain strings."""
+    symbols: Literal["dictionary", "global", "string"] = "dictionary"
+    """Arrow type of SYMBOL columns: dictionary-encoded as QuestDB stores them, or plain strings. ``dictionary`` takes the
+    dictionary of each row group as it comes. ``global`` numbers the symbols of all batches alike: a batch's dictionary
+    begins with that of the batch before. Opened with it, a QuestDB table costs one request more, and each SYMBOL column
+    that is asked for two: for the table's symbols, which all batches then share without any re-coding."""
 
     strings: Literal["dictionary", "string"] = "string"
     """Arrow type of other text columns. ``dictionary`` keeps what the pages hold: each distinct value once per row group."""
@@ -127,7 +130,7 @@ class ReadOptions:
         if self.goal not in list(COALESCING_BY_GOAL):
             raise InvalidInputError(f"ReadOptions.goal is {self.goal!r}; use one of {', '.join(COALESCING_BY_GOAL)}")
         choices = {
-            "symbols": ("dictionary", "string"),
+            "symbols": ("dictionary", "global", "string"),
             "strings": ("dictionary", "string"),
             "page_index": ("auto", "always", "never"),
             "late_materialisation": ("auto", "always", "never"),

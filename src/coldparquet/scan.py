@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+import pyarrow as pa
 
 from coldparquet.decode.batches import concatenate
+from coldparquet.errors import InvalidInputError, UnsupportedError
+from coldparquet.plan.projection import select_columns
 from coldparquet.scanning.batch_stream import BatchStream
-from coldparquet.scanning.scan_planner import only_undecided, plan_question
+from coldparquet.scanning.latest_rows import read_latest_rows
+from coldparquet.scanning.metadata_answers import count_nulls, count_rows, find_extremes, has_rows
+from coldparquet.scanning.newest_rows import find_time, read_last_rows, read_top_rows
+from coldparquet.scanning.scan_planner import plan_question
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     import pandas as pd
     import polars as pl
-    import pyarrow as pa
 
+    from coldparquet.plan.projection import TableColumn
     from coldparquet.plan.read_plan import ReadPlan
+    from coldparquet.scanning.metadata_answers import Extreme
     from coldparquet.scanning.question import Question
-    from coldparquet.scanning.scan_planner import PlannedScan
+
+_NO_KEYS = frozenset({"list", "float32", "float64"})
+"""Arrow types that are no keys: NaN and the two zeros are not equal to what they look like."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -89,19 +99,226 @@ class Scan:
 
         Requests: metadata alone where it decides; else only the predicate's columns of the undecided row groups.
         """
-        limit = self.question.limit
-        planned = await plan_question(replace(self.question, output_columns=(), limit=None), self.executor)
-        rows = sum(read.row_count for read in planned.plan.row_groups if read.all_rows_match)
-        if limit is None or rows < limit:
-            rows += await self._count_undecided(only_undecided(planned))
-        return rows if limit is None else min(rows, limit)
+        return await count_rows(self.question, self.executor)
 
-    async def _count_undecided(self, planned: PlannedScan) -> int:
-        async def already_planned() -> PlannedScan:
-            return planned
+    async def any(self) -> bool:
+        """Tell whether there is any row.
 
-        rows = 0
-        async with BatchStream(already_planned, store=self.question.snapshot.store, executor=self.executor) as stream:
-            while (matching := await stream.next_row_group()) is not None:
-                rows += matching.num_rows
-        return rows
+        Requests: metadata alone where it is certain of one row; without a predicate that of the first partition. Else the
+        predicate's columns of 1, 2, 4 ... undecided row groups, until a row matches.
+        """
+        return await has_rows(self.question, self.executor)
+
+    async def null_count(self, column: str) -> int:
+        """Count the rows in which a column is NULL.
+
+        Requests: metadata alone where it decides; else the column, and the predicate's, of the undecided row groups. With
+        a limit, all of the rows.
+
+        Args:
+            column: Any column of the table.
+
+        Raises:
+            InvalidInputError: The column is unknown.
+        """
+        return await count_nulls(self.question, self.executor, self._column(column))
+
+    async def min_max(self, column: str) -> pa.StructScalar:
+        """Find the smallest and the largest value of a column: what ``pyarrow.compute.min_max`` says of the rows.
+
+        NULL does not count, and NaN only where there is nothing else. Text compares by its UTF-8 bytes.
+
+        Requests: metadata alone where that is exact, over any number of partitions. Else the column, and the predicate's
+        columns, of the row groups that metadata leaves undecided and whose bounds may beat the values known, the most
+        promising ones first. In detail:
+
+        * Metadata answers a row group of which every row matches, and whose statistics are values of the column:
+          ``coldparquet.plan.exact_bounds`` says when. It never answers for BOOLEAN, BINARY and wide decimals, for columns
+          whose type was changed, for text of files that QuestDB did not write, nor for native partitions.
+        * The designated timestamp is looked for from both ends of the table, see :meth:`first_timestamp`.
+        * With a limit, all of the rows are read.
+
+        Args:
+            column: Any column of the table.
+
+        Returns:
+            A struct of ``min`` and ``max``, both of the column's type, text as plain strings; both null without a value.
+
+        Raises:
+            InvalidInputError: The column is unknown.
+            UnsupportedError: Its values have no order: arrays, LONG128 and LONG256 (kind ``UnsupportedComparison``).
+        """
+        found = await self._extremes(column, ("min", "max"))
+        arrays: Any = [pa.repeat(found["min"], 1), pa.repeat(found["max"], 1)]
+        pair: pa.StructScalar = pa.StructArray.from_arrays(arrays, names=["min", "max"])[0]
+        return pair
+
+    async def min(self, column: str) -> Any:
+        """Find the smallest value of a column as a Python object, None if there is none.
+
+        Requests, arguments and errors: those of :meth:`min_max`, which gives every value as it is. Times become
+        ``datetime``, those in nanoseconds ``pandas.Timestamp``.
+
+        Raises:
+            UnsupportedError: Python has no such object (kind ``NoPythonValue``): years after 9999, or nanoseconds without
+                pandas.
+        """
+        return _python_value((await self._extremes(column, ("min",)))["min"], column)
+
+    async def max(self, column: str) -> Any:
+        """Find the largest value of a column as a Python object, None if there is none. See :meth:`min`."""
+        return _python_value((await self._extremes(column, ("max",)))["max"], column)
+
+    async def first_timestamp(self) -> Any:
+        """Find the smallest designated timestamp, as ``datetime`` or ``pandas.Timestamp``; None without any row.
+
+        Requests: the metadata of the oldest partition with matching rows, going through 1, 2, 4 ... of them. No data where
+        metadata decides which rows match; of a native partition one value. Else the timestamp, and the predicate's
+        columns, of 1, 2, 4 ... row groups that may hold it.
+
+        Raises:
+            InvalidInputError: The table has no designated timestamp (kind ``NoDesignatedTimestamp``).
+        """
+        return await self.min(self._timestamp("first_timestamp").name)
+
+    async def last_timestamp(self) -> Any:
+        """Find the largest designated timestamp; see :meth:`first_timestamp`."""
+        return await self.max(self._timestamp("last_timestamp").name)
+
+    async def head(self, n: int) -> pa.Table:
+        """Read the first rows, in table order. Requests: those of a scan with this limit."""
+        limit = row_limit(n, "n")
+        question = self.question
+        return await replace(
+            self, question=replace(question, limit=limit if question.limit is None else min(limit, question.limit))
+        ).to_arrow()
+
+    async def tail(self, n: int) -> pa.Table:
+        """Read the last rows, in table order.
+
+        Requests: the metadata of the newest partition, and of twice as many each time as long as rows are missing. Data:
+        where metadata decides which rows match, the pages of the last rows, or their row groups where no page index pays, in
+        one round trip; else of 1, 2, 4 ... row groups from the end on.
+
+        Args:
+            n: At most so many rows.
+
+        Raises:
+            InvalidInputError: ``n`` is negative, or the scan has a limit (kind ``LimitNotAllowed``).
+        """
+        count = row_limit(n, "n")
+        self._refuse_limit("tail")
+        if count == 0:
+            return self.schema.empty_table()
+        return await read_last_rows(self.question, self.executor, count, self.schema)
+
+    async def top_k(self, n: int, *, ascending: bool = False) -> pa.Table:
+        """Read the newest rows by the designated timestamp, newest first, or the oldest ones, oldest first.
+
+        Where timestamps are equal, table order decides: of the newest rows, later ones are taken and come first.
+
+        Requests: as :meth:`tail`, with row groups in the order of their timestamps.
+
+        Args:
+            n: At most so many rows.
+            ascending: Whether the oldest rows are wanted.
+
+        Raises:
+            InvalidInputError: ``n`` is negative, the scan has a limit (kind ``LimitNotAllowed``), or the table has no
+                designated timestamp (kind ``NoDesignatedTimestamp``).
+        """
+        count = row_limit(n, "n")
+        self._refuse_limit("top_k")
+        timestamp = self._timestamp("top_k")
+        if count == 0:
+            return self.schema.empty_table()
+        return await read_top_rows(
+            self.question, self.executor, count, self.schema, timestamp=timestamp, ascending=ascending
+        )
+
+    async def latest_by(self, *columns: str) -> pa.Table:
+        """Read the newest row of each key, as QuestDB's ``LATEST ON timestamp PARTITION BY columns`` does.
+
+        Of the rows that satisfy the predicate; NULL is a key. Of a key's rows with the same timestamp the last one in table
+        order is taken. The result is in the order of the timestamps and, for equal ones, of the table.
+
+        Requests: the metadata of the newest partition, then of twice as many and so on. Data: keys, timestamp and predicate
+        columns of 1, 2, 4 ... row groups from the newest on, but for those that cannot hold another key; then, if the result
+        has other columns, all columns of the row groups that hold a row of it, in one round trip. One key column is proved
+        to hold no other key by its bounds (``plan/key_proofs.py``), by the number of the table's symbols, or by a
+        predicate that names the keys; with several columns the keys of all row groups are read.
+
+        Args:
+            columns: The key: at least one column of the table.
+
+        Raises:
+            InvalidInputError: No column is named, one is unknown, the scan has a limit (kind ``LimitNotAllowed``), or the
+                table has no designated timestamp (kind ``NoDesignatedTimestamp``).
+            UnsupportedError: A column is of floating-point numbers or arrays (kind ``UnsupportedKey``).
+        """
+        self._refuse_limit("latest_by")
+        timestamp = self._timestamp("latest_by")
+        keys = tuple(dict.fromkeys(self._column(name) for name in columns))
+        if not keys:
+            raise InvalidInputError("latest_by needs at least one column: latest_by('symbol')")
+        for key in keys:
+            if key.readable_type.arrow.name in _NO_KEYS:
+                raise UnsupportedError(
+                    f"column {key.name!r} is {key.readable_type.name}, which latest_by does not take as a key",
+                    kind="UnsupportedKey",
+                    column=key.name,
+                    type=key.readable_type.name,
+                )
+        return await read_latest_rows(self.question, self.executor, self.schema, keys=keys, timestamp=timestamp)
+
+    async def _extremes(self, name: str, wanted: tuple[Extreme, ...]) -> dict[Extreme, pa.Scalar[Any]]:
+        question, column = self.question, self._column(name)
+        if question.limit is not None or column.index != question.snapshot.designated_timestamp:
+            return await find_extremes(question, self.executor, column, wanted)
+        return {
+            extreme: await find_time(question, self.executor, column, ascending=extreme == "min") for extreme in wanted
+        }
+
+    def _column(self, name: str) -> TableColumn:
+        [column] = select_columns(self.question.snapshot.columns, [name])
+        return column
+
+    def _timestamp(self, method: str) -> TableColumn:
+        snapshot = self.question.snapshot
+        if snapshot.designated_timestamp is None:
+            raise InvalidInputError(
+                f"{method} goes by the designated timestamp, and this table has none; sort the rows that scan() returns",
+                kind="NoDesignatedTimestamp",
+                path=self.question.url,
+            )
+        return snapshot.columns[snapshot.designated_timestamp]
+
+    def _refuse_limit(self, method: str) -> None:
+        if self.question.limit is not None:
+            raise InvalidInputError(
+                f"{method} takes rows from the end of the table, but a scan with a limit has only its first ones; ask"
+                f" {method} of a scan without limit",
+                kind="LimitNotAllowed",
+            )
+
+
+def row_limit(count: object, name: str) -> int:
+    """Take any integer, numpy's too, as a number of rows.
+
+    Raises:
+        InvalidInputError: It is not a whole number, or negative.
+    """
+    if not isinstance(count, SupportsIndex) or count.__index__() < 0:
+        raise InvalidInputError(f"{name} is {count!r}; it must be a whole number, 0 or more")
+    return count.__index__()
+
+
+def _python_value(scalar: pa.Scalar[Any], column: str) -> Any:
+    try:
+        return scalar.as_py()
+    except (ValueError, OverflowError) as error:
+        raise UnsupportedError(
+            f"Python has no object for {scalar} of column {column!r}; min_max({column!r}) returns it as Arrow has it",
+            kind="NoPythonValue",
+            column=column,
+        ) from error

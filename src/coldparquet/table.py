@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from coldparquet.catalog.snapshot import TableOrigin
 from coldparquet.concurrency import TableThreads
-from coldparquet.decode.arrow_schema import arrow_field
+from coldparquet.decode.arrow_schema import TextAs, arrow_field
 from coldparquet.errors import InvalidInputError
 from coldparquet.options import ReadOptions
 from coldparquet.plan.bind import BoundField, bind
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from coldparquet.catalog.partition import Partition
     from coldparquet.catalog.snapshot import TableSnapshot
-    from coldparquet.decode.arrow_schema import SymbolsAs
     from coldparquet.plan.predicate import Predicate
     from coldparquet.plan.projection import TableColumn
     from coldparquet.plan.where import Where
@@ -83,7 +82,8 @@ class Table:
 
         They come from the table's ``_meta`` or, where there is none, from its newest partition.
         """
-        return self._arrow_schema([column for column in self._snapshot.columns if column.type is not None])
+        readable = [column for column in self._snapshot.columns if column.type is not None]
+        return _arrow_schema(readable, TextAs.of(self._options))
 
     @property
     def partitions(self) -> tuple[Partition, ...]:
@@ -141,7 +141,7 @@ class Table:
         return Scan(
             question=question,
             executor=self._executor,
-            schema=self._arrow_schema(chosen, symbols=options.symbols),
+            schema=_arrow_schema(chosen, TextAs.of(options)),
         )
 
     async def refresh(self) -> bool:
@@ -174,13 +174,9 @@ class Table:
             if column.type is not None or column.name in named
         }
 
-    def _arrow_schema(self, columns: Iterable[TableColumn], *, symbols: SymbolsAs | None = None) -> pa.Schema:
-        return pa.schema(
-            [
-                arrow_field(column.name, column.readable_type, symbols=symbols or self._options.symbols)
-                for column in columns
-            ]
-        )
+
+def _arrow_schema(columns: Iterable[TableColumn], text: TextAs) -> pa.Schema:
+    return pa.schema([arrow_field(column.name, column.readable_type, text=text) for column in columns])
 
 
 def _row_limit(limit: object) -> int:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from tests.benchmarks.selective_read import run, table
+from tests.benchmarks.harness import OURS, report, run
+from tests.benchmarks.selective_read import ASKED, benchmark
 
 
 @pytest.mark.slow
 @pytest.mark.benchmark
 def test_the_selective_read_takes_the_requests_that_the_readme_says() -> None:
-    results = run(rounds=1)
-    print(table(results))
-    ours = results["coldparquet"]
-    assert ours["first_requests"] == 7, "the sidecar and two requests for each of three row groups"
-    assert ours["warm_requests"] == 6
-    assert ours["first_mb"] < results["Polars"]["first_mb"]
+    results = run(benchmark().only(OURS, "Polars", "pyarrow"), rounds=1)
+    print(report(results))
+    ours = results[ASKED][OURS]
+    assert ours.first.requests == 7, "the sidecar and two requests for each of three row groups"
+    assert ours.warm.requests == 6
+    assert ours.first.megabytes < results[ASKED]["Polars"].first.megabytes

@@ -274,7 +274,10 @@ async def test_opening_3650_days_is_one_round_trip_and_only_the_wanted_sidecar_i
         begin_us = day.time_range_ns[0] // 1000
         plan = await table.scan(["price"], (cp.col("ts") >= begin_us) & (cp.col("ts") < begin_us + DAY_US)).plan()
         assert [partition.name for partition in plan.partitions] == [day.name]
-        assert [record.path for record in table.request_log[len(opened) :]] == [f"b/{day.name}/_pm"]
+        assert [record.path for record in table.request_log[len(opened) :]] == [
+            f"b/{day.name}/_pm",
+            f"b/{day.name}/_pages",
+        ]
 
 
 @pytest.mark.parametrize("linked", ["partition", "data.parquet", "_txn"])

@@ -44,6 +44,20 @@ def test_json(run: Run, table: Path) -> None:
         assert partition["sidecar_bytes"] > 0
 
 
+def test_pages_are_told_beside_the_sidecars(run: Run, table: Path) -> None:
+    planned = run("index", table, "--pages", "--dry-run")
+    assert planned.stdout.count("_pages: ") == 5
+    written = run("index", table, "--pages")
+    assert written.exit_code == 0
+    sidecars, pages = written.stdout.splitlines()
+    assert sidecars.startswith("4 partitions: 4 written (")
+    assert pages.startswith("_pages: 4 written (")
+    assert pages.endswith("); 28 of 28 column chunks described")
+    report = json.loads(run("index", table, "--pages", "--json").stdout)
+    assert {partition["pages"]["action"] for partition in report["partitions"]} == {"kept"}
+    assert {partition["pages"] for partition in json.loads(run("index", table, "--json").stdout)["partitions"]} == {None}
+
+
 def test_a_failure_is_told_and_decides_the_exit_code(run: Run, table: Path) -> None:
     run("index", table)
     first, second, third, _ = sorted(table.iterdir())

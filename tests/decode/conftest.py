@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from coldparquet.decode.arrow_schema import TextAs
 from coldparquet.decode.row_group import OutputColumn, decode_row_group
 from coldparquet.decode.virtual_file import new_row_group_buffer
 from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
@@ -21,9 +22,11 @@ from coldparquet.plan.partition_plan import plan_row_groups
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from coldparquet.decode.arrow_schema import SymbolsAs
+    from coldparquet.decode.arrow_schema import StringsAs, SymbolsAs
     from coldparquet.decode.virtual_file import RowGroupBuffer
+    from coldparquet.format.parquet_footer import ParquetFooter
     from coldparquet.format.sidecar import Sidecar
+    from coldparquet.format.sidecar_writer import SidecarContent
     from coldparquet.plan.read_plan import RowGroupRead
 
 QUESTDB = Path(__file__).parents[1] / "golden" / "questdb"
@@ -35,13 +38,18 @@ class SparseFile:
     def __init__(self, content: bytes, path: str = "data.parquet") -> None:
         self.content = content
         self.path = path
-        footer_bytes = int.from_bytes(content[-8:-4], "little")
-        footer = parse_footer(content[-8 - footer_bytes : -8], path=path, offset=len(content) - 8 - footer_bytes)
-        sidecar = encode_sidecar(sidecar_content_from_footer(footer))
-        self.sidecar: Sidecar = parse_sidecar(sidecar, path=path)
+        self.sidecar: Sidecar = parse_sidecar(encode_sidecar(self.content_of_sidecar()), path=path)
         self.names = [column.name for column in self.sidecar.columns]
 
-    def plan(self, names: Iterable[str]) -> dict[int, RowGroupRead]:
+    def footer(self) -> ParquetFooter:
+        offset = len(self.content) - 8 - int.from_bytes(self.content[-8:-4], "little")
+        return parse_footer(self.content[offset:-8], path=self.path, offset=offset)
+
+    def content_of_sidecar(self) -> SidecarContent:
+        """Return what the sidecar says, for tests that change some of it."""
+        return sidecar_content_from_footer(self.footer())
+
+    def plan(self, names: Iterable[str], *, make_constant_columns: bool = False) -> dict[int, RowGroupRead]:
         """Return what each row group that has rows must fetch, by row group."""
         reads = plan_row_groups(
             self.sidecar,
@@ -49,11 +57,13 @@ class SparseFile:
             output_columns=[self.names.index(name) for name in names],
             predicate=None,
             predicate_columns={},
+            use_statistics=True,
+            make_constant_columns=make_constant_columns,
         ).reads
         return {read.row_group: read for read in reads}
 
     def fill(self, read: RowGroupRead, content: bytes | None = None) -> RowGroupBuffer:
-        """Make the virtual file of one row group, with the chunks of this file or of another ``content``."""
+        """Make the virtual files of one read, with the chunks of this file or of another ``content``."""
         buffer = new_row_group_buffer(read, self.sidecar, path=self.path)
         data = memoryview(self.content if content is None else content)
         for start, stop, offset in zip(read.piece_starts, read.piece_stops, read.buffer_offsets, strict=True):
@@ -73,21 +83,24 @@ class SparseFile:
         names: Sequence[str],
         *,
         symbols: SymbolsAs = "dictionary",
+        strings: StringsAs = "string",
         content: bytes | None = None,
     ) -> pa.Table:
-        """Decode one row group, from the chunks of this file or of another ``content``."""
+        """Decode one read, from the chunks of this file or of another ``content``."""
         return decode_row_group(
             self.fill(read, content),
             read,
             self.sidecar,
             columns=self.outputs(names),
-            symbols=symbols,
+            text=TextAs(symbols=symbols, strings=strings),
             path=self.path,
         )
 
-    def read(self, names: Sequence[str], *, symbols: SymbolsAs = "dictionary") -> pa.Table:
+    def read(
+        self, names: Sequence[str], *, symbols: SymbolsAs = "dictionary", strings: StringsAs = "string"
+    ) -> pa.Table:
         """Read all row groups one by one."""
-        tables = [self.decode(read, names, symbols=symbols) for read in self.plan(names).values()]
+        tables = [self.decode(read, names, symbols=symbols, strings=strings) for read in self.plan(names).values()]
         return pa.concat_tables(tables)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coldparquet.decode.arrow_schema import arrow_type
+from coldparquet.decode.arrow_schema import PLAIN_TEXT, TEXT_AS_STORED, TextAs, arrow_type
 from coldparquet.decode.chunk_label import ChunkLabel
 from coldparquet.decode.conversion import convert_values
 from coldparquet.decode.row_group import OutputColumn
@@ -20,11 +20,11 @@ from coldparquet.errors import UnsupportedError
 from coldparquet.format.column_types import resolve_type
 from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.type_codes import TypeTag
-from coldparquet.plan.type_changes import can_convert
+from coldparquet.plan.type_changes import Family, can_convert, family_of
 from tests.support.conversions import CONVERSIONS, GoldenConversion, array_of, type_named
 
-if TYPE_CHECKING:
-    from coldparquet.decode.arrow_schema import SymbolsAs
+TEXTS = [PLAIN_TEXT, TEXT_AS_STORED, TextAs(symbols="dictionary", strings="dictionary")]
+each_text = pytest.mark.parametrize("text", TEXTS, ids=lambda text: f"{text.symbols}-{text.strings}")
 
 LABEL = ChunkLabel(path="t/2024-03-01/data.parquet", row_group=3, columns=("x",))
 POSSIBLE = [
@@ -61,8 +61,8 @@ def is_refused_here(conversion: GoldenConversion, value: Any) -> bool:
     return pair in REFUSED_VALUES and bool(REFUSED_VALUES[pair](value))
 
 
-def convert(values: Any, stored: str, wanted: str, *, symbols: SymbolsAs = "dictionary") -> Any:
-    type_ = arrow_type(type_named(wanted), symbols=symbols)
+def convert(values: Any, stored: str, wanted: str, *, text: TextAs = TEXT_AS_STORED) -> Any:
+    type_ = arrow_type(type_named(wanted), text=text)
     return convert_values(values, type_named(stored), type_named(wanted), result=type_, label=LABEL)
 
 
@@ -76,9 +76,9 @@ def comparable(values: Any) -> list[Any]:
     return [value.hex() if isinstance(value, float) else value for value in plain]
 
 
-@pytest.mark.parametrize("symbols", ["dictionary", "string"])
+@each_text
 @pytest.mark.parametrize("conversion", POSSIBLE, ids=str)
-def test_values_become_what_questdb_makes_of_them(conversion: GoldenConversion, symbols: SymbolsAs) -> None:
+def test_values_become_what_questdb_makes_of_them(conversion: GoldenConversion, text: TextAs) -> None:
     answered = [
         (value, answer)
         for index, (value, answer) in enumerate(zip(conversion.values, conversion.answers, strict=True))
@@ -87,10 +87,10 @@ def test_values_become_what_questdb_makes_of_them(conversion: GoldenConversion, 
     if (conversion.stored, conversion.wanted) == ("VARCHAR", "CHAR"):
         answered = [(text, unit) for text, unit in answered if text is None or text.isascii()]
     values = array_of(conversion.stored, [value for value, _ in answered])
-    if symbols == "string" and pa.types.is_dictionary(values.type):
-        values = values.cast(pa.string())
-    converted = convert(values, conversion.stored, conversion.wanted, symbols=symbols)
-    assert converted.type == arrow_type(type_named(conversion.wanted), symbols=symbols)
+    if family_of(type_named(conversion.stored)) is Family.TEXT:
+        values = values.cast(arrow_type(type_named(conversion.stored), text=text))
+    converted = convert(values, conversion.stored, conversion.wanted, text=text)
+    assert converted.type == arrow_type(type_named(conversion.wanted), text=text)
     expected = array_of(conversion.wanted, [answer for _, answer in answered])
     assert len(converted) == len(answered) > 0
     found = zip(answered, comparable(converted), comparable(expected), strict=True)
@@ -154,7 +154,7 @@ def test_floats_come_back_from_text(numbers: list[float | None]) -> None:
 @given(data=st.data())
 def test_instants_come_back_from_text(name: str, low: int, high: int, data: st.DataObject) -> None:
     counts = data.draw(st.lists(st.one_of(st.none(), st.integers(low, high))))
-    values = pa.array(counts, pa.int64()).cast(arrow_type(type_named(name), symbols="string"))
+    values = pa.array(counts, pa.int64()).cast(arrow_type(type_named(name), text=PLAIN_TEXT))
     assert convert(convert(values, name, "SYMBOL"), "SYMBOL", name).equals(values)
 
 
@@ -187,7 +187,7 @@ def test_dates_counted_in_days() -> None:
         "TIMESTAMP_NS": [None, 0, 19_782 * 86_400 * 10**9, -86_400 * 10**9],
         "VARCHAR": [None, "1970-01-01T00:00:00.000Z", "2024-02-29T00:00:00.000Z", "1969-12-31T00:00:00.000Z"],
     }.items():
-        type_ = arrow_type(type_named(wanted), symbols="string")
+        type_ = arrow_type(type_named(wanted), text=PLAIN_TEXT)
         converted = convert_values(values, days, type_named(wanted), result=type_, label=LABEL)
         assert comparable(converted) == expected
 
@@ -222,7 +222,7 @@ def parquet_of(values: Any, type_code: int | None = None, *, required: bool = Fa
     return output.getvalue().to_pybytes()
 
 
-@pytest.mark.parametrize("symbols", ["dictionary", "string"])
+@each_text
 @pytest.mark.parametrize(("values", "wanted", "expected"), [
     (pa.array([1, None, None, None, -5, 2**31 - 1], pa.int32()), "LONG", [1, None, None, None, -5, 2**31 - 1]),
     (pa.array([1, None, None, None, -5, 300], pa.int32()), "BYTE", [1, 0, 0, 0, -5, 44]),
@@ -232,13 +232,13 @@ def parquet_of(values: Any, type_code: int | None = None, *, required: bool = Fa
     (pa.array(["a", None, None, None, "", "true"]), "BOOLEAN", [False, False, False, False, False, True]),
 ])  # fmt: skip
 def test_row_groups_decode_to_the_type_of_the_table(
-    sparse_file: Any, values: Any, wanted: str, expected: list[Any], symbols: SymbolsAs
+    sparse_file: Any, values: Any, wanted: str, expected: list[Any], text: TextAs
 ) -> None:
     file = sparse_file(parquet_of(values))
     file.outputs = lambda _names: [OutputColumn(name="y", type=type_named(wanted), place=0)]
-    decoded = file.read(["x"], symbols=symbols)
+    decoded = file.read(["x"], symbols=text.symbols, strings=text.strings)
     assert any(read.made_columns for read in file.plan(["x"]).values()), "the middle row group is all null"
-    assert decoded.schema.field("y").type == arrow_type(type_named(wanted), symbols=symbols)
+    assert decoded.schema.field("y").type == arrow_type(type_named(wanted), text=text)
     assert decoded.schema.field("y").metadata == {b"questdb.type": wanted.encode()}
     assert decoded["y"].to_pylist() == expected
 

@@ -8,12 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from coldparquet.decode.arrow_schema import TextAs
 from coldparquet.decode.row_group import OutputColumn, decode_row_group
 from coldparquet.format.table_metadata import parse_table_metadata
 from coldparquet.plan.projection import match_columns, table_columns_of_metadata
 from tests.support.questdb_tables import as_questdb_shows, plain
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "questdb"
+TEXT = TextAs(symbols="dictionary", strings="string")
 
 
 def read_by_metadata(file: Any, table: Path) -> tuple[pa.Table, set[str]]:
@@ -25,7 +27,7 @@ def read_by_metadata(file: Any, table: Path) -> tuple[pa.Table, set[str]]:
         OutputColumn(name=column.name, type=column.readable_type, place=places[column.index]) for column in columns
     ]
     row_groups = [
-        decode_row_group(file.fill(read), read, file.sidecar, columns=outputs, symbols="dictionary", path=None)
+        decode_row_group(file.fill(read), read, file.sidecar, columns=outputs, text=TEXT, path=None)
         for read in file.plan(held).values()
     ]
     absent = {column.name for column in columns if places[column.index] is None}

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from coldparquet.decode.arrow_schema import TextAs
 from coldparquet.decode.row_group import OutputColumn, decode_row_group
 from coldparquet.format.column_types import resolve_type
 from coldparquet.format.sidecar_layout import PhysicalType
@@ -123,7 +124,7 @@ def test_columns_that_the_partition_lacks_are_null_or_zero(sparse_file: Any) -> 
         read,
         file.sidecar,
         columns=[*outputs, *file.outputs(["ts"])],
-        symbols="dictionary",
+        text=TextAs(symbols="dictionary", strings="string"),
         path=None,
     )
     assert decoded.column_names == [*added, "ts"]

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coldparquet.decode import native_variable
+from coldparquet.decode.arrow_schema import PLAIN_TEXT, TEXT_AS_STORED, TextAs
 from coldparquet.decode.native_rows import decode_native_rows
 from coldparquet.errors import InternalError, UnsupportedError
 from coldparquet.format.canonical_types import canonical_type
@@ -105,6 +106,16 @@ def test_values_come_back_from_any_rows_of_a_column(type_code: int, data: st.Dat
     assert plain_values(found) == ([absent] * top + values)[rows.start : rows.stop]
 
 
+@pytest.mark.parametrize("tag", [TypeTag.STRING, TypeTag.VARCHAR])
+def test_strings_as_dictionaries(tag: TypeTag) -> None:
+    column = native_column(tag, top=2)
+    values = ["a", "", None, "b", "a"]
+    as_dictionaries = TextAs(symbols="dictionary", strings="dictionary")
+    found = decode(column, encode_column(column, values), range(1, 7), text=as_dictionaries)
+    assert found.type == pa.dictionary(pa.int32(), pa.string())
+    assert found.to_pylist() == [None, *values]
+
+
 NEVER_NULL_VALUE: dict[int, Any] = {TypeTag.BOOLEAN: False, TypeTag.BYTE: 0, TypeTag.SHORT: 0, TypeTag.CHAR: 0}
 
 
@@ -126,7 +137,7 @@ def test_symbols(keys: list[int | None], top: int) -> None:
     used = [text for text in SYMBOLS if text in expected]
     last_chunk: Any = found.chunk(found.num_chunks - 1)
     assert last_chunk.dictionary.to_pylist() == used
-    as_text = decode(column, files, rows, dictionary=dictionary(), symbols="string")
+    as_text = decode(column, files, rows, dictionary=dictionary(), text=PLAIN_TEXT)
     assert as_text.type == pa.string()
     assert as_text.to_pylist() == expected
 
@@ -189,7 +200,7 @@ def test_no_columns_still_have_rows() -> None:
         data_ranges={},
         all_rows_match=True,
     )
-    table = decode_native_rows(memoryview(bytes(20)), read, [], symbols="dictionary", dictionaries={}, path="p")
+    table = decode_native_rows(memoryview(bytes(20)), read, [], text=TEXT_AS_STORED, dictionaries={}, path="p")
     assert (table.num_rows, table.num_columns) == (5, 0)
 
 
@@ -205,4 +216,4 @@ def test_a_column_that_was_not_planned_is_a_bug() -> None:
         all_rows_match=True,
     )
     with pytest.raises(InternalError, match="planned without column 'other'"):
-        decode_native_rows(memoryview(bytes(4)), read, [other], symbols="dictionary", dictionaries={}, path="p")
+        decode_native_rows(memoryview(bytes(4)), read, [other], text=TEXT_AS_STORED, dictionaries={}, path="p")

@@ -15,18 +15,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coldparquet.decode.row_group import OutputColumn
-from coldparquet.decode.virtual_file import RowGroupBuffer, new_row_group_buffer
+from coldparquet.decode.virtual_file import RowGroupBuffer, VirtualFile, new_row_group_buffer
 from coldparquet.errors import FormatError, InternalError, UnsupportedError
 from coldparquet.format.canonical_types import canonical_type
 from coldparquet.format.type_codes import TypeTag
+from coldparquet.plan.row_selection import RowSelection
 
-FILE_END = b"footer" + (6).to_bytes(4, "little") + b"PAR1"
+FILES = [
+    VirtualFile(columns=(0,), rows=None, end=b"footer" + (6).to_bytes(4, "little") + b"PAR1"),
+    VirtualFile(columns=(1,), rows=RowSelection.of_range(0, 1), end=b"other" + (5).to_bytes(4, "little") + b"PAR1"),
+]
 
 
 @settings(deadline=None)
 @given(st.binary(max_size=60), st.lists(st.integers(0, 60), max_size=6), st.randoms())
 def test_any_order_of_any_pieces_gives_the_file(payload: bytes, cuts: list[int], random: Any) -> None:
-    buffer = RowGroupBuffer(len(payload), FILE_END)
+    buffer = RowGroupBuffer(len(payload), FILES)
     edges = sorted({0, len(payload), *(cut for cut in cuts if cut < len(payload))})
     pieces = list(itertools.pairwise(edges))
     random.shuffle(pieces)
@@ -37,14 +41,16 @@ def test_any_order_of_any_pieces_gives_the_file(payload: bytes, cuts: list[int],
         buffer.place(4 + start, memoryview(payload)[start:stop])
         missing -= stop - start
     assert buffer.complete
-    assert buffer.parquet_file().to_pybytes() == b"PAR1" + payload + FILE_END
-    assert buffer.size_bytes == 4 + len(payload) + len(FILE_END)
+    first, second = (file.end for file in FILES)
+    assert buffer.parquet_file(0).to_pybytes() == b"PAR1" + payload + first
+    assert buffer.parquet_file(1).to_pybytes() == b"PAR1" + payload + first + second
+    assert buffer.size_bytes == 4 + len(payload) + len(first) + len(second)
 
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), max_size=12))
 def test_overlaps_are_found_whatever_came_before(pieces: list[tuple[int, int]]) -> None:
-    buffer = RowGroupBuffer(20, FILE_END)
+    buffer = RowGroupBuffer(20, FILES)
     placed: set[int] = set()
     for one, other in pieces:
         start, stop = sorted((one, other))
@@ -60,16 +66,16 @@ def test_overlaps_are_found_whatever_came_before(pieces: list[tuple[int, int]]) 
 
 @pytest.mark.parametrize(("offset", "length"), [(3, 1), (0, 4), (4, 11), (14, 1), (-1, 2)])
 def test_bytes_outside_the_chunks_are_refused(offset: int, length: int) -> None:
-    buffer = RowGroupBuffer(10, FILE_END)
+    buffer = RowGroupBuffer(10, FILES)
     with pytest.raises(InternalError, match="outside the chunks"):
         buffer.place(offset, memoryview(bytes(length)))
 
 
 def test_an_incomplete_buffer_cannot_be_decoded() -> None:
-    buffer = RowGroupBuffer(10, FILE_END)
+    buffer = RowGroupBuffer(10, FILES)
     buffer.place(4, memoryview(bytes(9)))
     with pytest.raises(InternalError, match="1 of its bytes"):
-        buffer.parquet_file()
+        buffer.parquet_file(0)
 
 
 def written() -> bytes:
@@ -131,6 +137,6 @@ def test_a_type_that_the_column_cannot_have_had_is_a_bug_of_ours(sparse_file: An
 
 def test_fewer_rows_than_promised_are_an_error(sparse_file: Any) -> None:
     file = sparse_file(written())
-    read = replace(file.plan(["n", "m"])[0], row_count=4)
+    read = replace(file.plan(["n", "m"])[0], row_group_rows=4)
     with pytest.raises(FormatError, match=r"row group 0, column 'n': .*expected 4"):
         file.decode(read, ["n", "m"])

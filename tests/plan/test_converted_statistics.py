@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coldparquet.decode.arrow_schema import arrow_type
+from coldparquet.decode.arrow_schema import PLAIN_TEXT, TEXT_AS_STORED, arrow_type
 from coldparquet.decode.chunk_label import ChunkLabel
 from coldparquet.decode.conversion import convert_values
 from coldparquet.decode.filter import evaluate, filter_rows
@@ -164,9 +164,9 @@ def check_pruning(stored: str, wanted: str, data: st.DataObject) -> None:
 
 def converted(rows: list[Any], source: ColumnType, target: ColumnType) -> pa.Table | None:
     """Return the rows as reading converts them, None if it refuses them."""
-    type_: Any = arrow_type(source, symbols="string")
+    type_: Any = arrow_type(source, text=PLAIN_TEXT)
     plain: Any = pa.array(rows, pa.int64()).cast(type_) if pa.types.is_timestamp(type_) else pa.array(rows, type_)
-    result = arrow_type(target, symbols="dictionary")
+    result = arrow_type(target, text=TEXT_AS_STORED)
     label = ChunkLabel(path=None, row_group=0, columns=("x",))
     try:
         return pa.table({"x": convert_values(plain, source, target, result=result, label=label)})

@@ -16,7 +16,7 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.catalog.symbol_dictionaries import SYMBOLS, SymbolDictionaries
-from coldparquet.decode.arrow_schema import arrow_field
+from coldparquet.decode.arrow_schema import PLAIN_TEXT, TEXT_AS_STORED, arrow_field
 from coldparquet.errors import FormatError, NotFoundError, ObjectChangedError
 from coldparquet.maintenance.index import index_table
 from coldparquet.plan.native_read import NativeSymbol
@@ -45,7 +45,7 @@ async def test_a_partition_is_what_questdb_answers(partition: NativePartition, r
     rows = pa.concat_tables(reading.slices)
     rows.validate(full=True)
     assert_same_rows(rows, partition.expected())
-    expected = pa.schema([arrow_field(column.name, column.type, symbols="dictionary") for column in partition.columns])
+    expected = pa.schema([arrow_field(column.name, column.type, text=TEXT_AS_STORED) for column in partition.columns])
     assert rows.schema.equals(expected, check_metadata=True)
 
 
@@ -66,7 +66,7 @@ async def test_any_columns_of_any_time_range(partition: NativePartition) -> None
             columns=columns,
             time_bounds=(lower, upper),
             rows_per_read=chosen.choice([1, 5, 1000]),
-            symbols="string",
+            text=PLAIN_TEXT,
             max_request_bytes=chosen.choice([1, 64, 1 << 20]) if partition.row_count < 50 else 4096,
         )
         inside = [(lower is None or time >= lower) and (upper is None or time <= upper) for time in times]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from coldparquet.decode.arrow_schema import arrow_type
+from coldparquet.decode.arrow_schema import TEXT_AS_STORED, arrow_type
 from coldparquet.format.canonical_types import canonical_type
 from coldparquet.format.type_codes import parse_type_name
 
@@ -46,7 +46,7 @@ def type_named(name: str) -> ColumnType:
 
 def array_of(name: str, values: list[Any] | tuple[Any, ...]) -> Any:
     """Return values in the form of the files as Arrow array of a type; symbols as dictionary."""
-    type_: Any = arrow_type(type_named(name), symbols="dictionary")
+    type_: Any = arrow_type(type_named(name), text=TEXT_AS_STORED)
     if pa.types.is_floating(type_):
         values = [None if value is None else float.fromhex(value) for value in values]
     elif name == "UUID":

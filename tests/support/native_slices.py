@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from coldparquet.decode.arrow_schema import TEXT_AS_STORED
 from coldparquet.decode.native_rows import decode_native_rows
 from coldparquet.format.canonical_types import canonical_type
 from coldparquet.format.utf16 import Utf8Strings
@@ -14,7 +15,7 @@ from coldparquet.plan.native_read import NativeColumn, RowSlices, data_edges, na
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from coldparquet.decode.arrow_schema import SymbolsAs
+    from coldparquet.decode.arrow_schema import TextAs
 
 SYMBOLS = ("", "BTC", "ETH", "Grüße", "unused")
 
@@ -28,7 +29,7 @@ def decode(
     files: dict[str, bytes],
     rows: range,
     *,
-    symbols: SymbolsAs = "dictionary",
+    text: TextAs = TEXT_AS_STORED,
     dictionary: Utf8Strings | None = None,
 ) -> pa.ChunkedArray[Any]:
     """Decode rows from whole files, as one slice."""
@@ -50,7 +51,7 @@ def decode(
         memoryview(buffer),
         read,
         [column],
-        symbols=symbols,
+        text=text,
         dictionaries={} if dictionary is None else {column.index: dictionary},
         path="p",
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from coldparquet.catalog.symbol_dictionaries import SymbolDictionaries
+from coldparquet.decode.arrow_schema import TEXT_AS_STORED
 from coldparquet.decode.native_rows import decode_native_rows
 from coldparquet.decode.placed_buffer import PlacedBuffer
 from coldparquet.format.canonical_types import canonical_type
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from coldparquet.decode.arrow_schema import SymbolsAs
+    from coldparquet.decode.arrow_schema import TextAs
     from coldparquet.plan.read_plan import PlannedRequest
     from coldparquet.scanning.native_partition import NativePlan
     from coldparquet.storage.base import ObjectStore
@@ -89,7 +90,7 @@ async def read_native(
     time_bounds: tuple[int | None, int | None] = (None, None),
     rows_per_read: int = 1_000_000,
     limit: int | None = None,
-    symbols: SymbolsAs = "dictionary",
+    text: TextAs = TEXT_AS_STORED,
     max_request_bytes: int = 1 << 20,
     row_count: int | None = None,
 ) -> NativeReading:
@@ -127,7 +128,7 @@ async def read_native(
             buffers[copy.row_group_read].place(copy.destination_offset, fetched)
     slices = tuple(
         decode_native_rows(
-            buffer.bytes(), read, wanted, symbols=symbols, dictionaries=plan.dictionaries, path=directory_path
+            buffer.bytes(), read, wanted, text=text, dictionaries=plan.dictionaries, path=directory_path
         )
         for buffer, read in zip(buffers, plan.reads, strict=True)
     )

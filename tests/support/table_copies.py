@@ -7,7 +7,7 @@ import zlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
+from coldparquet.format.footer_blooms import BloomTransfer
 from coldparquet.format.partition_records import PartitionRecord, PartitionRecords
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_writer import FooterSpec, SidecarContent, encode_footer, encode_sidecar
@@ -42,7 +42,11 @@ def contents_of(table: Path) -> dict[str, tuple[bytes, int]]:
 
 def sidecar_content(partition: Path) -> SidecarContent:
     """What the sidecar of a partition should say."""
-    return sidecar_content_from_footer(parsed_footer((partition / "data.parquet").read_bytes()))
+    data = (partition / "data.parquet").read_bytes()
+    transfer = BloomTransfer(parsed_footer(data), inline_bytes=65_536)
+    while transfer.wanted() is not None:
+        transfer.receive([(0, data)])
+    return transfer.content()
 
 
 def write_sidecar(partition: Path, **changes: Any) -> None:

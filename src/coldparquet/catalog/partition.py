@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from coldparquet.catalog.sidecar_lookup import look_up_sidecar
 from coldparquet.errors import FormatError, NotFoundError, UnsupportedError
+from coldparquet.format.footer_blooms import refer_to_blooms
 from coldparquet.format.footer_fetch import FooterFetch
 from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
 from coldparquet.format.parquet_footer import parse_footer
@@ -17,6 +18,7 @@ from coldparquet.plan.read_plan import MetadataRequest
 from coldparquet.storage.base import RangeRequest
 
 if TYPE_CHECKING:
+    from coldparquet.format.parquet_footer import ParquetFooter
     from coldparquet.format.partition_names import PartitionDirectory
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.format.txn import PartitionRecord
@@ -215,19 +217,24 @@ class Partition:
         if found.problem is not None:
             note = f"its sidecar is of another state, so the footer was read: {found.problem.message}"
             notes = (f"{note}; 'coldparquet migrate --force' makes it anew",)
-        sidecar = await self._from_footer(spent)
-        record = self._location.record
-        if record is not None and sidecar.total_rows != record.row_count:
-            raise FormatError(
-                f"the Parquet footer counts {sidecar.total_rows:,} rows, the table's _txn {record.row_count:,}: one of"
-                " them is from another state of the table; refresh the table, or run 'coldparquet verify'",
-                kind="RowCountMismatch",
-                path=self._location.directory_path,
-                field="row_count",
-            )
+        footer = await self.read_footer(spent)
+        sidecar = await asyncio.to_thread(_sidecar_in_memory, footer)
         return PartitionMetadata(sidecar=sidecar, source="footer", metadata_requests=tuple(spent), notes=notes)
 
-    async def _from_footer(self, spent: list[MetadataRequest]) -> Sidecar:
+    async def read_footer(self, spent: list[MetadataRequest]) -> ParquetFooter:
+        """Read the Parquet footer, whether there is a sidecar or not. 1 or 2 requests.
+
+        Args:
+            spent: Gets the requests.
+
+        Raises:
+            NotFoundError: There is no Parquet file.
+            FormatError: The footer is damaged, or counts other rows than the table's transaction (kind
+                ``RowCountMismatch``).
+            UnsupportedError: It needs a feature that this version does not know, or there is no Parquet file because the
+                partition is native (kind ``NativePartition``).
+        """
+        self.check_flags()
         path = self.data_path
         fetch = FooterFetch(
             path=path, suffix_bytes=self._options.footer_suffix_bytes, size_bytes=self.committed_size_bytes
@@ -254,7 +261,17 @@ class Partition:
                 kind=NATIVE_PARTITION,
                 path=path.removesuffix(f"/{DATA_FILE}"),
             ) from error
-        return await asyncio.to_thread(_sidecar_from_footer, fetch, path)
+        footer = await asyncio.to_thread(parse_footer, fetch.footer, path=path, offset=fetch.footer_offset)
+        record = self._location.record
+        if record is not None and footer.row_count != record.row_count:
+            raise FormatError(
+                f"the Parquet footer counts {footer.row_count:,} rows, the table's _txn {record.row_count:,}: one of"
+                " them is from another state of the table; refresh the table, or run 'coldparquet verify'",
+                kind="RowCountMismatch",
+                path=self._location.directory_path,
+                field="row_count",
+            )
+        return footer
 
     async def _fetch(
         self,
@@ -274,8 +291,7 @@ class Partition:
         return answer
 
 
-def _sidecar_from_footer(fetch: FooterFetch, path: str) -> Sidecar:
+def _sidecar_in_memory(footer: ParquetFooter) -> Sidecar:
     """Make the sidecar of a Parquet file from its footer, which was fetched."""
-    footer = parse_footer(fetch.footer, path=path, offset=fetch.footer_offset)
-    derived = encode_sidecar(sidecar_content_from_footer(footer))
-    return parse_sidecar(derived, path=path, verify_checksum=False)
+    content = refer_to_blooms(sidecar_content_from_footer(footer), footer)
+    return parse_sidecar(encode_sidecar(content), path=footer.path, verify_checksum=False)

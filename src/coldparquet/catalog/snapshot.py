@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from coldparquet.catalog.committed_rows import CommittedRowsStore
 from coldparquet.catalog.discovery import discover, partition_location
+from coldparquet.catalog.page_files import PageFiles
 from coldparquet.catalog.partition import NATIVE_PARTITION, Partition
 from coldparquet.catalog.symbol_dictionaries import SymbolDictionaries
 from coldparquet.errors import InternalError, UnsupportedError
@@ -39,7 +40,9 @@ class TableSnapshot:
     files: TableFiles | None
     """The table's own files; None where the directory listing decided."""
     symbol_dictionaries: SymbolDictionaries | None
-    """Values of the table's symbol columns, for native partitions; None where there are no table files."""
+    """Values of the table's symbol columns; None where there are no table files."""
+    page_files: PageFiles
+    """Pages of the partitions."""
     source: str | None
     """How the partitions were found, for people; None for a table of one partition."""
     notes: tuple[str, ...]
@@ -62,8 +65,8 @@ class TableOrigin:
         """Read the newest state.
 
         Requests: the listing, ``_txn`` and ``_meta``, all at the same time; ``_cv`` after them if there are native
-        partitions. Without a ``_txn``, the metadata of the newest partition (1 or 2) after them. For one partition, its
-        metadata only.
+        partitions, or if symbols are to be numbered as in the table. Without a ``_txn``, the metadata of the newest
+        partition (1 or 2) after them. For one partition, its metadata only.
 
         Args:
             previous: An older snapshot. What it knows of partitions that did not change since is not read again.
@@ -75,7 +78,7 @@ class TableOrigin:
         """
         if self.is_partition:
             return await self._from_newest((partition_location(self.path),))
-        discovery = await discover(self.store, self.path)
+        discovery = await discover(self.store, self.path, with_column_versions=self.options.symbols == "global")
         if discovery.files is None:
             return await self._from_newest(discovery.locations, discovery)
         return self._from_transaction(discovery, discovery.files, previous)
@@ -94,6 +97,7 @@ class TableOrigin:
             designated_timestamp=newest.sidecar.designated_timestamp,
             files=None,
             symbol_dictionaries=None,
+            page_files=PageFiles(store),
             source=discovery.source if discovery else None,
             notes=discovery.notes if discovery else (),
             requests=(*(discovery.requests if discovery else ()), *newest.metadata_requests),
@@ -120,6 +124,7 @@ class TableOrigin:
             designated_timestamp=next((column.index for column in columns if column.id == timestamp_id), None),
             files=files,
             symbol_dictionaries=SymbolDictionaries(store, path),
+            page_files=PageFiles(store),
             source=discovery.source,
             notes=discovery.notes,
             requests=discovery.requests,

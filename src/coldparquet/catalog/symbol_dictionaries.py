@@ -18,11 +18,13 @@ from coldparquet.format.symbol_files import (
     symbol_offsets_range,
 )
 from coldparquet.format.utf16 import Utf8Strings
+from coldparquet.plan.native_read import NativeSymbol
 from coldparquet.plan.read_plan import MetadataRequest
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.base import RangeRequest
 
 if TYPE_CHECKING:
+    from coldparquet.catalog.table_files import TableFiles
     from coldparquet.plan.native_read import NativeColumn
     from coldparquet.storage.base import ObjectStore
 
@@ -57,7 +59,36 @@ class SymbolDictionaries:
         """
         if column.symbol is None:
             raise InternalError(f"nothing is known of the dictionary of column {column.name!r}")
-        key = (column.name, column.symbol.name_txn, column.symbol.count)
+        return await self._get(column.name, column.symbol, spent)
+
+    async def of_column(self, column_id: int, files: TableFiles, spent: list[MetadataRequest]) -> Utf8Strings | None:
+        """Return the symbols of a column, in the order of their keys. 2 requests, one after the other, or none.
+
+        Args:
+            column_id: Its writer index.
+            files: The snapshot, with its column versions.
+            spent: Gets the requests, if this call sends them.
+
+        Returns:
+            The symbols; None if the table has no SYMBOL column of this id (any more).
+
+        Raises:
+            NotFoundError: A file of the dictionary does not exist (``kind="MissingSymbolFile"``).
+            FormatError: The dictionary is damaged.
+        """
+        column = next((column for column in files.metadata.columns if column.writer_index == column_id), None)
+        if column is None or column.symbol_index is None:
+            return None
+        if files.column_versions is None:
+            raise InternalError("symbols are asked for of a snapshot without its column versions")
+        symbol = NativeSymbol(
+            count=files.transaction.symbol_counts[column.symbol_index],
+            name_txn=files.column_versions.symbol_name_txn(column_id),
+        )
+        return await self._get(column.name, symbol, spent)
+
+    async def _get(self, name: str, symbol: NativeSymbol, spent: list[MetadataRequest]) -> Utf8Strings:
+        key = (name, symbol.name_txn, symbol.count)
         async with self._loading.setdefault(key, asyncio.Lock()):
             if key not in self._loaded:
                 self._loaded[key] = await self._load(*key, spent)

@@ -177,6 +177,9 @@ def count(
 def index(
     url: _TableUrl,
     *,
+    pages: Annotated[
+        bool, typer.Option("--pages", help="Also write _pages: where single pages lie and what bounds them.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Also write sidecars anew that exist.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; say what would be written.")] = False,
     as_json: _Json = False,
@@ -190,7 +193,7 @@ def index(
         from coldparquet.cli.index_command import index_and_report
 
         exit_code = index_and_report(
-            url, storage_options=storage_options, force=force, dry_run=dry_run, as_json=as_json
+            url, storage_options=storage_options, pages=pages, force=force, dry_run=dry_run, as_json=as_json
         )
     raise typer.Exit(exit_code)
 

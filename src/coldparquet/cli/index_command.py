@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
+from coldparquet.catalog.page_lookup import PAGES_FILE
 from coldparquet.cli.failures import FAILED
 from coldparquet.cli.output import output_console, print_json, progress_bar
 from coldparquet.maintenance.index import index_table
 from coldparquet.plan.explain import human_bytes, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from rich.console import Console
 
@@ -28,8 +29,10 @@ _LISTED = 20
 _STYLES = {"written": "green", "would write": "green", "kept": "yellow", "skipped": "dim", "failed": "red"}
 
 
-def index_and_report(url: str, *, storage_options: Mapping[str, Any], force: bool, dry_run: bool, as_json: bool) -> int:
-    """Write the missing sidecars and print what happened.
+def index_and_report(
+    url: str, *, storage_options: Mapping[str, Any], pages: bool, force: bool, dry_run: bool, as_json: bool
+) -> int:
+    """Write the missing sidecars, and ``_pages`` if they are asked for, and print what happened.
 
     Returns:
         The exit code: 1 if any partition failed.
@@ -41,7 +44,14 @@ def index_and_report(url: str, *, storage_options: Mapping[str, Any], force: boo
             progress.update(task, total=total, advance=1)
 
         report = asyncio.run(
-            index_table(url, storage_options=storage_options, force=force, dry_run=dry_run, on_progress=advance)
+            index_table(
+                url,
+                storage_options=storage_options,
+                pages=pages,
+                force=force,
+                dry_run=dry_run,
+                on_progress=advance,
+            )
         )
     return print_index_report(report, as_json=as_json)
 
@@ -56,7 +66,7 @@ def print_index_report(report: IndexReport, *, as_json: bool) -> int:
         _print_report_json(report)
     else:
         _print_report(output_console(), report)
-    return FAILED if report.count("failed") else 0
+    return FAILED if report.count("failed") or report.count_pages("failed") else 0
 
 
 def _print_report_json(report: IndexReport) -> None:
@@ -72,15 +82,14 @@ def _print_report_json(report: IndexReport) -> None:
 
 
 def _print_report(console: Console, report: IndexReport) -> None:
-    remarkable = [done for done in report.partitions if done.reason or done.action == "would write"]
+    remarkable = list(_remarks(report))
     if remarkable:
         table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
         table.add_column("partition", no_wrap=True)
         table.add_column("", no_wrap=True)
         table.add_column("", overflow="fold")
-        for done in remarkable[:_LISTED]:
-            remark = done.reason or human_bytes(done.sidecar_bytes or 0)
-            table.add_row(Text(done.path.split("/")[-2]), Text(done.action, style=_STYLES[done.action]), Text(remark))
+        for partition, action, remark in remarkable[:_LISTED]:
+            table.add_row(Text(partition), Text(action, style=_STYLES[action]), Text(remark))
         console.print(table)
         if len(remarkable) > _LISTED:
             console.print(Text(f"... and {len(remarkable) - _LISTED:,} more; --json shows all", style="dim"))
@@ -89,6 +98,31 @@ def _print_report(console: Console, report: IndexReport) -> None:
         console.print(Text(f"note: {note}", style="dim"))
     if report.partitions:
         console.print(_summary(report))
+        if any(done.pages is not None for done in report.partitions):
+            console.print(_summary_of_pages(report))
+
+
+def _remarks(report: IndexReport) -> Iterator[tuple[str, str, str]]:
+    """Yield what is worth a line of its own: the partition, what became of its sidecar or its pages, and why."""
+    for done in report.partitions:
+        partition, pages = done.path.split("/")[-2], done.pages
+        if done.reason or done.action == "would write":
+            yield partition, done.action, done.reason or human_bytes(done.sidecar_bytes or 0)
+        if pages is not None and (pages.reason or pages.action == "would write"):
+            yield partition, pages.action, f"{PAGES_FILE}: {pages.reason or human_bytes(pages.size_bytes or 0)}"
+
+
+def _summary_of_pages(report: IndexReport) -> Text:
+    """Write ``_pages: 365 written (1.2 MiB); 3,650 of 3,650 column chunks described``."""
+    parts = []
+    found = [done.pages for done in report.partitions if done.pages is not None]
+    for action, style in _STYLES.items():
+        of_action = [pages for pages in found if pages.action == action]
+        if of_action:
+            size = sum(pages.size_bytes or 0 for pages in of_action)
+            parts.append(Text(f"{len(of_action):,} {action}{f' ({human_bytes(size)})' if size else ''}", style=style))
+    known, chunks = sum(pages.chunks_known for pages in found), sum(pages.chunk_count for pages in found)
+    return Text(f"{PAGES_FILE}: ") + Text(", ").join(parts) + Text(f"; {known:,} of {chunks:,} column chunks described")
 
 
 def _summary(report: IndexReport) -> Text:

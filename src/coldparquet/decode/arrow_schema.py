@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 import pyarrow as pa
 
@@ -11,15 +12,39 @@ from coldparquet.errors import InternalError
 
 if TYPE_CHECKING:
     from coldparquet.format.column_types import ArrowKind, ColumnType
+    from coldparquet.options import ReadOptions
 
-SymbolsAs: TypeAlias = Literal["dictionary", "string"]
-"""Arrow type of SYMBOL columns: dictionary-encoded as they are stored, or plain strings."""
+SymbolsAs: TypeAlias = Literal["dictionary", "global", "string"]
+"""SYMBOL columns: dictionary-encoded as they are stored, with one dictionary for the whole result, or plain strings."""
+
+StringsAs: TypeAlias = Literal["dictionary", "string"]
+"""Other text columns: dictionary-encoded, or plain strings."""
 
 QUESTDB_TYPE_KEY = b"questdb.type"
 """Field metadata: the type as ``SHOW COLUMNS`` prints it."""
 
-SYMBOL_TYPE: Any = pa.dictionary(pa.int32(), pa.string())
-"""Arrow type of SYMBOL columns that stay dictionary-encoded."""
+DICTIONARY_TYPE: Any = pa.dictionary(pa.int32(), pa.string())
+"""Arrow type of text that stays dictionary-encoded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextAs:
+    """Which text columns become dictionary arrays, and which plain strings."""
+
+    symbols: SymbolsAs
+    strings: StringsAs
+
+    @classmethod
+    def of(cls, options: ReadOptions) -> Self:
+        """Return what the options of a read say."""
+        return cls(symbols=options.symbols, strings=options.strings)
+
+
+PLAIN_TEXT = TextAs(symbols="string", strings="string")
+"""All text as plain strings."""
+
+TEXT_AS_STORED = TextAs(symbols="dictionary", strings="string")
+"""SYMBOL as dictionaries, which QuestDB always stores it as, and other text as plain strings."""
 
 _PLAIN_TYPES: dict[str, pa.DataType] = {
     "bool": pa.bool_(),
@@ -34,42 +59,41 @@ _PLAIN_TYPES: dict[str, pa.DataType] = {
     "float32": pa.float32(),
     "float64": pa.float64(),
     "date32": pa.date32(),
-    "string": pa.string(),
     "binary": pa.binary(),
 }
 
 
-def arrow_field(name: str, column_type: ColumnType, *, symbols: SymbolsAs) -> pa.Field[Any]:
+def arrow_field(name: str, column_type: ColumnType, *, text: TextAs) -> pa.Field[Any]:
     """Return the Arrow field of a column: nullable, with its QuestDB type in the metadata.
 
     Args:
         name: Name of the column.
         column_type: Its type.
-        symbols: Arrow type of SYMBOL columns.
+        text: Which text columns become dictionary arrays.
     """
-    return pa.field(
-        name, arrow_type(column_type, symbols=symbols), metadata={QUESTDB_TYPE_KEY: column_type.name.encode()}
-    )
+    return pa.field(name, arrow_type(column_type, text=text), metadata={QUESTDB_TYPE_KEY: column_type.name.encode()})
 
 
-def arrow_type(column_type: ColumnType, *, symbols: SymbolsAs) -> pa.DataType:
+def arrow_type(column_type: ColumnType, *, text: TextAs) -> pa.DataType:
     """Return the Arrow type of a column. Arrays are lists of lists whose items have Arrow's default field names.
 
     Args:
         column_type: Type of the column.
-        symbols: Arrow type of SYMBOL columns.
+        text: Which text columns become dictionary arrays.
     """
-    return _arrow_type(column_type.arrow, symbols)
+    return _arrow_type(column_type.arrow, text)
 
 
 @lru_cache(maxsize=4096)
-def _arrow_type(kind: ArrowKind, symbols: SymbolsAs) -> pa.DataType:  # noqa: C901, PLR0911 - one case per type
+def _arrow_type(kind: ArrowKind, text: TextAs) -> pa.DataType:  # noqa: C901, PLR0911 - one case per type
     unit: Any = kind.unit  # the stubs know which units each type takes; the kind's is one of them
     match kind.name:
+        case "dictionary":
+            return pa.string() if text.symbols == "string" else DICTIONARY_TYPE
+        case "string":
+            return pa.string() if text.strings == "string" else DICTIONARY_TYPE
         case name if name in _PLAIN_TYPES:
             return _PLAIN_TYPES[name]
-        case "dictionary":
-            return SYMBOL_TYPE if symbols == "dictionary" else pa.string()
         case "timestamp":
             return pa.timestamp(unit, tz=kind.timezone)
         case "time32":

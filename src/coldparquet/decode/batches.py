@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -23,6 +23,11 @@ def to_batches(table: pa.Table, *, batch_rows: int) -> list[pa.RecordBatch]:
     return [batch for batch in table.to_batches(max_chunksize=batch_rows) if batch.num_rows]
 
 
+def copied(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Copy a batch out of the memory of a larger one; dictionaries, which other batches have as well, are not copied."""
+    return pa.RecordBatch.from_arrays([_copied(column) for column in batch.columns], schema=batch.schema)
+
+
 def concatenate(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     """Join the batches of many row groups; only dictionary indices are copied.
 
@@ -34,3 +39,9 @@ def concatenate(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Tabl
         A table whose dictionary columns have one dictionary for all chunks.
     """
     return pa.Table.from_batches(batches, schema).unify_dictionaries()
+
+
+def _copied(array: Any) -> Any:
+    if pa.types.is_dictionary(array.type):
+        return pa.DictionaryArray.from_arrays(pa.concat_arrays([array.indices]), array.dictionary, safe=False)
+    return pa.concat_arrays([array])

@@ -28,11 +28,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from coldparquet.decode.arrow_schema import arrow_type
+from coldparquet.decode.arrow_schema import PLAIN_TEXT, arrow_type
 from coldparquet.decode.conversion_problem import not_convertible
 from coldparquet.decode.missing_values import zero
 from coldparquet.decode.text_from_values import text_from_values
 from coldparquet.decode.untyped_compute import compute, only_where
+from coldparquet.decode.used_values import without_unused_values
 from coldparquet.decode.values_from_text import values_from_text
 from coldparquet.errors import InternalError
 from coldparquet.plan.instant import NANOSECONDS_PER_UNIT
@@ -53,10 +54,10 @@ def convert_values(values: Values, stored: ColumnType, wanted: ColumnType, *, re
     """Convert values to the type that their column has now.
 
     Args:
-        values: As they were stored: of the Arrow type of ``stored``, symbols as dictionary or as plain strings.
+        values: As they were stored: of the Arrow type of ``stored``, text as dictionary or as plain strings.
         stored: Their type, from which ``wanted`` can be reached (see ``type_changes.can_convert``).
         wanted: The type of the column in the table.
-        result: Arrow type of the result: that of ``wanted``, symbols as dictionary or as plain strings.
+        result: Arrow type of the result: that of ``wanted``, text as dictionary or as plain strings.
         label: Where the values come from, for error messages.
 
     Returns:
@@ -68,9 +69,12 @@ def convert_values(values: Values, stored: ColumnType, wanted: ColumnType, *, re
     if not can_convert(stored, wanted):
         raise InternalError(f"values of {stored.name} were planned to become {wanted.name}", path=label.path)
     if isinstance(values, pa.DictionaryArray):
-        # Each distinct value is looked at once.
-        distinct = _convert(values.dictionary, stored, wanted, label)
-        converted: Any = distinct.take(values.indices)
+        if values.type == result:
+            return values  # text stays text
+        # Each distinct value is looked at once, and none that no row has: it might not be convertible.
+        used = without_unused_values(values)
+        distinct = _convert(used.dictionary, stored, wanted, label)
+        converted: Any = distinct.take(used.indices)
     else:
         converted = _convert(values, stored, wanted, label)
     if wanted.never_null and converted.null_count:
@@ -140,7 +144,7 @@ def _decimals(values: Values, wanted: ColumnType, label: ChunkLabel) -> Values:
 
 def _number_type(column_type: ColumnType) -> Any:
     """Return the Arrow type of numbers and truth values: 64-bit integers for instants."""
-    return pa.int64() if column_type.arrow.name == "timestamp" else arrow_type(column_type, symbols="string")
+    return pa.int64() if column_type.arrow.name == "timestamp" else arrow_type(column_type, text=PLAIN_TEXT)
 
 
 def _least_as_null(numbers: Values) -> Values:

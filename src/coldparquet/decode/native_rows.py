@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from coldparquet.decode.arrow_schema import SymbolsAs
+    from coldparquet.decode.arrow_schema import TextAs
     from coldparquet.format.utf16 import Utf8Strings
     from coldparquet.plan.native_read import FileRole, NativeColumn, NativeRead
 
@@ -32,7 +32,7 @@ def decode_native_rows(  # noqa: PLR0913 - one slice, what is known of it and ho
     read: NativeRead,
     columns: Sequence[NativeColumn],
     *,
-    symbols: SymbolsAs,
+    text: TextAs,
     dictionaries: Mapping[int, Utf8Strings],
     path: str,
 ) -> pa.Table:
@@ -42,7 +42,7 @@ def decode_native_rows(  # noqa: PLR0913 - one slice, what is known of it and ho
         buffer: The bytes of the slice, complete, each range at its place in ``read.buffer_offsets``.
         read: What it holds.
         columns: The result's columns, in its order; each was planned by ``read``.
-        symbols: Arrow type of SYMBOL columns.
+        text: Which text columns become dictionary arrays.
         dictionaries: Their symbols by position of the column in the table.
         path: Directory of the partition, for error messages.
 
@@ -59,7 +59,7 @@ def decode_native_rows(  # noqa: PLR0913 - one slice, what is known of it and ho
     if not columns:
         return rows_without_columns(read.row_count)
     slice_ = _Slice(buffer, read, path)
-    fields = [arrow_field(column.name, column.type, symbols=symbols) for column in columns]
+    fields = [arrow_field(column.name, column.type, text=text) for column in columns]
     arrays = [
         slice_.decode(column, field.type, dictionaries.get(column.index))
         for column, field in zip(columns, fields, strict=True)
@@ -107,7 +107,7 @@ class _Slice:
     ) -> list[pa.Array[Any]]:
         layout = column.layout
         if isinstance(layout, VariableLayout):
-            return decode_variable(
+            decoded = decode_variable(
                 self._part(column, "auxiliary"),
                 self._part(column, "data"),
                 layout,
@@ -115,6 +115,7 @@ class _Slice:
                 data_start=self._starts[column.index, "data"],
                 label=label,
             )
+            return [array.dictionary_encode() for array in decoded] if pa.types.is_dictionary(type_) else decoded
         values = self._part(column, "fixed")
         if column.type.tag is not TypeTag.SYMBOL:
             return [decode_fixed(values, layout, type_, tag=column.type.tag, label=label)]

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from coldparquet.decode.native_fixed import validity
-from coldparquet.decode.numpy_bridge import numbers_to_arrow
+from coldparquet.decode.numpy_bridge import numbers_to_arrow, strings_to_arrow
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -55,11 +55,7 @@ def decode_symbol_keys(
     positions = np.zeros(len(keys), dtype=np.int32)
     positions[keys >= 0] = renumbered[present]
     indices: Any = pa.Array.from_buffers(pa.int32(), len(keys), [validity(is_null), pa.py_buffer(positions.tobytes())])
-    offsets = pa.py_buffer(np.ascontiguousarray(dictionary.offsets).data)
-    strings: pa.Array[Any] = pa.Array.from_buffers(
-        pa.string(), len(dictionary), [None, offsets, pa.py_buffer(dictionary.utf8)]
-    )
-    used: pa.Array[Any] = strings.take(numbers_to_arrow(np.flatnonzero(is_used).astype(np.int32), pa.int32()))
+    used: pa.Array[Any] = strings_to_arrow(dictionary).take(numbers_to_arrow(np.flatnonzero(is_used).astype(np.int32), pa.int32()))
     if pa.types.is_dictionary(type_):
         return pa.DictionaryArray.from_arrays(indices, used)
     plain: pa.Array[Any] = used.take(indices)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from coldparquet.format.utf16 import Utf8Strings
+
 
 def numbers_to_arrow(values: npt.NDArray[Any], type_: pa.DataType) -> pa.Array[Any]:
     """Return numbers as an Arrow array without nulls.
@@ -35,6 +37,14 @@ def byte_strings_to_arrow(values: Sequence[bytes], type_: pa.DataType) -> pa.Arr
         return pa.Array.from_buffers(type_, len(values), [None, data])
     offsets = np.fromiter(accumulate(map(len, values), initial=0), dtype=np.int32, count=len(values) + 1)
     return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(offsets.data), data])
+
+
+def strings_to_arrow(strings: Utf8Strings) -> pa.StringArray:
+    """Return strings as an Arrow array without nulls, which shares their memory."""
+    buffers = [None, pa.py_buffer(np.ascontiguousarray(strings.offsets).data), pa.py_buffer(strings.utf8)]
+    array: Any = pa.Array.from_buffers(pa.string(), len(strings), buffers)
+    as_strings: pa.StringArray = array
+    return as_strings
 
 
 def numbers_to_numpy(array: pa.Array[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:

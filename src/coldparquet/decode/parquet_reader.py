@@ -11,14 +11,18 @@ from coldparquet.decode.chunk_label import together
 from coldparquet.errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from coldparquet.decode.chunk_label import ChunkLabel
     from coldparquet.errors import FormatError
 
 
 def read_columns(
-    file: pa.Buffer, labels: Mapping[int, ChunkLabel], *, int96_unit: Literal["s", "ns"] = "ns"
+    file: pa.Buffer,
+    labels: Mapping[int, ChunkLabel],
+    *,
+    int96_unit: Literal["s", "ns"] = "ns",
+    as_dictionary: Sequence[str] = (),
 ) -> list[pa.ChunkedArray[Any]]:
     """Decode columns of a virtual file, on the calling thread.
 
@@ -26,6 +30,8 @@ def read_columns(
         file: The file, which has one row group and nothing but columns of one leaf.
         labels: The columns to decode by their position in the file, with their names for error messages; at least one.
         int96_unit: Unit of the timestamps that INT96 values become.
+        as_dictionary: Names of text columns that become dictionary arrays; they must have no dictionary page, of which
+            pyarrow would drop repeated entries without renumbering the indices.
 
     Returns:
         One array per label, in their order. Lengths are those of the pages.
@@ -38,6 +44,7 @@ def read_columns(
         parquet = pq.ParquetFile(
             pa.BufferReader(file),
             coerce_int96_timestamp_unit=int96_unit,
+            read_dictionary=list(as_dictionary),
             page_checksum_verification=True,  # where pages have one
         )
     except (pa.ArrowException, OSError) as error:

@@ -1,14 +1,21 @@
-"""A Parquet file made up of just the chunks that were fetched, in one buffer that pyarrow decodes.
+"""Parquet files made up of just the pages that were fetched, in one buffer that pyarrow decodes.
 
-Layout: ``PAR1``, the chunks packed in ascending file order, a footer synthesised from the sidecar, its length,
-``PAR1``. The sidecar alone says everything that decoding needs, so the real footer is never fetched. The buffer has its
-final size before the first byte arrives, and each byte is copied once: from the answer of the store to its final place.
+Layout: ``PAR1``, the pages of each column packed together, and then one end after the other: a footer synthesised from
+the sidecar, its length, ``PAR1``. A file is the buffer up to the end of its footer, so that several files share the
+pages in front of them without a copy: columns of which the same rows were fetched are in the same file, because all
+columns of a row group have equally many rows. The sidecar alone says everything that decoding needs, so the real footer
+is never fetched. The buffer has its final size before the first byte arrives, and each byte is copied once: from the
+answer of the store to its final place.
+
+Lists of which only some pages were fetched are in no file: see ``coldparquet.decode.list_pages``.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from coldparquet.decode.chunk_label import ChunkLabel
@@ -25,40 +32,61 @@ from coldparquet.format.parquet_schema import LeafSpec
 from coldparquet.format.sidecar_layout import ENCODING_PLAIN, ENCODING_RLE_DICTIONARY, Codec
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.plan.read_plan import RowGroupRead
+    from coldparquet.plan.row_selection import RowSelection
 
 CODECS = tuple(codec.name.lower() for codec in Codec)
 """Parquet's compression codecs by number, with Arrow's names. Arrow never has LZO, other ones by its build."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VirtualFile:
+    """One of the files in a buffer."""
+
+    columns: tuple[int, ...]
+    """Its columns: positions in ``RowGroupRead.columns``."""
+    rows: RowSelection | None
+    """Rows of the row group that its pages hold; None for all."""
+    end: bytes
+    """Footer, length and magic."""
+
+
 class RowGroupBuffer(PlacedBuffer):
-    """The virtual file of one row group, to be filled in any order.
+    """The virtual files of one read, to be filled in any order.
 
     Args:
-        payload_bytes: Total length of the chunks.
-        file_end: What follows them: footer, length and magic.
+        payload_bytes: Total length of the pages.
+        files: The files; their ends follow the pages one after the other.
     """
 
-    def __init__(self, payload_bytes: int, file_end: bytes) -> None:
-        super().__init__(payload_bytes, before=PARQUET_MAGIC, behind=file_end)
+    def __init__(self, payload_bytes: int, files: Sequence[VirtualFile]) -> None:
+        super().__init__(payload_bytes, before=PARQUET_MAGIC, behind=b"".join(file.end for file in files))
+        self.files = tuple(files)
+        ends_bytes = np.cumsum([len(file.end) for file in files], dtype=np.int64)
+        self._file_stops = (len(PARQUET_MAGIC) + payload_bytes + ends_bytes).tolist()
 
-    def parquet_file(self) -> pa.Buffer:
-        """Return the finished file; it shares the memory of this object.
+    def parquet_file(self, index: int) -> pa.Buffer:
+        """Return one of the finished files; it shares the memory of this object.
+
+        Args:
+            index: Its position in ``files``.
 
         Raises:
             InternalError: Bytes are missing.
         """
-        return pa.py_buffer(self.bytes())
+        return pa.py_buffer(self.bytes()[: self._file_stops[index]])
 
 
 def one_column_file(pages: bytes, leaf: LeafSpec, *, value_count: int, codec: int) -> pa.Buffer:
-    """Make a virtual file of one flat column from the bytes of its pages.
+    """Make a virtual file of one column from the bytes of its pages.
 
     Args:
         pages: Pages with their headers; a dictionary page may come first.
         leaf: The column.
-        value_count: Number of rows.
+        value_count: Number of values, nulls included; of rows if the column is flat.
         codec: Parquet compression codec of the pages.
     """
     chunk = VirtualChunk(
@@ -73,10 +101,10 @@ def one_column_file(pages: bytes, leaf: LeafSpec, *, value_count: int, codec: in
 
 
 def new_row_group_buffer(read: RowGroupRead, sidecar: Sidecar, *, path: str | None) -> RowGroupBuffer:
-    """Make the virtual file of one row group, complete but for the bytes of its chunks.
+    """Make the virtual files of one read, complete but for the bytes of their pages.
 
     Args:
-        read: The row group, and which of its chunks will be placed at ``read.buffer_offsets``.
+        read: The row group, and which pieces of its chunks will be placed at ``read.buffer_offsets``.
         sidecar: The partition's sidecar.
         path: The Parquet file, for error messages.
 
@@ -84,40 +112,77 @@ def new_row_group_buffer(read: RowGroupRead, sidecar: Sidecar, *, path: str | No
         UnsupportedError: A chunk is compressed with a codec that pyarrow cannot read, or its column is nested in a way
             that the sidecar does not describe.
     """
-    leaves, chunks = [], []
-    for column, start, length in zip(
-        read.columns,
-        read.buffer_offsets.tolist(),
-        (read.piece_stops - read.piece_starts).tolist(),
-        strict=True,
-    ):
+    starts, lengths = column_places(read)
+    groups: list[tuple[RowSelection | None, list[int]]] = []
+    for position, (column, rows) in enumerate(zip(read.columns, read.column_rows, strict=True)):
         descriptor = sidecar.column(column)
-        stored = sidecar.chunks(column)
-        codec = int(stored.codec[read.row_group])
+        codec = int(sidecar.chunks(column).codec[read.row_group])
         _check_codec(codec, ChunkLabel(path=path, row_group=read.row_group, columns=(descriptor.name,)))
-        leaves.append(
-            LeafSpec(
-                # pyarrow chooses columns by name, and takes dots for paths into structs.
-                name=f"{column}:{descriptor.name.replace('.', '_')}",
-                physical_type=descriptor.physical_type,
-                fixed_byte_length=descriptor.fixed_byte_length,
-                repetition=descriptor.repetition,
-                max_rep_level=descriptor.max_rep_level,
-                max_def_level=descriptor.max_def_level,
-                logical=sidecar.column_type(column).parquet_logical,
-            )
-        )
-        chunks.append(
-            VirtualChunk(
-                start=start,
-                length_bytes=length,
-                value_count=int(stored.num_values[read.row_group]),
-                codec=codec,
-                encodings=int(stored.encodings[read.row_group]),
-            )
-        )
-    footer = encode_footer(leaves, [VirtualRowGroup(row_count=read.row_count, chunks=chunks)])
-    return RowGroupBuffer(read.bytes_wanted, frame_footer(footer))
+        if rows is not None and descriptor.max_rep_level:
+            continue
+        same_rows = next((positions for other, positions in groups if other == rows), None)
+        if same_rows is None:
+            groups.append((rows, [position]))
+        else:
+            same_rows.append(position)
+    files = []
+    for rows, positions in groups:
+        chunks = [
+            _virtual_chunk(read, sidecar, read.columns[position], rows, starts[position], lengths[position])
+            for position in positions
+        ]
+        row_count = read.row_group_rows if rows is None else rows.row_count
+        leaves = [column_leaf(sidecar, read.columns[position]) for position in positions]
+        footer = encode_footer(leaves, [VirtualRowGroup(row_count=row_count, chunks=chunks)])
+        files.append(VirtualFile(columns=tuple(positions), rows=rows, end=frame_footer(footer)))
+    return RowGroupBuffer(sum(lengths), files)
+
+
+def column_places(read: RowGroupRead) -> tuple[list[int], list[int]]:
+    """Say where the pages of each column lie in the buffer of a read, where its pieces are packed together.
+
+    Returns:
+        Offset of the first byte, and number of bytes, of each of ``read.columns``.
+    """
+    piece_lengths = read.piece_stops - read.piece_starts
+    lengths = np.zeros(len(read.columns), dtype=np.int64)
+    np.add.at(lengths, read.piece_columns, piece_lengths)
+    starts = np.full(len(read.columns), len(PARQUET_MAGIC) + int(piece_lengths.sum()))
+    np.minimum.at(starts, read.piece_columns, read.buffer_offsets)
+    return starts.tolist(), lengths.tolist()
+
+
+def column_leaf(sidecar: Sidecar, column: int) -> LeafSpec:
+    """Describe one column of a partition to pyarrow.
+
+    Args:
+        sidecar: The partition's sidecar.
+        column: Index of the column there.
+    """
+    descriptor = sidecar.column(column)
+    return LeafSpec(
+        # pyarrow chooses columns by name, and takes dots for paths into structs.
+        name=f"{column}:{descriptor.name.replace('.', '_')}",
+        physical_type=descriptor.physical_type,
+        fixed_byte_length=descriptor.fixed_byte_length,
+        repetition=descriptor.repetition,
+        max_rep_level=descriptor.max_rep_level,
+        max_def_level=descriptor.max_def_level,
+        logical=sidecar.column_type(column).parquet_logical,
+    )
+
+
+def _virtual_chunk(  # noqa: PLR0913, PLR0917 - one column of a read, and where it lies
+    read: RowGroupRead, sidecar: Sidecar, column: int, rows: RowSelection | None, start: int, length_bytes: int
+) -> VirtualChunk:
+    stored = sidecar.chunks(column)
+    return VirtualChunk(
+        start=start,
+        length_bytes=length_bytes,
+        value_count=int(stored.num_values[read.row_group]) if rows is None else rows.row_count,
+        codec=int(stored.codec[read.row_group]),
+        encodings=int(stored.encodings[read.row_group]),
+    )
 
 
 def _check_codec(codec: int, label: ChunkLabel) -> None:

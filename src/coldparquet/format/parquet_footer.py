@@ -43,6 +43,10 @@ class FooterRowGroup:
     """Where each chunk's offset index, which lists its pages, lies in the file; 0 where it has none."""
     offset_index_lengths: tuple[int, ...]
     """Bytes of each chunk's offset index; 0 where it has none."""
+    column_index_offsets: tuple[int, ...]
+    """Where each chunk's column index, which bounds its pages, lies in the file; 0 where it has none."""
+    column_index_lengths: tuple[int, ...]
+    """Bytes of each chunk's column index; 0 where it has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +136,8 @@ def _row_group(
         sorting=_sorting(row_group, index, len(leaves), path),
         offset_index_offsets=tuple(chunk.offset_index_offset or 0 for chunk in row_group.columns),
         offset_index_lengths=tuple(chunk.offset_index_length or 0 for chunk in row_group.columns),
+        column_index_offsets=tuple(chunk.column_index_offset or 0 for chunk in row_group.columns),
+        column_index_lengths=tuple(chunk.column_index_length or 0 for chunk in row_group.columns),
     )
 
 

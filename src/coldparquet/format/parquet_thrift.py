@@ -310,6 +310,7 @@ class ColumnChunk(Structure):
     meta_data: ColumnMetaData | None = None
     offset_index_offset: int | None = None
     offset_index_length: int | None = None
+    column_index_offset: int | None = None
     column_index_length: int | None = None
     thrift_spec: ClassVar[ThriftSpec] = _spec(
         _text(1, "file_path"),
@@ -317,6 +318,7 @@ class ColumnChunk(Structure):
         _structure(3, "meta_data", ColumnMetaData),
         _i64(4, "offset_index_offset"),
         _i32(5, "offset_index_length"),
+        _i64(6, "column_index_offset"),
         _i32(7, "column_index_length"),
     )
 
@@ -389,18 +391,60 @@ class FileMetaData(Structure):
 
 
 @dataclass(slots=True)
+class BloomAlgorithm(Structure):
+    """BloomFilterAlgorithm, a union; unknown members decode to an empty one."""
+
+    BLOCK: Empty | None = None
+    thrift_spec: ClassVar[ThriftSpec] = _spec(_structure(1, "BLOCK", Empty))
+
+
+@dataclass(slots=True)
+class BloomHash(Structure):
+    """BloomFilterHash, a union; unknown members decode to an empty one."""
+
+    XXHASH: Empty | None = None
+    thrift_spec: ClassVar[ThriftSpec] = _spec(_structure(1, "XXHASH", Empty))
+
+
+@dataclass(slots=True)
+class BloomCompression(Structure):
+    """BloomFilterCompression, a union; unknown members decode to an empty one."""
+
+    UNCOMPRESSED: Empty | None = None
+    thrift_spec: ClassVar[ThriftSpec] = _spec(_structure(1, "UNCOMPRESSED", Empty))
+
+
+@dataclass(slots=True)
+class BloomFilterHeader(Structure):
+    """What stands in front of the bitset of a bloom filter."""
+
+    numBytes: int = ABSENT  # noqa: N815  # the name in parquet.thrift
+    algorithm: BloomAlgorithm | None = None
+    hash: BloomHash | None = None
+    compression: BloomCompression | None = None
+    thrift_spec: ClassVar[ThriftSpec] = _spec(
+        _i32(1, "numBytes"),
+        _structure(2, "algorithm", BloomAlgorithm),
+        _structure(3, "hash", BloomHash),
+        _structure(4, "compression", BloomCompression),
+    )
+
+
+@dataclass(slots=True)
 class DataPageHeader(Structure):
-    """DataPageHeader, without its statistics."""
+    """DataPageHeader."""
 
     num_values: int | None = None
     encoding: int | None = None
     definition_level_encoding: int | None = None
     repetition_level_encoding: int | None = None
+    statistics: Statistics | None = None
     thrift_spec: ClassVar[ThriftSpec] = _spec(
         _i32(1, "num_values"),
         _i32(2, "encoding"),
         _i32(3, "definition_level_encoding"),
         _i32(4, "repetition_level_encoding"),
+        _structure(5, "statistics", Statistics),
     )
 
 
@@ -415,11 +459,20 @@ class DictionaryPageHeader(Structure):
 
 @dataclass(slots=True)
 class DataPageHeaderV2(Structure):
-    """DataPageHeaderV2, as far as needed to know what the page is."""
+    """DataPageHeaderV2, as far as needed to know what the page is and which rows it holds."""
 
     num_values: int | None = None
+    num_nulls: int | None = None
+    num_rows: int | None = None
     encoding: int | None = None
-    thrift_spec: ClassVar[ThriftSpec] = _spec(_i32(1, "num_values"), _i32(4, "encoding"))
+    statistics: Statistics | None = None
+    thrift_spec: ClassVar[ThriftSpec] = _spec(
+        _i32(1, "num_values"),
+        _i32(2, "num_nulls"),
+        _i32(3, "num_rows"),
+        _i32(4, "encoding"),
+        _structure(8, "statistics", Statistics),
+    )
 
 
 @dataclass(slots=True)
@@ -441,4 +494,41 @@ class PageHeader(Structure):
         _structure(5, "data_page_header", DataPageHeader),
         _structure(7, "dictionary_page_header", DictionaryPageHeader),
         _structure(8, "data_page_header_v2", DataPageHeaderV2),
+    )
+
+
+@dataclass(slots=True)
+class PageLocation(Structure):
+    """PageLocation: one data page; the dictionary page is not listed."""
+
+    offset: int = ABSENT
+    compressed_page_size: int = ABSENT
+    """Bytes in the file, header included."""
+    first_row_index: int = ABSENT
+    thrift_spec: ClassVar[ThriftSpec] = _spec(
+        _i64(1, "offset"), _i32(2, "compressed_page_size"), _i64(3, "first_row_index")
+    )
+
+
+@dataclass(slots=True)
+class OffsetIndex(Structure):
+    """OffsetIndex: where the data pages of a chunk lie, and which rows they hold."""
+
+    page_locations: list[PageLocation] = field(default_factory=list)
+    thrift_spec: ClassVar[ThriftSpec] = _spec(_list(1, "page_locations", PageLocation))
+
+
+@dataclass(slots=True)
+class ColumnIndex(Structure):
+    """ColumnIndex: the bounds of the data pages of a chunk, without their order, which nobody checks."""
+
+    null_pages: list[bool] = field(default_factory=list)
+    min_values: list[bytes] = field(default_factory=list)
+    max_values: list[bytes] = field(default_factory=list)
+    null_counts: list[int] | None = None
+    thrift_spec: ClassVar[ThriftSpec] = _spec(
+        (1, TType.LIST, "null_pages", (TType.BOOL, None, False), None),
+        (2, TType.LIST, "min_values", (TType.STRING, "BINARY", False), None),
+        (3, TType.LIST, "max_values", (TType.STRING, "BINARY", False), None),
+        (5, TType.LIST, "null_counts", (TType.I64, None, False), None),
     )

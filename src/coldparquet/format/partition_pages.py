@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
 
@@ -53,3 +54,49 @@ class PartitionPages:
     """NULLs in each page, shape ``(pages,)``; -1 where unknown."""
     lower: PageBounds
     upper: PageBounds
+
+
+def join_pages(preferred: PartitionPages, others: PartitionPages) -> PartitionPages:
+    """Add the pages of chunks that are unknown in one description of a file from another description of it."""
+    unknown = np.diff(preferred.first_page) == 0
+    chunk_of_other = np.repeat(np.arange(len(unknown)), np.diff(others.first_page))
+    added = np.flatnonzero(unknown[chunk_of_other])
+    chunks = np.concatenate([np.repeat(np.arange(len(unknown)), np.diff(preferred.first_page)), chunk_of_other[added]])
+    order = np.argsort(chunks, kind="stable")
+
+    def both(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return np.concatenate([first, second[added]])[order]
+
+    def both_bounds(first: PageBounds, second: PageBounds) -> PageBounds:
+        return PageBounds(
+            offsets=both(first.offsets, second.offsets + len(first.values)),
+            lengths=both(first.lengths, second.lengths),
+            values=np.concatenate([first.values, second.values]),
+        )
+
+    page_counts = np.bincount(chunks, minlength=len(unknown))
+    return PartitionPages(
+        row_group_count=preferred.row_group_count,
+        column_count=preferred.column_count,
+        first_page=np.concatenate([np.zeros(1, np.int64), np.cumsum(page_counts, dtype=np.int64)]),
+        first_rows=both(preferred.first_rows, others.first_rows),
+        starts=both(preferred.starts, others.starts),
+        stops=both(preferred.stops, others.stops),
+        dictionary_starts=np.where(unknown, others.dictionary_starts, preferred.dictionary_starts),
+        dictionary_stops=np.where(unknown, others.dictionary_stops, preferred.dictionary_stops),
+        null_counts=both(preferred.null_counts, others.null_counts),
+        lower=both_bounds(preferred.lower, others.lower),
+        upper=both_bounds(preferred.upper, others.upper),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PagesFound:
+    """What a search for the pages of a file brought."""
+
+    pages: PartitionPages | None
+    """None where nothing of any use was found."""
+    notes: tuple[str, ...] = ()
+    """What was left out, and why, one sentence each."""
+    etag: str | None = None
+    """Version of the Parquet object that they were read from; None where they were not, or the store does not tell."""

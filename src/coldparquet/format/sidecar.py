@@ -10,7 +10,7 @@ from __future__ import annotations
 import zlib
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -287,7 +287,7 @@ class Sidecar:
         position = self._bloom_positions.get(column_index)
         if position is None:
             raise InvalidInputError(f"column {column_index} has no bloom filters", path=self.path)
-        entry = self._bloom_matrix[row_group, position].item()
+        entry = self.bloom_matrix[row_group, position].item()
         return entry if self.blooms_external else (entry << layout.BLOCK_ALIGNMENT_BITS, 0)
 
     def bloom_location(self, row_group: int, column_index: int) -> ByteRange | None:
@@ -374,8 +374,11 @@ class Sidecar:
         return {column: position for position, column in enumerate(self.bloom_columns)}
 
     @cached_property
-    def _bloom_matrix(self) -> npt.NDArray[np.generic]:
-        """Entries of shape (row groups, bloom columns)."""
+    def bloom_matrix(self) -> npt.NDArray[Any]:
+        """Bloom entries as stored, shape (row groups, bloom columns), for looks at all row groups at once.
+
+        `BLOOM_REFERENCE_DTYPE` when `blooms_external`, otherwise `BLOOM_OFFSET_DTYPE`.
+        """
         dtype = layout.BLOOM_REFERENCE_DTYPE if self.blooms_external else layout.BLOOM_OFFSET_DTYPE
         shape = (self.row_group_count, len(self.bloom_columns))
         count = shape[0] * shape[1]

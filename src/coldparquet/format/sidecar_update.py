@@ -212,19 +212,24 @@ def _changed(new: int | None, old: int) -> int:
     return old if new is None else new
 
 
-def footer_content_difference(sidecar: Sidecar, footer: ParquetFooter) -> SidecarChange:
+def footer_content_difference(
+    sidecar: Sidecar, footer: ParquetFooter, *, content: SidecarContent | None = None
+) -> SidecarChange:
     """Find what a snapshot lacks to describe a Parquet file that was updated in place.
 
     Args:
         sidecar: The snapshot of the file before its update.
         footer: The footer of the file now.
+        content: What the footer says, with the bloom filters of the file. Those of new row groups are taken over if they
+            are where the sidecar keeps its own; None leaves them out.
 
     Raises:
         FormatError: The footer cannot be described, see `sidecar_content_from_footer`.
         UnsupportedError: The same.
         InvalidInputError: The sidecar cannot be brought up to date by an update, see `content_difference`.
     """
-    content = sidecar_content_from_footer(footer)
+    if content is None or not sidecar.bloom_columns or content.blooms_external != sidecar.blooms_external:
+        content = sidecar_content_from_footer(footer)
     if footer.questdb_json is not None:
         questdb = parse_questdb_json(footer.questdb_json, column_count=len(footer.leaves), path=footer.path)
         content = dataclasses.replace(content, unused_bytes=questdb.unused_bytes)

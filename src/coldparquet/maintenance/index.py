@@ -12,8 +12,12 @@ from coldparquet.catalog.partition import DATA_FILE, NATIVE_PARTITION, SIDECAR_F
 from coldparquet.catalog.sidecar_lookup import look_up_sidecar, shorter_than_committed
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import ColdParquetError, InvalidInputError, NotFoundError
+from coldparquet.format.footer_blooms import BloomTransfer
+from coldparquet.format.sidecar_writer import encode_sidecar
+from coldparquet.maintenance.index_pages import PagesIndexer
 from coldparquet.options import ReadOptions
 from coldparquet.ranges import SuffixRange
+from coldparquet.scanning.bloom_fetch import fetch_bloom_ranges
 from coldparquet.storage.base import RangeRequest
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.limit import LimitedStore
@@ -25,6 +29,9 @@ if TYPE_CHECKING:
     from coldparquet.catalog.partition import PartitionLocation
     from coldparquet.catalog.sidecar_lookup import SidecarLookup
     from coldparquet.format.sidecar import Sidecar
+    from coldparquet.format.sidecar_writer import SidecarContent
+    from coldparquet.maintenance.index_pages import IndexedPages, PagesAction
+    from coldparquet.plan.read_plan import MetadataRequest
     from coldparquet.storage.base import ObjectStore
 
 IndexAction = Literal["written", "would write", "kept", "skipped", "failed"]
@@ -41,11 +48,13 @@ class IndexedPartition:
     sidecar_bytes: int | None = None
     """Size of the sidecar that exists now, or would; None where there is none."""
     reason: str | None = None
-    """Why it was skipped or failed, or what is wrong with a sidecar that was kept."""
+    """Why it was skipped or failed, what is wrong with a sidecar that was kept, or what one that was written lacks."""
     has_timestamp: bool = True
     """False if a sidecar was written that names no designated timestamp, by which partitions are pruned."""
     is_stale: bool = False
     """True if the sidecar that was kept describes a Parquet file of another size than the one beside it."""
+    pages: IndexedPages | None = None
+    """What became of its ``_pages``; None unless they were asked for and there is a sidecar to go with them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,11 +70,16 @@ class IndexReport:
         """Return how many partitions met this fate."""
         return sum(partition.action == action for partition in self.partitions)
 
+    def count_pages(self, action: PagesAction) -> int:
+        """Return how many ``_pages`` met this fate."""
+        return sum(partition.pages is not None and partition.pages.action == action for partition in self.partitions)
+
 
 async def index_table(  # noqa: PLR0913 - what can be told is told by name
     url: str | os.PathLike[str],
     *,
     storage_options: Mapping[str, Any] | None = None,
+    pages: bool = False,
     force: bool = False,
     dry_run: bool = False,
     options: ReadOptions | None = None,
@@ -76,16 +90,21 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
 
     Each sidecar appears complete or not at all, and ``data.parquet`` is only read. A partition that fails does not stop
     the others. Where a table has a ``_txn``, its partitions are indexed, at the sizes that it commits; see also
-    :func:`coldparquet.maintenance.migrate.migrate_table`.
+    :func:`coldparquet.maintenance.migrate.migrate_table`. Bloom filters go into the sidecar where they are small, else it
+    says where they are, so that readers need not look for them.
 
     Requests: 1 listing, and at the same time 2 that look for the table's files, ``_cv`` after them if there are native
     partitions; per partition 1 or 2 that look for the sidecar (none with ``force``); where there is none 1 or 2 for the
-    footer and 1 to write; where there is one, and no ``_txn`` states the size, 1 for the size of the Parquet file.
+    footer, some for bloom filters if it has them, and 1 to write; where there is one, and no ``_txn`` states the size, 1 for the size of the Parquet file.
 
     Args:
         url: A table directory, a partition directory or one ``data.parquet``: any fsspec URL, or a local path.
         storage_options: Credentials, endpoint and so on, as fsspec and s3fs take them.
-        force: Write every sidecar anew. What a QuestDB noted in its own ones and the footer does not say is lost: older
+        pages: Also write a ``_pages`` beside each sidecar, unless one describes the Parquet file already: where the pages of
+            its column chunks lie and what bounds them. It comes from the page index of the file; of chunks without one the
+            page headers are read, for which most of the file is fetched, in bounded memory. See
+            :meth:`coldparquet.maintenance.index_pages.PagesIndexer.index` for the requests.
+        force: Write every sidecar anew, and every ``_pages``. What a QuestDB noted in its own ones and the footer does not say is lost: older
             snapshots and transaction numbers.
         dry_run: Write nothing, but derive every sidecar that would be written.
         options: How to read; ``max_concurrency`` is also how many partitions are worked on at once.
@@ -110,9 +129,15 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
     try:
         locations, notes = await _find_partitions(limited, path)
         indexer = PartitionIndexer(checked, options, replaces="all" if force else "none", dry_run=dry_run)
-        partitions = await index_partitions(
-            locations, indexer.index, at_once=options.max_concurrency, on_progress=on_progress
-        )
+        pages_indexer = PagesIndexer(checked, options, force=force, dry_run=dry_run)
+
+        async def index(location: PartitionLocation) -> IndexedPartition:
+            done = await indexer.index(location)
+            if not pages or done.action in {"skipped", "failed"} or done.is_stale:
+                return done
+            return replace(done, pages=await pages_indexer.index(location))
+
+        partitions = await index_partitions(locations, index, at_once=options.max_concurrency, on_progress=on_progress)
     finally:
         if owns_store:
             await checked.aclose()
@@ -188,7 +213,7 @@ class PartitionIndexer:
         """Index one partition; only bugs raise.
 
         Requests: 1 or 2 that look for the sidecar, unless all are replaced; to write one 1 or 2 for the footer at the
-        committed size and 1 that writes; for one that is kept, without a transaction file 1 for the size of the file.
+        committed size, some for bloom filters if it has them, and 1 that writes; for one that is kept, without a transaction file 1 for the size of the file.
         """
         path = f"{location.directory_path}/{SIDECAR_FILE}"
         if location.is_native:
@@ -211,19 +236,45 @@ class PartitionIndexer:
             if lookup.problem is not None and self._replaces == "none":
                 return _left(path, lookup, lookup.problem)
             may_overwrite = lookup.state != "absent"
-        # Without the path of a sidecar, the metadata comes from the footer at the committed size.
-        known = await Partition(replace(location, sidecar_path=None), self._store, self._options).metadata()
-        derived = bytes(known.sidecar.file)
+        content, notes = await self._derive(location)
+        derived, has_timestamp = encode_sidecar(content), content.designated_timestamp is not None
+        reason = "; ".join(notes) or None
         if self._dry_run:
-            return IndexedPartition(path=path, action="would write", sidecar_bytes=len(derived))
+            return IndexedPartition(path=path, action="would write", sidecar_bytes=len(derived), reason=reason)
         try:
             await self._store.put(path, derived, overwrite=may_overwrite)
         except InvalidInputError as error:
             if error.kind != "AlreadyExists":
                 raise
             return IndexedPartition(path=path, action="kept", reason="somebody else wrote it in the meantime")
-        has_timestamp = known.sidecar.designated_timestamp is not None
-        return IndexedPartition(path=path, action="written", sidecar_bytes=len(derived), has_timestamp=has_timestamp)
+        return IndexedPartition(
+            path=path, action="written", sidecar_bytes=len(derived), reason=reason, has_timestamp=has_timestamp
+        )
+
+    async def _derive(self, location: PartitionLocation) -> tuple[SidecarContent, tuple[str, ...]]:
+        """Work out what the sidecar shall say, from the footer at the committed size and the bloom filters of the file.
+
+        The filters go into the sidecar where that still fits the first request of a reader; otherwise it says where in the
+        Parquet file they are.
+
+        Requests: 1 or 2 for the footer; with bloom filters few for their headers, all at once, and for filters that are
+        longer than 512 bytes, or of which the footer states the length, as few for themselves if they go into the sidecar.
+        """
+        spent: list[MetadataRequest] = []
+        footer = await Partition(location, self._store, self._options).read_footer(spent)
+        transfer = await asyncio.to_thread(BloomTransfer, footer, inline_bytes=self._options.sidecar_prefix_bytes)
+        while (wanted := transfer.wanted()) is not None:
+            pieces = await fetch_bloom_ranges(
+                self._store,
+                location.data_path,
+                wanted,
+                coalescing=self._options.coalescing,
+                least_object_bytes=transfer.parquet_size_bytes,
+                may_grow=location.record is not None,
+                spent=spent,
+            )
+            transfer.receive(pieces)
+        return transfer.content(), transfer.notes
 
     async def _kept(self, location: PartitionLocation, path: str, sidecar: Sidecar) -> IndexedPartition:
         """Keep a valid sidecar; without a committed size compare the one that it states with that of the file."""

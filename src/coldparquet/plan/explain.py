@@ -29,7 +29,10 @@ _NAMES_LISTED = 12
 _LONGEST_TEXT = 300
 """Longest predicate or reason, in characters: an IN list may hold thousands of values."""
 
-_LABEL_WIDTH = 12
+_TEXTS_LISTED = 3
+"""Different fates of one technique that the text lists before it says in how many partitions it was otherwise."""
+
+_LABEL_WIDTH = 13
 
 _PLANNED_FROM = {"sidecar": "sidecar", "footer": "footer: no usable sidecar", "native": "native files"}
 
@@ -118,7 +121,7 @@ def _partition_dict(plan: ReadPlan, index: int) -> dict[str, Any]:
         "metadata_source": partition.metadata_source,
         "row_groups_total": partition.row_groups_total,
         "row_groups_read": partition.row_groups_read,
-        "row_groups": [read.row_group for read in plan.row_groups_of(index)],
+        "row_groups": list(dict.fromkeys(read.row_group for read in plan.row_groups_of(index))),
         "rows_total": partition.rows_total,
         "rows_read": partition.rows_read,
         "request_count": numbers.request_count,
@@ -126,6 +129,10 @@ def _partition_dict(plan: ReadPlan, index: int) -> dict[str, Any]:
         "bytes_fetched": numbers.bytes_fetched,
         "dropped": [{"reason": dropped.reason, "row_groups": dropped.row_groups} for dropped in partition.dropped],
         "made_columns": list(partition.made_columns),
+        "techniques": [
+            {"name": technique.name, "is_used": technique.is_used, "text": technique.text}
+            for technique in partition.techniques
+        ],
         "notes": list(partition.notes),
     }
 
@@ -192,10 +199,29 @@ def _pruning(plan: ReadPlan) -> list[str]:
             if dropped.row_groups:
                 row_group_reasons[dropped.reason] += dropped.row_groups
     lines += _labelled("row groups", _with_reasons(f"{read:,} of {total:,} read", total - read, row_group_reasons))
+    lines += _techniques(plan)
 
     least, most = plan.rows_at_least, plan.rows_at_most
     bounds = f"between {least:,} and {most:,}" if least else f"at most {most:,}"
     return lines + _labelled("result rows", [f"{most:,}" if least == most else bounds])
+
+
+def _techniques(plan: ReadPlan) -> list[str]:
+    """Say of each technique what became of it: once for all partitions of which the same can be said."""
+    texts: dict[str, Counter[str]] = {}
+    for partition in plan.partitions:
+        for technique in partition.techniques:
+            text = technique.text if technique.is_used else f"not used: {technique.text}"
+            texts.setdefault(technique.name, Counter())[text] += 1
+    lines = []
+    for name, counts in texts.items():
+        shown = [
+            text if count == len(plan.partitions) == 1 else f"{text} ({plural(count, 'partition')})"
+            for text, count in counts.most_common(_TEXTS_LISTED)
+        ]
+        others = counts.total() - sum(count for _, count in counts.most_common(_TEXTS_LISTED))
+        lines += _labelled(name, [*shown, f"otherwise in {plural(others, 'partition')}"] if others else shown)
+    return lines
 
 
 def _with_reasons(kept: str, pruned: int, reasons: Counter[str]) -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from coldparquet.errors import FormatError
+from coldparquet.plan.made_chunks import constant_chunks, null_chunks
 from coldparquet.plan.prune import PruneReport, prune
 from coldparquet.plan.read_plan import RowGroupRead
 from coldparquet.plan.statistics import SidecarStatistics
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.plan.bind import BoundPredicate
+    from coldparquet.plan.bloom_probes import BloomAnswers
 
 _PARQUET_MAGIC_BYTES = 4
 """No chunk begins before the magic ``PAR1`` ends."""
@@ -35,31 +37,35 @@ class PartitionRowGroups:
     reads: tuple[RowGroupRead, ...]
     """Surviving row groups, ascending."""
     report: PruneReport | None
-    """What each part of the predicate dropped; None without a predicate."""
+    """What each part of the predicate dropped; None without a predicate, or if statistics are not used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ChunkTable:
-    """Place of the needed chunks of every row group, arrays of shape ``(row groups, columns)``."""
+    """The needed chunks of the surviving row groups, arrays of shape ``(row groups, columns)``."""
 
     columns: tuple[int, ...]
     starts: npt.NDArray[np.int64]
     stops: npt.NDArray[np.int64]
-    all_null: npt.NDArray[np.bool_]
+    is_made: npt.NDArray[np.bool_]
+    """Whether a chunk is made, not fetched."""
 
 
-def plan_row_groups(
+def plan_row_groups(  # noqa: PLR0913 - knobs are required keywords here; their defaults live in ReadOptions
     sidecar: Sidecar,
     *,
     partition_index: int,
     output_columns: Sequence[int],
     predicate: BoundPredicate | None,
     predicate_columns: Mapping[int, int | None],
+    use_statistics: bool,
+    make_constant_columns: bool,
+    blooms: BloomAnswers | None = None,
 ) -> PartitionRowGroups:
     """Prune the row groups of one partition and list the chunks that the survivors need.
 
-    A row group in which every row matches needs no chunk for the predicate alone. A chunk that is null in every row
-    is made, not fetched.
+    A row group in which every row matches needs no chunk for the predicate alone. A chunk that is null in every row, or
+    holds one value in every row, is made, not fetched.
 
     Args:
         sidecar: What is known about the partition.
@@ -68,6 +74,10 @@ def plan_row_groups(
         predicate: Bound to the columns of the table; None selects every row.
         predicate_columns: Sidecar index of each field of the predicate by its index in the table; None where the
             partition was written without the column.
+        use_statistics: Whether minima, maxima and null counts decide anything; otherwise every row group with rows
+            survives a predicate, and all of its rows are tested.
+        make_constant_columns: Whether chunks that hold one value in every row, by the statistics, are made as well.
+        blooms: What bloom filters answered, where they were asked.
 
     Raises:
         FormatError: A chunk lies outside the data of the Parquet file or holds another number of values than rows, or a
@@ -76,22 +86,28 @@ def plan_row_groups(
     row_counts = sidecar.row_counts
     _check_row_counts(sidecar)
     survives = row_counts > 0
-    all_match = np.ones(sidecar.row_group_count, dtype=bool)
+    all_match = np.full(sidecar.row_group_count, predicate is None)
     report = None
-    if predicate is not None:
-        statistics = SidecarStatistics(sidecar, predicate_columns)
+    if predicate is not None and use_statistics:
+        statistics = SidecarStatistics(sidecar, predicate_columns, blooms=blooms)
         verdict, report = prune(predicate, statistics, sidecar.row_group_count)
         survives &= verdict.survives
         all_match = verdict.all_rows_match
     surviving = np.flatnonzero(survives)
     for_predicate = {place for place in predicate_columns.values() if place is not None}
-    output_only = _chunk_table(sidecar, tuple(sorted(set(output_columns))), surviving)
-    with_predicate = _chunk_table(sidecar, tuple(sorted({*output_columns, *for_predicate})), surviving)
+    chunks = _chunk_table(
+        sidecar,
+        tuple(sorted({*output_columns, *for_predicate})),
+        surviving,
+        make_constant_columns=make_constant_columns and use_statistics,
+    )
+    is_output = np.isin(chunks.columns, output_columns)
     return PartitionRowGroups(
         reads=tuple(
             _read(
-                output_only if all_match[row_group] else with_predicate,
+                chunks,
                 position,
+                wanted=is_output | ~all_match[row_group],
                 partition_index=partition_index,
                 row_group=int(row_group),
                 row_count=int(row_counts[row_group]),
@@ -115,31 +131,30 @@ def _check_row_counts(sidecar: Sidecar) -> None:
         )
 
 
-def _chunk_table(sidecar: Sidecar, columns: tuple[int, ...], row_groups: npt.NDArray[np.intp]) -> _ChunkTable:
+def _chunk_table(
+    sidecar: Sidecar, columns: tuple[int, ...], row_groups: npt.NDArray[np.intp], *, make_constant_columns: bool
+) -> _ChunkTable:
     shape = (len(row_groups), len(columns))
     starts, stops = np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.int64)
-    all_null = np.empty(shape, dtype=bool)
+    is_made = np.empty(shape, dtype=bool)
     row_counts = sidecar.row_counts[row_groups]
     for position, column in enumerate(columns):
         chunks = sidecar.chunks(column)
         descriptor = sidecar.column(column)
-        is_flat = descriptor.max_rep_level == 0
-        values = chunks.num_values[row_groups]
         starts[:, position] = chunks.byte_range_start[row_groups]
         stops[:, position] = starts[:, position] + chunks.total_compressed_bytes[row_groups]
-        # In a nested column a null count may count elements, so only flat columns prove that all rows are null.
-        # A REQUIRED column cannot mark nulls: rows counted as such hold 0 in BYTE and its like, and unknown values else.
-        can_be_made = is_flat and (descriptor.max_def_level > 0 or sidecar.column_type(column).never_null)
-        counted_null = chunks.has_null_count[row_groups] & (chunks.null_count[row_groups] == values)
-        all_null[:, position] = counted_null & can_be_made
-        if is_flat:
-            _check(values == row_counts, sidecar, row_groups, descriptor.name, "NUM_VALUES differs from NUM_ROWS")
+        is_made[:, position] = null_chunks(sidecar, column, row_groups)
+        if make_constant_columns:
+            is_made[:, position] |= constant_chunks(sidecar, column, row_groups)
+        if descriptor.max_rep_level == 0:
+            right = chunks.num_values[row_groups] == row_counts
+            _check(right, sidecar, row_groups, descriptor.name, "NUM_VALUES differs from NUM_ROWS")
     inside = (starts >= _PARQUET_MAGIC_BYTES) & (stops >= starts) & (stops <= sidecar.footer.parquet_footer_offset)
     for position, column in enumerate(columns):
         message = f"the chunk lies outside the data of the file, [4, {sidecar.footer.parquet_footer_offset})"
-        in_file = inside[:, position] | all_null[:, position]
+        in_file = inside[:, position] | is_made[:, position]
         _check(in_file, sidecar, row_groups, sidecar.column(column).name, message)
-    return _ChunkTable(columns=columns, starts=starts, stops=stops, all_null=all_null)
+    return _ChunkTable(columns=columns, starts=starts, stops=stops, is_made=is_made)
 
 
 def _check(
@@ -160,12 +175,14 @@ def _read(  # noqa: PLR0913 - the fields of a row group read
     chunks: _ChunkTable,
     position: int,
     *,
+    wanted: npt.NDArray[np.bool_],
     partition_index: int,
     row_group: int,
     row_count: int,
     all_rows_match: bool,
 ) -> RowGroupRead:
-    fetched = np.flatnonzero(~chunks.all_null[position])
+    is_made = chunks.is_made[position]
+    fetched, made = np.flatnonzero(wanted & ~is_made), np.flatnonzero(wanted & is_made)
     return RowGroupRead(
         partition_index=partition_index,
         row_group=row_group,
@@ -176,6 +193,6 @@ def _read(  # noqa: PLR0913 - the fields of a row group read
         piece_columns=np.arange(len(fetched)),
         piece_starts=chunks.starts[position, fetched],
         piece_stops=chunks.stops[position, fetched],
-        made_columns=tuple(chunks.columns[column] for column in np.flatnonzero(chunks.all_null[position])),
+        made_columns=tuple(chunks.columns[column] for column in made),
         all_rows_match=all_rows_match,
     )

@@ -114,6 +114,20 @@ class RowGroupsDropped:
     row_groups: int
 
 
+TechniqueName: TypeAlias = Literal["bloom filters", "page index", "late reading"]
+"""``late reading`` is late materialisation: the predicate's columns first, the others where rows are left."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Technique:
+    """One way of reading less, and what became of it in one partition."""
+
+    name: TechniqueName
+    is_used: bool
+    text: str
+    """What it brought and cost, or why it was not used."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrunedPartition:
     """A partition of which nothing is read, not even its sidecar."""
@@ -145,7 +159,9 @@ class PartitionRead:
     dropped: tuple[RowGroupsDropped, ...] = ()
     """Pruned row groups by reason. A row group that several reasons prune may be counted under each."""
     made_columns: tuple[str, ...] = ()
-    """Columns that are made without fetching: absent here, or null in every row group that is read."""
+    """Columns that are made without fetching: absent here, or one value or NULL in every row of all that is read."""
+    techniques: tuple[Technique, ...] = ()
+    """What else was considered in order to read less. None is listed where there was nothing to consider."""
     notes: tuple[str, ...] = ()
     """Anything else that a person should know, one sentence each."""
 

@@ -87,6 +87,14 @@ class RowSelection:
         )
         return result
 
+    def first(self, count: int) -> RowSelection:
+        """Select the first ``count`` of the rows selected here; all of them if there are fewer."""
+        return self.rows_at(RowSelection.of_range(0, min(count, self.row_count)))
+
+    def last(self, count: int) -> RowSelection:
+        """Select the last ``count`` of the rows selected here; all of them if there are fewer."""
+        return self.rows_at(RowSelection.of_range(max(self.row_count - count, 0), self.row_count))
+
     def positions_of(self, other: RowSelection) -> RowSelection:
         """Say where the rows of ``other`` are among the rows of this selection, counted one after the other.
 
@@ -104,7 +112,13 @@ class RowSelection:
         return RowSelection.of_ranges(other.starts + shift, other.stops + shift)
 
     def rows_at(self, positions: RowSelection) -> RowSelection:
-        """Return the rows of this selection that are at ``positions`` among its rows: undoes :meth:`positions_of`."""
+        """Return the rows of this selection that are at ``positions`` among its rows: undoes :meth:`positions_of`.
+
+        Raises:
+            InternalError: There are not that many rows.
+        """
+        if len(positions.stops) and positions.stops[-1] > self.row_count:
+            raise InternalError(f"position {int(positions.stops[-1]) - 1} among {self.row_count} selected rows")
         lengths = self.stops - self.starts
         packed_stops = np.cumsum(lengths)
         packed_starts = packed_stops - lengths

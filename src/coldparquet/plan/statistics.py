@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from coldparquet.format.sidecar import Sidecar
-    from coldparquet.format.sidecar_chunks import ChunkColumn, RawBounds
     from coldparquet.format.sidecar_header import ColumnDescriptor
     from coldparquet.plan.bind import BoundField
+    from coldparquet.plan.bloom_probes import BloomAnswers
     from coldparquet.plan.literals import DomainValue
+    from coldparquet.plan.stored_statistics import StoredBounds, StoredStatistics
 
 _LITTLE_ENDIAN_NUMBERS: dict[PhysicalType, npt.DTypeLike] = {
     PhysicalType.INT32: np.int32,
@@ -60,10 +61,18 @@ class SidecarStatistics:
         columns: For each field index of the table its column in this sidecar, or None where the partition has no such
             column, so that it reads as all NULL (or as 0 or false, for types without NULL). A field that is not in the
             mapping is not known. Without a mapping fields and columns are the same.
+        blooms: What its bloom filters answered, where they were asked.
     """
 
-    def __init__(self, sidecar: Sidecar, columns: Mapping[int, int | None] | None = None) -> None:
+    def __init__(
+        self,
+        sidecar: Sidecar,
+        columns: Mapping[int, int | None] | None = None,
+        *,
+        blooms: BloomAnswers | None = None,
+    ) -> None:
         self._sidecar = sidecar
+        self._blooms = blooms
         self._columns = columns
         self._bounds: dict[int, Bounds | None] = {}
 
@@ -82,9 +91,9 @@ class SidecarStatistics:
             self._bounds[field.index] = self._find_bounds(field)
         return self._bounds[field.index]
 
-    def may_hold_any_of(self, field: BoundField, values: tuple[DomainValue, ...]) -> BoolArray | None:  # noqa: ARG002
-        """See :class:`StatisticsSource`: minima and maxima alone know no more than :meth:`bounds` tells."""
-        return None
+    def may_hold_any_of(self, field: BoundField, values: tuple[DomainValue, ...]) -> BoolArray | None:
+        """See :class:`StatisticsSource`: what bloom filters answered; minima and maxima know only what :meth:`bounds` tells."""
+        return None if self._blooms is None else self._blooms.may_hold_any_of(field, values)
 
     def _find_bounds(self, field: BoundField) -> Bounds | None:
         columns = self._columns
@@ -141,13 +150,13 @@ class IntervalStatistics:
 
 
 def chunk_bounds(
-    chunks: ChunkColumn, row_counts: IntArray, descriptor: ColumnDescriptor, column_type: ColumnType
+    chunks: StoredStatistics, row_counts: IntArray, descriptor: ColumnDescriptor, column_type: ColumnType
 ) -> Bounds:
-    """Return what the chunk statistics of one column prove, row group by row group.
+    """Return what the stored statistics of one column prove, chunk by chunk or page by page.
 
     Args:
-        chunks: The column's chunks.
-        row_counts: Rows of each row group, shape ``(row_groups,)``.
+        chunks: The column's chunks, or pages.
+        row_counts: Rows of each, shape ``(chunks,)``.
         descriptor: The column as the sidecar describes it.
         column_type: What its values mean.
     """
@@ -194,7 +203,7 @@ def _bounds_of_missing_column(column_type: ColumnType, may_hold_rows: BoolArray)
 _Sides = tuple[Side, Side] | None
 
 
-def _sides(chunks: ChunkColumn, descriptor: ColumnDescriptor, column_type: ColumnType) -> _Sides:
+def _sides(chunks: StoredStatistics, descriptor: ColumnDescriptor, column_type: ColumnType) -> _Sides:
     """Return lower and upper bounds, known only where they are trusted and in order; None if nowhere."""
     if column_type.statistics is StatisticsTrust.NEVER:
         return None
@@ -210,7 +219,7 @@ def _sides(chunks: ChunkColumn, descriptor: ColumnDescriptor, column_type: Colum
     return _forget((lower, upper), where=distrusted)
 
 
-def _side(raw: RawBounds, descriptor: ColumnDescriptor, column_type: ColumnType) -> Side:
+def _side(raw: StoredBounds, descriptor: ColumnDescriptor, column_type: ColumnType) -> Side:
     number = _LITTLE_ENDIAN_NUMBERS.get(descriptor.physical_type)
     if number is not None:
         return _numbers(raw, np.dtype(np.uint32 if column_type.comparison is Comparison.UNSIGNED else number))
@@ -225,7 +234,7 @@ def _side(raw: RawBounds, descriptor: ColumnDescriptor, column_type: ColumnType)
     return ByteSide(known, prefixes, lengths, raw.bytes_at)
 
 
-def _numbers(raw: RawBounds, stored: np.dtype[np.generic]) -> NumericSide:
+def _numbers(raw: StoredBounds, stored: np.dtype[np.generic]) -> NumericSide:
     # The first bytes of the little-endian word are the number, whatever the stored size says.
     words = raw.raw.astype("<u8", copy=False).view(stored.newbyteorder("<"))
     numbers = words[:: PREFIX_BYTES // stored.itemsize]
@@ -234,7 +243,7 @@ def _numbers(raw: RawBounds, stored: np.dtype[np.generic]) -> NumericSide:
     return NumericSide(raw.inlined, numbers.astype(np.int64))
 
 
-def _byte_strings(raw: RawBounds, descriptor: ColumnDescriptor) -> tuple[npt.NDArray[np.uint64], IntArray]:
+def _byte_strings(raw: StoredBounds, descriptor: ColumnDescriptor) -> tuple[npt.NDArray[np.uint64], IntArray]:
     """Return prefixes and lengths as ``RawBounds.prefix_words`` does, by the rules of the physical type."""
     prefixes, lengths = raw.prefix_words()
     if descriptor.physical_type is not PhysicalType.FIXED_LEN_BYTE_ARRAY:

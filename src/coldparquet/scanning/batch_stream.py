@@ -1,90 +1,99 @@
 """The rows of a plan as a stream of record batches: fetched ahead, decoded in threads, handed over in order.
 
-Requests are started in the order in which their row groups are consumed. A new one waits while the bytes that are
-fetched or decoded but not yet consumed exceed the memory limit, unless the consumer itself waits for it: so the limit
-can be exceeded by what one row group needs, and never blocks.
+Row groups begin in the order in which they are consumed, each when there is memory for its bytes and for what becomes
+of them. Bytes in flight, fetched bytes and decoded rows that are not yet consumed stay within the memory limit; a slow
+consumer thereby stops the fetching. Only what the consumer itself waits for goes on whatever the limit says, so that
+the limit can be exceeded by what one row group needs, and never blocks.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from coldparquet.decode.batches import to_batches
-from coldparquet.decode.filter import filter_rows
-from coldparquet.errors import InvalidInputError, NotFoundError
+import pyarrow as pa
+
+from coldparquet.decode.batches import copied, to_batches
+from coldparquet.errors import InvalidInputError
+from coldparquet.scanning.decoded_sizes import DecodedSizes
+from coldparquet.scanning.gathering import pair
+from coldparquet.scanning.known_symbols import shared_dictionaries
+from coldparquet.scanning.memory_room import Room
+from coldparquet.scanning.row_group_work import RowGroupWork, StreamMeans
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
-    from concurrent.futures import Executor, Future
+    from collections.abc import Awaitable, Callable
+    from concurrent.futures import Executor
     from types import TracebackType
 
-    import pyarrow as pa
-
-    from coldparquet.plan.placement import Placement
-    from coldparquet.plan.read_plan import PlannedRead, PlannedRequest, ReadPlan
-    from coldparquet.scanning.planned_partition import PlannedPartition, ReadBuffer
+    from coldparquet.plan.read_plan import ReadPlan
+    from coldparquet.scanning.memory_room import Holding
     from coldparquet.scanning.scan_planner import PlannedScan
-    from coldparquet.storage.base import FetchedRange, ObjectStore
-
-
-@dataclass(slots=True, kw_only=True)
-class _RowGroupState:
-    """One row group on its way from bytes to rows."""
-
-    read: PlannedRead
-    rows: asyncio.Future[pa.Table]
-    """The rows that satisfy the predicate."""
-    unanswered_requests: int = 0
-    buffer: ReadBuffer | None = None
-    """Made when the first bytes arrive, dropped when they are decoded."""
-    held_bytes: int = 0
-    """Memory that the row group keeps: its fetched bytes, then its rows."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Fetch:
-    """One request and where its bytes go."""
-
-    request: PlannedRequest
-    placements: tuple[Placement, ...]
-    first_row_group: int
-    """Position of the first row group that waits for it."""
+    from coldparquet.storage.base import ObjectStore
 
 
 class BatchStream:
-    """Record batches in table order, within a memory limit. Use it with ``async with``, which owns all of its tasks.
+    """Record batches within a memory limit. Use it with ``async with``, which owns all of its tasks.
 
     Leaving the block early cancels what is in flight and leaves nothing behind. Made by
     :meth:`coldparquet.scan.Scan.batches`.
+
+    Args:
+        planning: Makes the plan when the stream is opened.
+        store: Where the table lies.
+        executor: Threads that decode.
+        newest_first: Whether row groups come from the last one to the first; the rows within each stay in table order.
+            A limit then keeps the last rows instead of the first. With it, and with a limit whose rows the plan is
+            not certain of, few row groups are read ahead at first and twice as many each time, because the consumer
+            may soon have enough.
     """
 
     def __init__(
-        self, planning: Callable[[], Awaitable[PlannedScan]], *, store: ObjectStore, executor: Executor
+        self,
+        planning: Callable[[], Awaitable[PlannedScan]],
+        *,
+        store: ObjectStore,
+        executor: Executor,
+        newest_first: bool = False,
     ) -> None:
         self._planning = planning
         self._store = store
         self._executor = executor
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._decoding: set[Future[pa.Table]] = set()
-        self._row_groups: list[_RowGroupState] = []
-        self._consumed_row_groups = 0
+        self._newest_first = newest_first
+        self._waiting: deque[RowGroupWork] = deque()
+        """Row groups that are not consumed yet, in the order in which they will be."""
+        self._in_hand: Holding | None = None
+        """Memory of the rows that the consumer has: it counts as held until he has those of the next row group."""
         self._batches: deque[pa.RecordBatch] = deque()
-        self._held_bytes = 0
-        self._room = asyncio.Event()
+        """What is left of the row group in hand."""
+        self._is_split = False
+        """Whether the row group in hand became several batches."""
+        self._finished_row_groups = 0
+        self._progress = asyncio.Event()
         self._is_open = False
         self._consuming = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
         self._planned = await self._planning()
-        self._rows_left = self._planned.question.limit
-        loop = asyncio.get_running_loop()
-        self._row_groups = [
-            _RowGroupState(read=read, rows=loop.create_future()) for read in self._planned.plan.row_groups
-        ]
-        self._start(self._fetch_all(self._fetches()))
+        question, plan = self._planned.question, self._planned.plan
+        options = question.options
+        self._rows_left = question.limit
+        self._reads_all_ahead = not self._newest_first and (
+            question.limit is None or all(read.all_rows_match for read in plan.row_groups)
+        )
+        self._means = StreamMeans(
+            question=question,
+            store=self._store,
+            executor=self._executor,
+            memory=Room(options.memory_limit_bytes),
+            requests=Room(options.max_concurrency),
+            sizes=DecodedSizes(),
+            part_bytes=options.coalescing.part_bytes(plan.bytes_wanted, options.max_concurrency),
+        )
+        self._dictionaries = shared_dictionaries(question)
+        self._waiting.extend(self._plan_work())
+        self._means.start(self._begin_all(self._waiting.copy()))
         self._is_open = True
         return self
 
@@ -107,6 +116,11 @@ class BatchStream:
         """The plan that is being carried out."""
         return self._planned.plan
 
+    @property
+    def most_held_bytes(self) -> int:
+        """Memory that bytes in flight, fetched bytes and rows not yet consumed have taken at most so far."""
+        return self._means.memory.most_held
+
     async def next_batch(self) -> pa.RecordBatch | None:
         """Return the next batch, None after the last one. Several consumers share the batches; none comes twice.
 
@@ -121,156 +135,127 @@ class BatchStream:
         """
         async with self._consuming:
             while not self._batches:
-                rows = await self.next_row_group()
+                rows = await self._next_rows()
                 if rows is None:
                     return None
                 self._batches.extend(to_batches(rows, batch_rows=self._planned.question.options.batch_rows))
-            return self._batches.popleft()
+                self._is_split = len(self._batches) > 1
+            batch = self._batches.popleft()
+            return batch if self._batches or not self._is_split else self._alone(batch)
 
     async def next_row_group(self) -> pa.Table | None:
-        """Return the rows of the next row group, possibly none of them; None after the last one."""
+        """Return the rows of the next row group, possibly none of them; None after the last one.
+
+        Raises what :meth:`next_batch` raises.
+        """
+        async with self._consuming:
+            return await self._next_rows()
+
+    async def aclose(self) -> None:
+        """Cancel what is in flight, wait until it is gone, and release all memory."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        tasks, decoding = self._means.tasks, self._means.decoding
+        for work in self._waiting:
+            work.drop()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        # A thread cannot be interrupted: what it decodes is waited for. Work that no thread has begun is gone already.
+        await asyncio.gather(*map(asyncio.wrap_future, tuple(decoding)), return_exceptions=True)
+        self._waiting.clear()
+        self._batches.clear()
+        self._in_hand = None
+
+    async def _next_rows(self) -> pa.Table | None:
+        self._check_open()
+        if not self._waiting or self._rows_left == 0:
+            return None
+        work = self._waiting[0]
+        self._means.memory.hurry(work.turn)
+        rows = await asyncio.shield(work.rows)  # a caller that gives up must not take the rows from the next one
+        if self._dictionaries is not None:
+            # Whoever takes the rows after a caller that gave up here shares them again, which changes nothing.
+            rows = await self._means.in_thread(self._dictionaries.share, rows)
+            self._check_open()
+        self._waiting.popleft()  # they are the caller's now, and go when he is done
+        if self._in_hand is not None:
+            self._in_hand.release()
+        self._in_hand = work.memory
+        if self._rows_left is not None:
+            rows = rows.slice(max(rows.num_rows - self._rows_left, 0) if self._newest_first else 0, self._rows_left)
+            self._rows_left -= rows.num_rows
+        return rows
+
+    def _check_open(self) -> None:
         if not self._is_open:
             raise InvalidInputError(
                 "the stream is not open: read it inside of 'async with scan.batches() as batches'", kind="StreamNotOpen"
             )
-        if self._consumed_row_groups == len(self._row_groups) or self._rows_left == 0:
-            return None
-        state = self._row_groups[self._consumed_row_groups]
-        if not state.read.columns:
-            self._start(self._decode(state))
-        self._room.set()  # what this row group needs may now be fetched, whatever the memory limit says
-        rows = await asyncio.shield(state.rows)  # a caller that gives up must not take the rows from the next one
-        state.rows = asyncio.get_running_loop().create_future()  # they are the caller's now, and go when he is done
-        self._hold(-state.held_bytes)
-        self._consumed_row_groups += 1
-        if self._rows_left is not None:
-            rows = rows.slice(0, self._rows_left)
-            self._rows_left -= rows.num_rows
-        return rows
 
-    async def aclose(self) -> None:
-        """Cancel what is in flight, wait until it is gone, and release all memory."""
-        self._is_open = False
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        # A thread cannot be interrupted: what it decodes is waited for. Work that no thread has begun is gone already.
-        await asyncio.gather(*map(asyncio.wrap_future, tuple(self._decoding)), return_exceptions=True)
-        for state in self._row_groups:
-            if not state.rows.cancel() and not state.rows.cancelled():
-                state.rows.exception()  # an error that nobody will ask for any more
-        self._row_groups, self._consumed_row_groups = [], 0
-        self._batches.clear()
+    def _alone(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Copy the last batch of a row group: as a slice it would keep the rows of all others in memory."""
+        if batch.num_columns and self._in_hand is not None:
+            batch = copied(batch)
+            self._in_hand.keep(batch.get_total_buffer_size())
+        return batch
 
-    def _fetches(self) -> list[_Fetch]:
-        """Pair each request with the copies that its answer allows, in the order in which rows need them."""
+    def _plan_work(self) -> list[RowGroupWork]:
+        """Make the work of every row group, in the order of consumption, and give each its requests."""
         plan = self._planned.plan
-        fetches = []
+        last = len(plan.row_groups) - 1
+        works = [
+            RowGroupWork(
+                read,
+                self._planned.partitions[read.partition_index],
+                last - position if self._newest_first else position,
+                self._means,
+            )
+            for position, read in enumerate(plan.row_groups)
+        ]
+        by_gathering = {work.gathering: work for work in works}
         first_of_partition = 0
-        for index in range(len(plan.partitions)):
-            reads, requests = plan.row_groups_of(index), plan.requests_of(index)
-            placements = self._planned.partitions[index].place(reads, requests)
-            for number, request in enumerate(requests):
-                copies = tuple(
-                    copy._replace(row_group_read=copy.row_group_read + first_of_partition)
-                    for copy in placements.of_request(number)
-                )
-                served = {copy.row_group_read for copy in copies}
-                for row_group in served:
-                    self._row_groups[row_group].unanswered_requests += 1
-                fetches.append(_Fetch(request=request, placements=copies, first_row_group=min(served)))
+        for index, partition in enumerate(self._planned.partitions):
+            reads = plan.row_groups_of(index)
+            # What the second stage takes is known when the first is over; the plan holds an upper bound of it.
+            requests = [request for request in plan.requests_of(index) if request.stage == 1]
+            gatherings = [work.gathering for work in works[first_of_partition:][: len(reads)]]
+            for fetch in pair(requests, reads, gatherings, partition):
+                first = min((by_gathering[gathering] for gathering in fetch.served), key=lambda work: work.turn)
+                first.fetches.append(fetch)
             first_of_partition += len(reads)
-        return sorted(fetches, key=lambda fetch: (fetch.first_row_group, fetch.request.byte_range))
+        for work in works:
+            work.rows.add_done_callback(self._note_finished)
+        return works[::-1] if self._newest_first else works
 
-    async def _fetch_all(self, fetches: list[_Fetch]) -> None:
-        """Start one request after the other, as memory allows."""
-        limit_bytes = self._planned.question.options.memory_limit_bytes
-        for fetch in fetches:
-            length_bytes = fetch.request.byte_range.length_bytes
-            while self._held_bytes + length_bytes > limit_bytes and fetch.first_row_group > self._consumed_row_groups:
-                self._room.clear()
-                await self._room.wait()
-            self._hold(length_bytes)
-            self._start(self._fetch(fetch))
+    async def _begin_all(self, works: deque[RowGroupWork]) -> None:
+        """Begin one row group after the other, as memory allows. ``works`` is emptied, so that nothing stays with it."""
+        while works:
+            work = works.popleft()
+            while not self._reads_all_ahead and work.turn > 2 * self._finished_row_groups:
+                self._progress.clear()
+                await self._progress.wait()
+            if work.is_dropped:
+                return
+            await work.begin()
 
-    async def _fetch(self, fetch: _Fetch) -> None:
-        """Fetch one range and copy its parts to their places; decode the row groups that it completes."""
-        served = {copy.row_group_read: self._row_groups[copy.row_group_read] for copy in fetch.placements}
-        partition = self._planned.partitions[fetch.request.partition_index]
-        try:
-            answer = await self._get(partition, fetch.request)
-            data = memoryview(answer.data)
-            for copy in fetch.placements:
-                state = served[copy.row_group_read]
-                if state.buffer is None:
-                    state.buffer = partition.new_buffer(state.read)
-                state.buffer.place(copy.destination_offset, data[copy.source_offset :][: copy.length_bytes])
-                state.held_bytes += copy.length_bytes
-        except Exception as error:  # noqa: BLE001 - whoever consumes the rows gets it
-            for state in served.values():
-                _fail(state, error)
+    def _note_finished(self, rows: asyncio.Future[pa.Table]) -> None:
+        if not rows.cancelled():
+            self._finished_row_groups += 1
+            self._progress.set()
+            self._drop_what_the_limit_leaves_out()
+
+    def _drop_what_the_limit_leaves_out(self) -> None:
+        """Cancel the row groups behind those that certainly have as many rows as are wanted."""
+        rows_left = self._rows_left
+        if rows_left is None:
             return
-        self._hold(sum(copy.length_bytes for copy in fetch.placements) - fetch.request.byte_range.length_bytes)
-        for state in served.values():
-            state.unanswered_requests -= 1
-            if state.unanswered_requests == 0:
-                self._start(self._decode(state))
-
-    async def _get(self, partition: PlannedPartition, request: PlannedRequest) -> FetchedRange:
-        try:
-            return await self._store.get(partition.range_request(request))
-        except NotFoundError as error:
-            raise partition.missing(request) from error
-
-    async def _decode(self, state: _RowGroupState) -> None:
-        """Decode and filter one row group in a thread."""
-        try:
-            decoding = self._executor.submit(_decode_rows, self._planned, state.read, state.buffer)
-        except Exception as error:  # noqa: BLE001 - whoever consumes the rows gets it
-            _fail(state, error)
-            return
-        self._decoding.add(decoding)
-        decoding.add_done_callback(self._decoding.discard)
-        try:
-            rows = await asyncio.wrap_future(decoding)
-        except Exception as error:  # noqa: BLE001 - whoever consumes the rows gets it
-            _fail(state, error)
-            return
-        finally:
-            state.buffer = None
-        self._hold(rows.nbytes - state.held_bytes)
-        state.held_bytes = rows.nbytes
-        if not state.rows.done():
-            state.rows.set_result(rows)
-
-    def _hold(self, growth_bytes: int) -> None:
-        self._held_bytes += growth_bytes
-        if growth_bytes < 0:
-            self._room.set()
-
-    def _start(self, coroutine: Coroutine[object, object, None]) -> None:
-        task = asyncio.create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-
-def _fail(state: _RowGroupState, error: Exception) -> None:
-    if not state.rows.done():
-        state.rows.set_exception(error)
-
-
-def _decode_rows(planned: PlannedScan, read: PlannedRead, buffer: ReadBuffer | None) -> pa.Table:
-    """Decode the columns that one read contributes and keep the rows that satisfy the predicate."""
-    question, partition = planned.question, planned.partitions[read.partition_index]
-    predicate = None if read.all_rows_match else question.predicate
-    rows = partition.decode(
-        read,
-        partition.new_buffer(read) if buffer is None else buffer,  # without a request every column is made
-        question.output_columns if predicate is None else question.needed_columns,
-        symbols=question.options.symbols,
-    )
-    if predicate is None:
-        return rows
-    rows = filter_rows(predicate, rows)
-    output = [column.name for column in question.output_columns]
-    return rows.select(output) if output else rows
+        for position, work in enumerate(self._waiting):
+            if not work.has_begun:
+                return
+            rows_left -= work.certain_rows
+            if rows_left <= 0:
+                while len(self._waiting) > position + 1:
+                    self._waiting.pop().drop()
+                return

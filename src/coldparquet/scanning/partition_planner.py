@@ -1,30 +1,27 @@
-"""Planning one partition: in Parquet from its sidecar or footer, native from the table's own files."""
+"""Looking into one partition before it is planned, and planning those in QuestDB's native format."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from coldparquet.errors import FormatError, InternalError
+from coldparquet.concurrency import both
+from coldparquet.errors import InternalError
 from coldparquet.plan.native_read import NativeColumn, NativeSymbol
-from coldparquet.plan.partition_plan import plan_row_groups
-from coldparquet.plan.projection import match_columns
-from coldparquet.plan.read_plan import PartitionRead, RowGroupsDropped
-from coldparquet.plan.stated_times import misplaced_times
+from coldparquet.plan.read_plan import PartitionRead
 from coldparquet.plan.time_bounds import is_time_range, timestamp_bounds
 from coldparquet.scanning.native_partition import NativePlan, plan_native_rows
-from coldparquet.scanning.planned_partition import PlannedNative, PlannedParquet
+from coldparquet.scanning.partition_plan import PartitionPlan
+from coldparquet.scanning.planned_partition import PlannedNative
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from coldparquet.catalog.partition import Partition, PartitionMetadata
     from coldparquet.catalog.table_files import TableFiles
-    from coldparquet.format.sidecar import Sidecar
     from coldparquet.format.table_metadata import MetadataColumn
     from coldparquet.plan.projection import TableColumn
-    from coldparquet.plan.read_plan import PlannedRead
-    from coldparquet.scanning.planned_partition import PlannedPartition
+    from coldparquet.plan.read_plan import MetadataRequest
     from coldparquet.scanning.question import Question
 
 _NATIVE_ROWS_PER_READ = 262_144
@@ -32,37 +29,44 @@ _NATIVE_ROWS_PER_READ = 262_144
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionPlan:
-    """What planning one partition brings."""
+class KnownPartition:
+    """A partition, and what was fetched in order to plan it."""
 
-    read: PartitionRead
-    row_groups: tuple[PlannedRead, ...]
-    planned: PlannedPartition
-
-    def within_limit(self, rows_left: int | None) -> PartitionPlan:
-        """Leave out the row groups behind those that certainly hold as many rows as are still wanted."""
-        if rows_left is None:
-            return self
-        kept = []
-        for row_group in self.row_groups:
-            if rows_left <= 0:
-                break
-            kept.append(row_group)
-            rows_left -= row_group.row_count if row_group.all_rows_match else 0
-        read = replace(self.read, row_groups_read=len(kept), rows_read=sum(read.row_count for read in kept))
-        return replace(self, row_groups=tuple(kept), read=read)
+    partition: Partition
+    known: PartitionMetadata | NativePlan
+    requests: tuple[MetadataRequest, ...]
 
 
-async def look_into(question: Question, partition: Partition, index: int) -> PartitionMetadata | NativePlan:
+async def look_into(question: Question, partition: Partition, index: int) -> KnownPartition:
     """Fetch what planning a partition needs: its metadata, or the places of its rows in native files.
+
+    Requests: those of :meth:`coldparquet.catalog.partition.Partition.metadata`. If it sends any and not every row is wanted,
+    at the same time 1 for the partition's ``_pages``, if this is the first partition or others have them. For a native
+    partition see :func:`coldparquet.scanning.native_partition.plan_native_rows`.
 
     Args:
         question: What is asked.
         partition: The partition.
         index: Its position in the plan.
     """
-    if partition.format == "parquet":
-        return await partition.metadata()
+    if partition.format == "native":
+        native = await _look_into_native(question, partition, index)
+        return KnownPartition(partition=partition, known=native, requests=native.metadata_requests)
+    spent: list[MetadataRequest] = []
+    metadata, _ = await both(partition.metadata(), _look_up_pages(question, partition, index, spent))
+    return KnownPartition(partition=partition, known=metadata, requests=(*metadata.metadata_requests, *spent))
+
+
+async def _look_up_pages(question: Question, partition: Partition, index: int, spent: list[MetadataRequest]) -> None:
+    """Fetch the ``_pages`` of a partition while its sidecar is on the way, where it may be there and of use."""
+    page_files = question.snapshot.page_files
+    may_be_there = index == 0 if page_files.table_has_files is None else page_files.table_has_files
+    may_be_of_use = question.is_selective and question.options.page_index != "never"
+    if partition.snapshot is None and may_be_there and may_be_of_use:
+        await page_files.look_up(partition.location, spent)
+
+
+async def _look_into_native(question: Question, partition: Partition, index: int) -> NativePlan:
     partition.check_flags()
     snapshot = question.snapshot
     if snapshot.symbol_dictionaries is None:
@@ -87,35 +91,42 @@ async def look_into(question: Question, partition: Partition, index: int) -> Par
     )
 
 
-def plan_partition(
-    question: Question, partition: Partition, known: PartitionMetadata | NativePlan, *, index: int
-) -> PartitionPlan:
-    """Plan one partition. No request is sent.
+def plan_native(question: Question, found: KnownPartition, *, rows_left: int | None) -> PartitionPlan:
+    """Plan a native partition that was looked into. No request is sent.
 
-    Raises:
-        FormatError: The partition is damaged, or the question is about times and its rows are of other times than its
-            directory stands for (kind ``TimeRangeMismatch``).
-        UnsupportedError: It holds a column with a type that does not become the table's.
+    Args:
+        question: What is asked.
+        found: The partition.
+        rows_left: How many rows are still wanted of this and later partitions; None for all.
     """
-    if isinstance(known, NativePlan):
-        return _plan_native(question, partition, known)
-    return _plan_parquet(question, partition, known, index=index)
-
-
-def _plan_native(question: Question, partition: Partition, known: NativePlan) -> PartitionPlan:
-    read = PartitionRead(
-        name=partition.name,
-        data_path=partition.directory_path,
-        parquet_size_bytes=None,
-        metadata_source="native",
-        row_groups_total=0,
-        row_groups_read=0,
-        rows_total=partition.rows or 0,
-        rows_read=sum(read.row_count for read in known.reads),
-    )
+    partition, known = found.partition, found.known
+    if not isinstance(known, NativePlan):
+        raise InternalError("a Parquet partition is planned as a native one")
+    reads = []
+    for read in known.reads:
+        if rows_left is not None and rows_left <= 0:
+            break
+        reads.append(read)
+        if rows_left is not None and read.all_rows_match:
+            rows_left -= read.row_count
     columns = {column.index: column for column in _native_columns(question, partition, question.needed_columns)}
-    planned = PlannedNative(directory_path=partition.directory_path, columns=columns, dictionaries=known.dictionaries)
-    return PartitionPlan(read=read, row_groups=known.reads, planned=planned)
+    return PartitionPlan(
+        read=PartitionRead(
+            name=partition.name,
+            data_path=partition.directory_path,
+            parquet_size_bytes=None,
+            metadata_source="native",
+            row_groups_total=0,
+            row_groups_read=0,
+            rows_total=partition.rows or 0,
+            rows_read=sum(read.row_count for read in reads),
+        ),
+        row_groups=tuple(reads),
+        planned=PlannedNative(
+            directory_path=partition.directory_path, columns=columns, dictionaries=known.dictionaries
+        ),
+        estimate=None,
+    )
 
 
 def _native_columns(question: Question, partition: Partition, columns: Sequence[TableColumn]) -> list[NativeColumn]:
@@ -147,56 +158,3 @@ def _native_column(
         top=version.top,
         symbol=symbol,
     )
-
-
-def _plan_parquet(question: Question, partition: Partition, known: PartitionMetadata, *, index: int) -> PartitionPlan:
-    """Plan one partition in Parquet from its sidecar."""
-    sidecar = known.sidecar
-    places = match_columns(question.needed_columns, sidecar)
-    _check_times(question, partition, sidecar, places)
-    output_places = [place for column in question.output_columns if (place := places[column.index]) is not None]
-    pruned = plan_row_groups(
-        sidecar,
-        partition_index=index,
-        output_columns=output_places,
-        predicate=question.predicate,
-        predicate_columns={column.index: places[column.index] for column in question.predicate_columns},
-    )
-    absent = tuple(column.name for column in question.output_columns if places[column.index] is None)
-    made = set.intersection(*(set(read.made_columns) for read in pruned.reads)) if pruned.reads else set()
-    read = PartitionRead(
-        name=partition.name,
-        data_path=partition.data_path,
-        parquet_size_bytes=sidecar.parquet_size_bytes,
-        metadata_source=known.source,
-        row_groups_total=sidecar.row_group_count,
-        row_groups_read=len(pruned.reads),
-        rows_total=sidecar.total_rows,
-        rows_read=sum(read.row_count for read in pruned.reads),
-        dropped=tuple(
-            RowGroupsDropped(reason=reason, row_groups=count)
-            for reason, count in (pruned.report.dropped if pruned.report else ())
-        ),
-        made_columns=(*absent, *(sidecar.column(column).name for column in sorted(made))),
-        notes=known.notes,
-    )
-    planned = PlannedParquet(sidecar=sidecar, data_path=partition.data_path, may_grow=partition.may_grow, places=places)
-    return PartitionPlan(read=read, row_groups=pruned.reads, planned=planned)
-
-
-def _check_times(question: Question, partition: Partition, sidecar: Sidecar, places: Mapping[int, int | None]) -> None:
-    """Refuse a partition that is not where its rows belong, if partitions were left out by the times of directories."""
-    timestamp, promised = question.snapshot.designated_timestamp, partition.time_range_ns
-    if promised is None or all(column.index != timestamp for column in question.predicate_columns):
-        return
-    place = None if timestamp is None else places[timestamp]
-    found = None if place is None else misplaced_times(sidecar, place, promised)
-    if found is not None:
-        raise FormatError(
-            f"its rows are of {found}, outside of the times that the directory's name and the table's _txn give it, so that"
-            " questions about times would miss rows; 'coldparquet verify' lists all such partitions: give them the names"
-            " of their times, or copy the table again",
-            kind="TimeRangeMismatch",
-            path=partition.directory_path,
-            field="timestamp",
-        )

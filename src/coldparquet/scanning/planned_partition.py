@@ -5,16 +5,19 @@ Partitions in Parquet and native ones differ only here; planning and streaming t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
+from coldparquet.decode.arrow_schema import TextAs
 from coldparquet.decode.native_rows import decode_native_rows
 from coldparquet.decode.placed_buffer import PlacedBuffer
 from coldparquet.decode.row_group import OutputColumn, decode_row_group
 from coldparquet.decode.virtual_file import RowGroupBuffer, new_row_group_buffer
 from coldparquet.errors import InternalError, NotFoundError
+from coldparquet.plan.decoded_size import decoded_row_bytes
 from coldparquet.plan.native_read import NativeRead
 from coldparquet.plan.native_requests import place_native, plan_native_requests
+from coldparquet.plan.page_reads import narrow_read
 from coldparquet.plan.placement import place
 from coldparquet.plan.read_plan import RowGroupRead, plan_requests
 from coldparquet.scanning.native_partition import missing_column_file
@@ -25,14 +28,15 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from coldparquet.decode.arrow_schema import SymbolsAs
+    from coldparquet.format.partition_pages import PartitionPages
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.format.utf16 import Utf8Strings
-    from coldparquet.options import Coalescing
+    from coldparquet.options import Coalescing, ReadOptions
     from coldparquet.plan.native_read import NativeColumn
     from coldparquet.plan.placement import Placements
     from coldparquet.plan.projection import TableColumn
     from coldparquet.plan.read_plan import PlannedRead, PlannedRequest
+    from coldparquet.plan.row_selection import RowSelection
 
 
 class ReadBuffer(Protocol):
@@ -47,9 +51,9 @@ class PlannedPartition(Protocol):
     """What streaming needs to know about one partition of a plan."""
 
     def requests(
-        self, reads: Sequence[PlannedRead], coalescing: Coalescing, *, part_bytes: int | None
+        self, reads: Sequence[PlannedRead], coalescing: Coalescing, *, part_bytes: int | None, stage: int = 1
     ) -> tuple[PlannedRequest, ...]:
-        """Plan the requests that bring all bytes of the reads of this partition."""
+        """Plan the requests that bring all bytes of the reads of this partition, but for those deferred."""
         ...
 
     def place(self, reads: Sequence[PlannedRead], requests: Sequence[PlannedRequest]) -> Placements:
@@ -69,9 +73,30 @@ class PlannedPartition(Protocol):
         ...
 
     def decode(
-        self, read: PlannedRead, buffer: ReadBuffer, columns: Sequence[TableColumn], *, symbols: SymbolsAs
+        self, read: PlannedRead, buffer: ReadBuffer, columns: Sequence[TableColumn], options: ReadOptions
     ) -> pa.Table:
         """Decode all rows of one read. Blocks."""
+        ...
+
+    def decoded_bytes(self, read: PlannedRead, columns: Sequence[TableColumn], options: ReadOptions) -> int:
+        """Estimate how much memory these columns of one read take when they are decoded."""
+        ...
+
+    def deferred_columns(self, read: PlannedRead, columns: Sequence[TableColumn]) -> tuple[TableColumn, ...]:
+        """Return those of the columns that one read fetches only where the predicate has left rows."""
+        ...
+
+    def narrow(self, read: PlannedRead, positions: RowSelection, coalescing: Coalescing) -> PlannedRead:
+        """Plan the read of the deferred columns.
+
+        Args:
+            read: A read with deferred columns.
+            positions: Which of its rows are left, counted among those that it reads; at least one.
+            coalescing: How its bytes will become requests: gaps that these read over need not be left out.
+
+        Returns:
+            A read of exactly these rows.
+        """
         ...
 
 
@@ -85,9 +110,13 @@ class PlannedParquet:
     """Whether a QuestDB may append to the file meanwhile."""
     places: Mapping[int, int | None]
     """By index in the table: where each column that the question needs is in the sidecar, None where it is not."""
+    pages: PartitionPages | None = None
+    """What planning has learned of the pages."""
+    known_symbols: Mapping[int, pa.Array[Any]] = field(default_factory=dict)
+    """By index in the table: symbols with which the dictionaries of these columns are to begin."""
 
     def requests(
-        self, reads: Sequence[PlannedRead], coalescing: Coalescing, *, part_bytes: int | None
+        self, reads: Sequence[PlannedRead], coalescing: Coalescing, *, part_bytes: int | None, stage: int = 1
     ) -> tuple[PlannedRequest, ...]:
         """See :class:`PlannedPartition`."""
         row_groups = [_of_parquet(read) for read in reads]
@@ -99,6 +128,7 @@ class PlannedParquet:
             gap_bytes=coalescing.gap_bytes,
             max_request_bytes=coalescing.max_request_bytes,
             part_bytes=part_bytes,
+            stage=stage,
         )
 
     def place(self, reads: Sequence[PlannedRead], requests: Sequence[PlannedRequest]) -> Placements:
@@ -129,7 +159,7 @@ class PlannedParquet:
         return new_row_group_buffer(_of_parquet(read), self.sidecar, path=self.data_path)
 
     def decode(
-        self, read: PlannedRead, buffer: ReadBuffer, columns: Sequence[TableColumn], *, symbols: SymbolsAs
+        self, read: PlannedRead, buffer: ReadBuffer, columns: Sequence[TableColumn], options: ReadOptions
     ) -> pa.Table:
         """See :class:`PlannedPartition`."""
         if not isinstance(buffer, RowGroupBuffer):
@@ -139,12 +169,39 @@ class PlannedParquet:
             _of_parquet(read),
             self.sidecar,
             columns=[
-                OutputColumn(name=column.name, type=column.readable_type, place=self.places[column.index])
+                OutputColumn(
+                    name=column.name,
+                    type=column.readable_type,
+                    place=self.places[column.index],
+                    known=self.known_symbols.get(column.index),
+                )
                 for column in columns
             ],
-            symbols=symbols,
+            text=TextAs.of(options),
             path=self.data_path,
         )
+
+    def decoded_bytes(self, read: PlannedRead, columns: Sequence[TableColumn], options: ReadOptions) -> int:
+        """See :class:`PlannedPartition`."""
+        row_group = _of_parquet(read)
+        places = [place for column in columns if (place := self.places[column.index]) is not None]
+        row_bytes = decoded_row_bytes(self.sidecar, places, row_group.row_group, options).sum()
+        held_rows = [row_group.row_group_rows if rows is None else rows.row_count for rows in row_group.column_rows]
+        return int(row_bytes * max(held_rows, default=row_group.row_count))
+
+    def deferred_columns(self, read: PlannedRead, columns: Sequence[TableColumn]) -> tuple[TableColumn, ...]:
+        """See :class:`PlannedPartition`."""
+        deferred = _of_parquet(read).deferred
+        if deferred is None:
+            return ()
+        places = {*deferred.columns, *deferred.made_columns}
+        return tuple(column for column in columns if self.places[column.index] in places)
+
+    def narrow(self, read: PlannedRead, positions: RowSelection, coalescing: Coalescing) -> RowGroupRead:
+        """See :class:`PlannedPartition`."""
+        row_group = _of_parquet(read)
+        surviving = positions if row_group.selection is None else row_group.selection.rows_at(positions)
+        return narrow_read(row_group, surviving, pages=self.pages, least_saving_bytes=max(coalescing.gap_bytes, 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +215,7 @@ class PlannedNative:
     """By index in the table: the values of the symbol columns among them."""
 
     def requests(
-        self, reads: Sequence[PlannedRead], coalescing: Coalescing, *, part_bytes: int | None
+        self, reads: Sequence[PlannedRead], coalescing: Coalescing, *, part_bytes: int | None, stage: int = 1
     ) -> tuple[PlannedRequest, ...]:
         """See :class:`PlannedPartition`."""
         return plan_native_requests(
@@ -167,6 +224,7 @@ class PlannedNative:
             gap_bytes=coalescing.gap_bytes,
             max_request_bytes=coalescing.max_request_bytes,
             part_bytes=part_bytes,
+            stage=stage,
         )
 
     def place(self, reads: Sequence[PlannedRead], requests: Sequence[PlannedRequest]) -> Placements:
@@ -186,7 +244,7 @@ class PlannedNative:
         return PlacedBuffer(read.bytes_wanted)
 
     def decode(
-        self, read: PlannedRead, buffer: ReadBuffer, columns: Sequence[TableColumn], *, symbols: SymbolsAs
+        self, read: PlannedRead, buffer: ReadBuffer, columns: Sequence[TableColumn], options: ReadOptions
     ) -> pa.Table:
         """See :class:`PlannedPartition`."""
         if not isinstance(buffer, PlacedBuffer):
@@ -195,10 +253,31 @@ class PlannedNative:
             buffer.bytes(),
             _of_native(read),
             [self.columns[column.index] for column in columns],
-            symbols=symbols,
+            text=TextAs.of(options),
             dictionaries=self.dictionaries,
             path=self.directory_path,
         )
+
+    def decoded_bytes(
+        self,
+        read: PlannedRead,
+        columns: Sequence[TableColumn],  # noqa: ARG002 - the files of all columns are fetched
+        options: ReadOptions,  # noqa: ARG002 - symbols are not longer than their keys
+    ) -> int:
+        """See :class:`PlannedPartition`."""
+        return read.bytes_wanted
+
+    def deferred_columns(
+        self,
+        read: PlannedRead,  # noqa: ARG002 - true of any
+        columns: Sequence[TableColumn],  # noqa: ARG002
+    ) -> tuple[TableColumn, ...]:
+        """See :class:`PlannedPartition`."""
+        return ()
+
+    def narrow(self, read: PlannedRead, positions: RowSelection, coalescing: Coalescing) -> PlannedRead:  # noqa: ARG002 - it has no such read
+        """See :class:`PlannedPartition`."""
+        raise InternalError("no column of a native partition is deferred")
 
 
 def _of_parquet(read: PlannedRead) -> RowGroupRead:

@@ -3,13 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+
     from coldparquet.catalog.snapshot import TableSnapshot
     from coldparquet.options import ReadOptions
     from coldparquet.plan.bind import BoundPredicate
     from coldparquet.plan.projection import TableColumn
+    from coldparquet.plan.read_plan import MetadataRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class KnownSymbols:
+    """The symbols of a table, as far as a question needs them."""
+
+    strings: Mapping[int, pa.Array[Any]]
+    """By index of the column in the table: its symbols, all distinct, each at the place of its key."""
+    requests: tuple[MetadataRequest, ...]
+    """What finding them cost."""
+
+
+NO_SYMBOLS = KnownSymbols(strings={}, requests=())
+"""Nothing is known of the table's symbols."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +43,16 @@ class Question:
     predicate_text: str | None
     predicate: BoundPredicate | None
     limit: int | None
+    last_rows: int | None = None
+    """Only so many rows, the last ones in table order, are wanted by whoever made the question; None for all. Planning then
+    looks at pages, but leaves it to the asker to cut the reads."""
+    symbols: KnownSymbols = NO_SYMBOLS
+    """Symbols of the table, once planning has looked them up; only where the options ask for one dictionary."""
+
+    @property
+    def is_selective(self) -> bool:
+        """Whether pages may be left out, because not every row is wanted."""
+        return self.predicate is not None or self.limit is not None or self.last_rows is not None
 
     @property
     def predicate_columns(self) -> tuple[TableColumn, ...]:

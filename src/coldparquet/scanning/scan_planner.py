@@ -10,12 +10,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from coldparquet.concurrency import gather_or_cancel
+from coldparquet.concurrency import both, gather_or_cancel
 from coldparquet.plan.instant import NANOSECONDS_PER_UNIT
 from coldparquet.plan.prune import prune
-from coldparquet.plan.read_plan import PartitionRead, PlannedRequest, PrunedPartition, ReadPlan
+from coldparquet.plan.read_plan import PlannedRequest, PrunedPartition, ReadPlan, RowGroupRead
 from coldparquet.plan.statistics import IntervalStatistics
-from coldparquet.scanning.partition_planner import look_into, plan_partition
+from coldparquet.scanning.closer_look import look_closer
+from coldparquet.scanning.known_symbols import look_up_symbols
+from coldparquet.scanning.late_reading import read_late
+from coldparquet.scanning.native_partition import NativePlan
+from coldparquet.scanning.parquet_planner import CloserLook, ParquetDraft, draft_parquet, plan_parquet
+from coldparquet.scanning.partition_planner import look_into, plan_native
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,9 +28,10 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from coldparquet.catalog.partition import Partition, PartitionMetadata
+    from coldparquet.catalog.partition import Partition
     from coldparquet.plan.read_plan import MetadataRequest, PlannedRead
-    from coldparquet.scanning.native_partition import NativePlan
+    from coldparquet.scanning.partition_planner import KnownPartition
+    from coldparquet.scanning.partition_plan import PartitionPlan
     from coldparquet.scanning.planned_partition import PlannedPartition
     from coldparquet.scanning.question import Question
 
@@ -43,18 +49,27 @@ class PlannedScan:
 async def plan_question(question: Question, executor: Executor) -> PlannedScan:
     """Plan a question.
 
-    Requests: the metadata of the partitions that are left by their time ranges, all at once; none for those known. Of
-    native partitions: the search for the rows of the time range, and the offsets and symbols of the columns needed. With
-    a limit and no predicate, those of the first partition, then of twice as many, until there are enough rows.
+    Requests: the metadata of the partitions that are left by their time ranges, all at once; none for those known. Where
+    that leaves row groups undecided and more is worth a look, bloom filters and pages of all partitions, all at once (see
+    :func:`coldparquet.scanning.closer_look.look_closer`). Of native partitions: the search for the rows of the time range,
+    and the offsets and symbols of the columns needed. With a limit and no predicate, those of the first partition, then of
+    twice as many, until there are enough rows. For ``symbols="global"`` the symbols of the table, see
+    :func:`coldparquet.scanning.known_symbols.look_up_symbols`.
     """
-    kept, pruned = _prune_partitions(question)
-    known = await _look_into(question, kept)
-    return await asyncio.get_running_loop().run_in_executor(executor, _plan, question, kept, pruned, known)
+    kept, pruned = prune_partitions(question)
+    known, symbols = await both(_look_into(question, kept), look_up_symbols(question))
+    question = replace(question, symbols=symbols)
+    loop = asyncio.get_running_loop()
+    drafts = await loop.run_in_executor(executor, _draft, question, known)
+    looks = await gather_or_cancel([_look_closer(draft) for draft in drafts])
+    beyond_limit = [PrunedPartition(name=partition.name, reason="limit") for partition in kept[len(drafts) :]]
+    requests = _spent_on(question, known, looks)
+    return await loop.run_in_executor(executor, _plan, question, drafts, looks, (*pruned, *beyond_limit), requests)
 
 
-async def _look_into(question: Question, kept: Sequence[Partition]) -> list[PartitionMetadata | NativePlan]:
+async def _look_into(question: Question, kept: Sequence[Partition]) -> list[KnownPartition]:
     """Read the metadata of all partitions at once; for the first rows of a table, of no more than hold them."""
-    known: list[PartitionMetadata | NativePlan] = []
+    known: list[KnownPartition] = []
     is_preview = question.limit is not None and question.predicate is None
     rows = 0
     while len(known) < len(kept):
@@ -68,7 +83,39 @@ async def _look_into(question: Question, kept: Sequence[Partition]) -> list[Part
     return known
 
 
-def _prune_partitions(question: Question) -> tuple[list[Partition], list[PrunedPartition]]:
+def _draft(question: Question, known: Sequence[KnownPartition]) -> list[ParquetDraft | KnownPartition]:
+    """Prune the row groups of every partition by its sidecar; native ones have been looked into already."""
+    drafts: list[ParquetDraft | KnownPartition] = []
+    rows_left = question.limit
+    for found in known:
+        if rows_left is not None and rows_left <= 0:
+            break
+        if isinstance(found.known, NativePlan):
+            drafts.append(found)
+            rows_left = _rows_after(rows_left, found.known.reads)
+            continue
+        draft = draft_parquet(
+            question,
+            found.partition,
+            found.known,
+            index=len(drafts),
+            rows_wanted=question.last_rows if rows_left is None else rows_left,
+        )
+        drafts.append(draft)
+        rows_left = _rows_after(rows_left, draft.row_groups.reads)
+    return drafts
+
+
+def _rows_after(rows_left: int | None, reads: Sequence[PlannedRead]) -> int | None:
+    """Return how many rows are still wanted behind some reads; None for all."""
+    return None if rows_left is None else rows_left - sum(read.row_count for read in reads if read.all_rows_match)
+
+
+async def _look_closer(draft: ParquetDraft | KnownPartition) -> CloserLook:
+    return await look_closer(draft) if isinstance(draft, ParquetDraft) else CloserLook()
+
+
+def prune_partitions(question: Question) -> tuple[list[Partition], list[PrunedPartition]]:
     """Drop the partitions whose time range already proves that no row matches."""
     snapshot, predicate = question.snapshot, question.predicate
     partitions, timestamp = snapshot.partitions, snapshot.designated_timestamp
@@ -104,59 +151,79 @@ def _bounds(values: Sequence[int]) -> npt.NDArray[np.int64]:
 
 def _plan(
     question: Question,
-    kept: Sequence[Partition],
-    pruned: Sequence[PrunedPartition],
-    known: Sequence[PartitionMetadata | NativePlan],
+    drafts: Sequence[ParquetDraft | KnownPartition],
+    looks: Sequence[CloserLook],
+    pruned: tuple[PrunedPartition, ...],
+    requests: tuple[MetadataRequest, ...],
 ) -> PlannedScan:
-    reads: list[PartitionRead] = []
-    row_groups: list[PlannedRead] = []
-    planned: list[PlannedPartition] = []
-    beyond_limit = [PrunedPartition(name=partition.name, reason="limit") for partition in kept[len(known) :]]
+    plans: list[PartitionPlan] = []
     rows_left = question.limit
-    for partition, found in zip(kept, known, strict=False):
-        if rows_left is not None and rows_left <= 0:
-            beyond_limit.append(PrunedPartition(name=partition.name, reason="limit"))
-            continue
-        one = plan_partition(question, partition, found, index=len(reads)).within_limit(rows_left)
-        if rows_left is not None:
-            rows_left -= sum(row_group.row_count for row_group in one.row_groups if row_group.all_rows_match)
-        reads.append(one.read)
-        row_groups += one.row_groups
-        planned.append(one.planned)
-    plan = ReadPlan(
-        table=question.url,
-        columns=tuple(column.name for column in question.output_columns),
-        predicate=question.predicate_text,
-        limit=question.limit,
-        partitions_pruned=(*pruned, *beyond_limit),
-        partitions=tuple(reads),
-        row_groups=tuple(row_groups),
-        requests=_requests(question, planned, row_groups),
-        metadata_requests=(*question.snapshot.requests, *_spent_on(question, known)),
-        snapshot=question.snapshot.source,
-        notes=question.snapshot.notes,
-        options=question.options,
+    for draft, look in zip(drafts, looks, strict=True):
+        if isinstance(draft, ParquetDraft):
+            plan = plan_parquet(draft, look, rows_left=rows_left)
+        else:
+            plan = plan_native(question, draft, rows_left=rows_left)
+        plans.append(plan)
+        rows_left = _rows_after(rows_left, plan.row_groups)
+    plans = read_late(question, plans)
+    row_groups = tuple(read for plan in plans for read in plan.row_groups)
+    partitions = tuple(plan.planned for plan in plans)
+    return PlannedScan(
+        question=question,
+        plan=ReadPlan(
+            table=question.url,
+            columns=tuple(column.name for column in question.output_columns),
+            predicate=question.predicate_text,
+            limit=question.limit,
+            partitions_pruned=pruned,
+            partitions=tuple(plan.read for plan in plans),
+            row_groups=row_groups,
+            requests=plan_requests_of(question, partitions, row_groups),
+            metadata_requests=requests,
+            snapshot=question.snapshot.source,
+            notes=question.snapshot.notes,
+            options=question.options,
+        ),
+        partitions=partitions,
     )
-    return PlannedScan(question=question, plan=plan, partitions=tuple(planned))
 
 
-def _requests(
-    question: Question, partitions: Sequence[PlannedPartition], row_groups: Sequence[PlannedRead]
+def plan_requests_of(
+    question: Question, partitions: Sequence[PlannedPartition], reads: Sequence[PlannedRead]
 ) -> tuple[PlannedRequest, ...]:
-    """Coalesce the chunks of each partition, as the options' goal says."""
+    """Coalesce the ranges of reads, as the options' goal says; those of deferred columns as a second stage.
+
+    Args:
+        question: What is asked.
+        partitions: The partitions of the plan.
+        reads: Some of their reads, in the order of the plan.
+
+    Returns:
+        Requests in partition order and, within a partition, by stage and in file order.
+    """
     coalescing = question.options.coalescing
-    wanted_bytes = sum(read.bytes_wanted for read in row_groups)
+    wanted_bytes = sum(read.bytes_wanted for read in reads)
     part_bytes = coalescing.part_bytes(wanted_bytes, question.options.max_concurrency)
     requests: list[PlannedRequest] = []
-    for index, of_partition in groupby(row_groups, key=attrgetter("partition_index")):
-        requests += partitions[index].requests(list(of_partition), coalescing, part_bytes=part_bytes)
+    for index, group in groupby(reads, key=attrgetter("partition_index")):
+        of_partition = list(group)
+        requests += partitions[index].requests(of_partition, coalescing, part_bytes=part_bytes)
+        deferred = [
+            read.deferred for read in of_partition if isinstance(read, RowGroupRead) and read.deferred is not None
+        ]
+        if deferred:
+            requests += partitions[index].requests(deferred, coalescing, part_bytes=part_bytes, stage=2)
     return tuple(requests)
 
 
-def _spent_on(question: Question, known: Sequence[PartitionMetadata | NativePlan]) -> list[MetadataRequest]:
-    """Return the metadata requests that opening the table had not already spent."""
+def _spent_on(
+    question: Question, known: Sequence[KnownPartition], looks: Sequence[CloserLook]
+) -> tuple[MetadataRequest, ...]:
+    """Return what making the plan has cost: opening the table, metadata, and what a closer look has fetched."""
     before = question.snapshot.requests
-    return [request for found in known for request in found.metadata_requests if request not in before]
+    of_partitions = [request for found in known for request in found.requests if request not in before]
+    of_looks = [request for look in looks for request in look.requests]
+    return (*before, *of_partitions, *question.symbols.requests, *of_looks)
 
 
 def only_undecided(planned: PlannedScan) -> PlannedScan:

@@ -11,10 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from coldparquet.catalog.partition import DATA_FILE, SIDECAR_FILE
-from coldparquet.decode.arrow_schema import SYMBOL_TYPE, arrow_type
+from coldparquet.decode.arrow_schema import DICTIONARY_TYPE, TEXT_AS_STORED, arrow_type
 from coldparquet.errors import FormatError, NotFoundError, UnsupportedError
 from coldparquet.format.footer_fetch import FooterFetch
-from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
 from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.format.parquet_footer_rewrite import FooterBytes
 from coldparquet.format.sidecar import parse_sidecar
@@ -22,6 +21,7 @@ from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.format.type_codes import TypeTag, is_decimal
 from coldparquet.storage.local_errors import translated_errors
+from coldparquet.write.stored_blooms import sidecar_content_of_file
 from coldparquet.write.stored_columns import StoredColumn, decimal_storage, with_symbols
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def read_partition(
             sidecar_file = Path(sidecar_path).read_bytes()
     except NotFoundError:
         derived = _read_footer(data_path, committed_parquet_bytes)
-        sidecar_file = encode_sidecar(sidecar_content_from_footer(_parsed(derived)))
+        sidecar_file = encode_sidecar(sidecar_content_of_file(data_path, _parsed(derived)))
         _write_sidecar(directory, sidecar_file, files)
     sidecar = parse_sidecar(sidecar_file, parquet_size_bytes=committed_parquet_bytes, path=sidecar_path)
     if data_bytes < sidecar.parquet_size_bytes:
@@ -192,7 +192,7 @@ def _stored_columns(sidecar: Sidecar, footer: ParquetFooter) -> tuple[StoredColu
         descriptor, type_ = sidecar.column(index), sidecar.column_type(index)
         if leaf.max_rep_level or leaf.physical_type is PhysicalType.INT96:
             raise _unsupported(sidecar, leaf.name, "it is stored as a nested list or as INT96")
-        storage: Any = arrow_type(type_, symbols="dictionary")
+        storage: Any = arrow_type(type_, text=TEXT_AS_STORED)
         if is_decimal(type_.tag):
             if leaf.physical_type is not PhysicalType.FIXED_LEN_BYTE_ARRAY:
                 raise _unsupported(sidecar, leaf.name, "its decimals are stored in another form than ours")
@@ -204,7 +204,7 @@ def _stored_columns(sidecar: Sidecar, footer: ParquetFooter) -> tuple[StoredColu
                 name=leaf.name,
                 type_code=descriptor.type_code,
                 id=leaf.field_id,
-                storage=SYMBOL_TYPE if type_.tag is TypeTag.SYMBOL else storage,
+                storage=DICTIONARY_TYPE if type_.tag is TypeTag.SYMBOL else storage,
                 is_required=leaf.max_def_level == 0,
             )
         )

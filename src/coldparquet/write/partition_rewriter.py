@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from coldparquet.catalog.partition import DATA_FILE, SIDECAR_FILE
 from coldparquet.errors import InternalError
-from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
 from coldparquet.format.foreign_annotations import FOREIGN_ANNOTATIONS_CODE
 from coldparquet.format.page_counts import count_pages, offset_index_span
 from coldparquet.format.parquet_footer import frame_footer, parse_footer
@@ -24,6 +23,7 @@ from coldparquet.format.type_codes import TypeTag
 from coldparquet.write.local_files import NewFile
 from coldparquet.write.parquet_writer import RowGroupWriter
 from coldparquet.write.row_groups import TimeOrder, split_rows
+from coldparquet.write.stored_blooms import sidecar_content_of_file
 from coldparquet.write.stored_values import stored_table
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class PartitionRewriter:
         data = NewFile(f"{directory}/{DATA_FILE}", self.files)
         footer = self._write_data(data, give_up)
         sidecar = NewFile(f"{directory}/{SIDECAR_FILE}", self.files)
-        sidecar.append(self._encode_sidecar(footer))
+        sidecar.append(self._encode_sidecar(data.path, footer))
         sidecar.flush()
         return RewrittenFiles(
             parquet_size_bytes=data.size_bytes,
@@ -145,8 +145,8 @@ class PartitionRewriter:
         ]
         return pa.Table.from_arrays(arrays, schema=pa.schema([column.arrow_field() for column in columns]))
 
-    def _encode_sidecar(self, footer: ParquetFooter) -> bytes:
-        content, inherited = sidecar_content_from_footer(footer), self.source.inherited
+    def _encode_sidecar(self, data_path: str, footer: ParquetFooter) -> bytes:
+        content, inherited = sidecar_content_of_file(data_path, footer), self.source.inherited
         tokens = [entry for entry in inherited.scratchpad if entry.code != FOREIGN_ANNOTATIONS_CODE]
         return encode_sidecar(
             replace(

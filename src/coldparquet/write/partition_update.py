@@ -38,6 +38,7 @@ from coldparquet.write.local_files import FileOperations, LocalFiles, exclusive_
 from coldparquet.write.options import WriteOptions
 from coldparquet.write.parquet_writer import RowGroupWriter, questdb_json
 from coldparquet.write.row_groups import TimeOrder, no_rows, schema_and_batches, sorted_batches, split_rows
+from coldparquet.write.stored_blooms import sidecar_content_of_file
 from coldparquet.write.stored_values import stored_table
 
 if TYPE_CHECKING:
@@ -216,9 +217,14 @@ class _Update:
         try:
             spliced = self._write_data(partition, groups, replaced, give_up)
             footer = parse_footer(spliced.content, path=partition.data_path, offset=spliced.offset)
-            update = plan_sidecar_update(
-                partition.sidecar_file, partition.sidecar, footer_content_difference(partition.sidecar, footer)
+            # Filters stay where the sidecar has them: one header says it for the whole file.
+            inline_bytes = 0 if partition.sidecar.blooms_external else None
+            change = footer_content_difference(
+                partition.sidecar,
+                footer,
+                content=sidecar_content_of_file(partition.data_path, footer, inline_bytes=inline_bytes),
             )
+            update = plan_sidecar_update(partition.sidecar_file, partition.sidecar, change)
             files.flush(partition.data_path)
             files.write_at(partition.sidecar_path, update.append_at, update.appended_bytes)
             files.flush(partition.sidecar_path)

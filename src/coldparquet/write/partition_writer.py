@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from coldparquet.catalog.partition import DATA_FILE, SIDECAR_FILE
 from coldparquet.errors import InvalidInputError
-from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
 from coldparquet.format.parquet_footer import frame_footer, parse_footer
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.storage.checked import CheckedStore
@@ -30,6 +29,7 @@ from coldparquet.write.local_files import FileOperations, LocalFiles, NewFile, e
 from coldparquet.write.options import WriteOptions
 from coldparquet.write.parquet_writer import RowGroupWriter, questdb_json
 from coldparquet.write.row_groups import TimeOrder, no_rows, schema_and_batches, sorted_batches, split_rows
+from coldparquet.write.stored_blooms import sidecar_content_of_file
 from coldparquet.write.stored_columns import columns_of_schema, designated_index, with_symbols
 from coldparquet.write.stored_values import stored_table
 
@@ -160,7 +160,7 @@ class _Encoder:
         data.flush()
         footer = parse_footer(written.content, path=data.path, offset=written.offset)
         sidecar = NewFile(f"{directory}/{SIDECAR_FILE}", self.files)
-        sidecar.append(encode_sidecar(sidecar_content_from_footer(footer)))
+        sidecar.append(encode_sidecar(sidecar_content_of_file(data.path, footer)))
         sidecar.flush()
         return WrittenPartition(
             directory=directory,

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from coldparquet.catalog.page_files import PageFiles
 from coldparquet.catalog.partition import Partition, PartitionMetadata
 from coldparquet.catalog.sidecar_lookup import look_up_sidecar
 from coldparquet.catalog.snapshot import TableSnapshot
-from coldparquet.decode.arrow_schema import arrow_field, arrow_type
+from coldparquet.decode.arrow_schema import PLAIN_TEXT, TEXT_AS_STORED, arrow_field, arrow_type
 from coldparquet.errors import FormatError, UnsupportedError
 from coldparquet.format.footer_fetch import FooterFetch
 from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
@@ -181,13 +182,13 @@ def scan_as_stored(source: RewriteSource, store: CheckedStore, options: ReadOpti
     Args:
         source: The partition.
         store: Where it lies.
-        options: How to read. SYMBOL columns come as plain strings.
+        options: How to read. Text comes as plain strings.
         executor: Where to plan and decode.
     """
     location = source.footer.location
     sidecar = _sidecar(values_as_stored(source.inherited), location)
     columns = table_columns(sidecar)
-    options = replace(options, symbols="string")
+    options = replace(options, symbols="string", strings="string")
     snapshot = TableSnapshot(
         store=store,
         partitions=(_KnownPartition(location, store, options, sidecar),),
@@ -195,6 +196,7 @@ def scan_as_stored(source: RewriteSource, store: CheckedStore, options: ReadOpti
         designated_timestamp=None,
         files=None,
         symbol_dictionaries=None,
+        page_files=PageFiles(store),
         source=None,
         notes=(),
         requests=(),
@@ -208,7 +210,7 @@ def scan_as_stored(source: RewriteSource, store: CheckedStore, options: ReadOpti
         predicate=None,
         limit=None,
     )
-    fields = [arrow_field(column.name, column.readable_type, symbols="string") for column in columns]
+    fields = [arrow_field(column.name, column.readable_type, text=PLAIN_TEXT) for column in columns]
     return Scan(question=question, executor=executor, schema=pa.schema(fields))
 
 
@@ -272,7 +274,7 @@ def _stored_column(sidecar: Sidecar, footer: PartitionFooter, index: int) -> Sto
     is_questdb = footer.questdb is not None
     if leaf.physical_type is PhysicalType.INT96 or (leaf.max_rep_level and not is_questdb):
         raise _unsupported(sidecar, leaf.name, "INT96 timestamps, and lists in files of other writers, are only read")
-    storage: Any = arrow_type(column_type, symbols="dictionary")
+    storage: Any = arrow_type(column_type, text=TEXT_AS_STORED)
     if is_decimal(column_type.tag):
         if leaf.physical_type is not PhysicalType.FIXED_LEN_BYTE_ARRAY:
             raise _unsupported(sidecar, leaf.name, f"decimals stored as {leaf.physical_type.name} are only read")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from coldparquet.decode.arrow_schema import QUESTDB_TYPE_KEY, SYMBOL_TYPE
+from coldparquet.decode.arrow_schema import DICTIONARY_TYPE, QUESTDB_TYPE_KEY
 from coldparquet.errors import InvalidInputError
 from coldparquet.format.type_codes import (
     DESIGNATED_BIT,
@@ -274,7 +274,7 @@ _STORAGE: dict[TypeTag, Any] = {
     TypeTag.FLOAT: pa.float32(),
     TypeTag.DOUBLE: pa.float64(),
     TypeTag.STRING: pa.string(),
-    TypeTag.SYMBOL: SYMBOL_TYPE,
+    TypeTag.SYMBOL: DICTIONARY_TYPE,
     TypeTag.LONG256: pa.binary(32),
     TypeTag.GEOBYTE: pa.int8(),
     TypeTag.GEOSHORT: pa.int16(),

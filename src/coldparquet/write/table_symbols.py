@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from coldparquet.catalog.symbol_dictionaries import SymbolDictionaries
-from coldparquet.errors import InternalError, UnsupportedError
-from coldparquet.format.canonical_types import canonical_type
-from coldparquet.plan.native_read import NativeColumn, NativeSymbol
+from coldparquet.decode.numpy_bridge import strings_to_arrow
+from coldparquet.errors import UnsupportedError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from coldparquet.catalog.table_files import TableFiles
     from coldparquet.storage.base import ObjectStore
 
@@ -27,8 +27,6 @@ class TableSymbols:
     """
 
     def __init__(self, store: ObjectStore, path: str, files: TableFiles | None) -> None:
-        self._store = store
-        self._path = path
         self._files = files
         self._dictionaries = SymbolDictionaries(store, path)
         self._loaded: dict[int, pa.StringArray] = {}
@@ -44,30 +42,12 @@ class TableSymbols:
         """
         if self._files is None:
             return None
-        column = next((column for column in self._files.metadata.columns if column.writer_index == column_id), None)
-        if column is None or column.symbol_index is None:
-            return None
         if column_id not in self._loaded:
-            versions = self._files.column_versions
-            if versions is None:
-                raise InternalError("a compaction reads the column versions of the table")
-            strings = await self._dictionaries.get(
-                NativeColumn(
-                    index=0,
-                    name=column.name,
-                    type=canonical_type(column.type_code),
-                    name_txn=-1,
-                    top=0,
-                    symbol=NativeSymbol(
-                        count=self._files.transaction.symbol_counts[column.symbol_index],
-                        name_txn=versions.symbol_name_txn(column_id),
-                    ),
-                ),
-                spent=[],
-            )
-            buffers = [None, pa.py_buffer(strings.offsets.data), pa.py_buffer(strings.utf8)]
-            symbols: Any = pa.Array.from_buffers(pa.string(), len(strings), buffers)
-            self._loaded[column_id] = _unique(symbols, column.name)
+            strings = await self._dictionaries.of_column(column_id, self._files, spent=[])
+            if strings is None:
+                return None
+            [name] = (column.name for column in self._files.metadata.columns if column.writer_index == column_id)
+            self._loaded[column_id] = _unique(strings_to_arrow(strings), name)
         return self._loaded[column_id]
 
 

@@ -1,0 +1,98 @@
+"""The pages of a table's partitions: from the ``_pages`` beside them or from the page index of the Parquet file."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from coldparquet.catalog.page_lookup import look_up_pages_file, parse_pages_lookup, read_page_index
+from coldparquet.format.partition_pages import PagesFound
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    import numpy.typing as npt
+
+    from coldparquet.catalog.page_lookup import PagesFileLookup
+    from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.format.partition_pages import PartitionPages
+    from coldparquet.format.sidecar import Sidecar
+    from coldparquet.plan.read_plan import MetadataRequest
+    from coldparquet.storage.base import ObjectStore
+
+
+class PageFiles:
+    """What one state of a table knows about the pages of its partitions; each ``_pages`` is fetched once.
+
+    A table either has them beside (nearly) all of its partitions or beside none: where the first one that was looked for
+    is absent, no others are.
+
+    Args:
+        store: Where the table lies; it should pin versions.
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._lookups: dict[str, asyncio.Lock] = {}
+        self._found: dict[str, PagesFileLookup] = {}
+        self._parsed: dict[str, PagesFound] = {}
+        self.table_has_files: bool | None = None
+        """Whether partitions of this table have a ``_pages``; None until one was looked for."""
+        self.has_small_pages: bool | None = None
+        """Whether chunks of this table have more than one page; None until the pages of a partition were seen."""
+
+    async def look_up(self, location: PartitionLocation, spent: list[MetadataRequest]) -> None:
+        """Fetch the ``_pages`` of a partition, so that :meth:`pages_of` need not. 1 request, the first time."""
+        async with self._lookups.setdefault(location.directory_path, asyncio.Lock()):
+            if location.directory_path in self._found:
+                return
+            lookup = await look_up_pages_file(self._store, location, spent=spent)
+            self._found[location.directory_path] = lookup
+            if self.table_has_files is None and lookup.problem is None:
+                self.table_has_files = lookup.data is not None
+
+    async def pages_of(
+        self,
+        location: PartitionLocation,
+        sidecar: Sidecar,
+        *,
+        row_groups: npt.NDArray[np.intp],
+        columns: Sequence[int],
+        spent: list[MetadataRequest],
+    ) -> PagesFound:
+        """Return what is known of the pages of some chunks of a partition.
+
+        Requests: none where its ``_pages`` was looked up before and is there; else 1 for it, unless the table is known to
+        have no such files; where there is none, 1 for the page index of the Parquet file.
+
+        Args:
+            location: The partition.
+            sidecar: Its sidecar, which the pages must fit.
+            row_groups: Row groups whose pages are wanted.
+            columns: Indexes in the sidecar of the columns whose pages are wanted.
+            spent: Gets the requests.
+        """
+        notes: tuple[str, ...] = ()
+        if self.table_has_files is not False or location.directory_path in self._found:
+            await self.look_up(location, spent)
+            found = await self._parse(location, sidecar)
+            if found.pages is not None:
+                return found
+            notes = found.notes
+        read = await read_page_index(
+            self._store, location, sidecar, row_groups=row_groups, columns=columns, spent=spent
+        )
+        self._note_page_sizes(read.pages)
+        return PagesFound(pages=read.pages, notes=(*notes, *read.notes))
+
+    async def _parse(self, location: PartitionLocation, sidecar: Sidecar) -> PagesFound:
+        if location.directory_path not in self._parsed:
+            found = await parse_pages_lookup(self._found[location.directory_path], sidecar)
+            self._parsed[location.directory_path] = found
+            self._note_page_sizes(found.pages)
+        return self._parsed[location.directory_path]
+
+    def _note_page_sizes(self, pages: PartitionPages | None) -> None:
+        if pages is not None and len(pages.starts):
+            self.has_small_pages = bool((pages.first_page[1:] - pages.first_page[:-1] > 1).any())

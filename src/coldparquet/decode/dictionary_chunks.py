@@ -1,0 +1,295 @@
+"""Text chunks -> dictionary arrays: each distinct string is looked at once, and no row's string is ever made.
+
+pyarrow can read dictionaries as such (``read_dictionary``), but it drops repeated entries without renumbering the
+indices, and then returns other strings than were written. QuestDB's symbol dictionaries do repeat: entry ``k`` is the
+table's symbol ``k``, or an empty string where the chunk does not use it. So a chunk is decoded in up to three parts, each
+of them a virtual file of its own:
+
+- its dictionary page, as a page of plain strings. Equal entries get one number, the place of the string in the result;
+- its pages of indices, as integers whose dictionary page says the number of each entry: what pyarrow decodes then are the
+  indices of the result, at no further cost per row;
+- the pages behind them that hold strings, where a writer gave up its dictionary because it had grown too large.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from coldparquet.decode.arrow_schema import DICTIONARY_TYPE
+from coldparquet.decode.numpy_bridge import byte_strings_to_arrow, numbers_to_arrow, numbers_to_numpy
+from coldparquet.decode.one_column_file import one_column_file
+from coldparquet.decode.parquet_reader import check_values, read_columns
+from coldparquet.decode.shared_dictionaries import numbered
+from coldparquet.decode.untyped_compute import compute
+from coldparquet.decode.virtual_file import CODECS
+from coldparquet.format.logical_types import LogicalKind, LogicalType
+from coldparquet.format.page_headers import Page, PageType, parse_pages
+from coldparquet.format.parquet_schema import LeafSpec
+from coldparquet.format.parquet_thrift import DataPageHeader, DictionaryPageHeader, PageHeader
+from coldparquet.format.sidecar_layout import Encoding, PhysicalType
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from coldparquet.decode.chunk_label import ChunkLabel
+
+_SEPARABLE_CODECS = frozenset({"uncompressed", "snappy", "gzip", "brotli", "zstd", "lz4_raw"})
+"""Codecs in which Arrow compresses bytes just as a page holds them; the old LZ4 has a frame of its own."""
+
+_INDEX_ENCODINGS = frozenset({Encoding.RLE_DICTIONARY, Encoding.PLAIN_DICTIONARY})
+_ENTRY_ENCODINGS = frozenset({Encoding.PLAIN, Encoding.PLAIN_DICTIONARY})
+_SMALLEST_ENTRY_BYTES = 4
+"""A plain string begins with its length."""
+
+_TEXT = LogicalType(kind=LogicalKind.STRING)
+
+
+def decode_dictionary_chunk(  # noqa: PLR0913 - a chunk, and what its pages do not say themselves
+    pages: bytes,
+    *,
+    codec: int,
+    row_count: int,
+    max_def_level: int,
+    label: ChunkLabel,
+    known: pa.Array[Any] | None = None,
+) -> pa.ChunkedArray[Any] | None:
+    """Decode the pages of a flat text column by their parts.
+
+    Args:
+        pages: Pages with their headers: the dictionary page, if there is one, and any number of the chunk's data pages.
+        codec: Parquet compression codec of the chunk.
+        row_count: Number of rows in the data pages.
+        max_def_level: 1 if rows can be null, else 0.
+        label: The chunk, for error messages.
+        known: Distinct strings that the result's dictionary is to begin with, such as the symbols of a table by their
+            keys. Where entry ``k`` is known string ``k``, no string is hashed.
+
+    Returns:
+        Dictionary arrays with int32 indices, which share one dictionary of distinct strings. Without ``known`` its strings
+        are those of the dictionary page, in its order, and those of the pages without indices; an empty string is
+        among them only if it is the value of a row. With ``known`` it is ``known``, followed by what that lacks.
+        None where the pages are not such a sequence: decode the chunk as any other then.
+
+    Raises:
+        FormatError: A page does not decode.
+        UnsupportedError: pyarrow does not implement an encoding.
+    """
+    parts = _take_apart(pages, codec)
+    if parts is None or parts.row_count != row_count:
+        return None
+    chunk = _Chunk(content=memoryview(pages), codec=codec, max_def_level=max_def_level, label=label)
+    arrays: list[Any] = []
+    if parts.dictionary is not None:
+        arrays += _decode_indices(chunk, parts.dictionary, parts.index_pages, known)
+    elif known is not None:
+        arrays.append(pa.DictionaryArray.from_arrays(numbers_to_arrow(np.empty(0, np.int32), pa.int32()), known))
+    if parts.text_pages:
+        arrays += _decode_text(chunk, parts.text_pages)
+    decoded: pa.ChunkedArray[Any] = pa.chunked_array(arrays, type=DICTIONARY_TYPE)
+    return decoded if len(arrays) == 1 else decoded.unify_dictionaries()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chunk:
+    """What all parts of a chunk have in common."""
+
+    content: memoryview
+    codec: int
+    max_def_level: int
+    label: ChunkLabel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """The pages of a chunk by what they hold, in this order."""
+
+    dictionary: Page | None
+    """None if there are no pages of indices."""
+    index_pages: Sequence[Page]
+    text_pages: Sequence[Page]
+
+    @property
+    def row_count(self) -> int:
+        return _row_count(self.index_pages) + _row_count(self.text_pages)
+
+
+def _take_apart(content: bytes, codec: int) -> _Parts | None:
+    pages = parse_pages(content)
+    if not pages:
+        return None
+    dictionary = pages[0] if pages[0].header.type == PageType.DICTIONARY else None
+    data_pages = pages if dictionary is None else pages[1:]
+    encodings = [_encoding(page.header) for page in data_pages]
+    if not encodings or None in encodings:
+        return None
+    index_count = sum(encoding in _INDEX_ENCODINGS for encoding in encodings)
+    if any(encoding in _INDEX_ENCODINGS for encoding in encodings[index_count:]):
+        return None
+    if index_count and (dictionary is None or not _is_readable(dictionary, codec)):
+        return None
+    return _Parts(
+        dictionary=dictionary if index_count else None,
+        index_pages=data_pages[:index_count],
+        text_pages=data_pages[index_count:],
+    )
+
+
+def _encoding(header: PageHeader) -> int | None:
+    """Return how the values of a data page are encoded; None if it is no data page."""
+    data_page = header.data_page_header_v2 if header.type == PageType.DATA_V2 else header.data_page_header
+    is_data = header.type in {PageType.DATA, PageType.DATA_V2} and data_page is not None
+    return data_page.encoding if is_data and data_page is not None and (data_page.num_values or 0) >= 0 else None
+
+
+def _row_count(pages: Sequence[Page]) -> int:
+    headers = (page.header.data_page_header_v2 or page.header.data_page_header for page in pages)
+    return sum((header.num_values or 0) for header in headers if header is not None)
+
+
+def _entry_count(page: Page) -> int:
+    dictionary = page.header.dictionary_page_header
+    return (dictionary.num_values or 0) if dictionary is not None else 0
+
+
+def _is_readable(page: Page, codec: int) -> bool:
+    dictionary, page_bytes = page.header.dictionary_page_header, page.header.uncompressed_page_size or 0
+    return (
+        dictionary is not None
+        and CODECS[codec] in _SEPARABLE_CODECS
+        and dictionary.encoding in _ENTRY_ENCODINGS
+        and 0 < _entry_count(page) <= page_bytes // _SMALLEST_ENTRY_BYTES
+    )
+
+
+def _decode_indices(
+    chunk: _Chunk, dictionary_page: Page, index_pages: Sequence[Page], known: pa.Array[Any] | None
+) -> list[pa.Array[Any]]:
+    """Decode pages of indices into arrays that share one dictionary."""
+    entries = _read_entries(chunk, dictionary_page)
+    entry_numbers = _number_entries(entries, known)
+    pages: list[bytes | memoryview] = [
+        _number_page(entry_numbers.numbers, chunk.codec),
+        chunk.content[index_pages[0].start : index_pages[-1].stop],
+    ]
+    leaf = LeafSpec(name="numbers", physical_type=PhysicalType.INT32, max_def_level=chunk.max_def_level)
+    file = one_column_file(pages, leaf, value_count=_row_count(index_pages), codec=chunk.codec)
+    [indices] = read_columns(file, {0: chunk.label})
+    dictionary = entry_numbers.dictionary
+    if entry_numbers.empty_is_last and compute.max(indices).as_py() != len(dictionary) - 1:
+        dictionary = dictionary[:-1]  # no row has it: it stands where the table's other symbols would be
+    # Indices that come out of the page of numbers are numbers of entries: checking them would only cost time.
+    return [pa.DictionaryArray.from_arrays(positions, dictionary, safe=False) for positions in indices.chunks]
+
+
+def _read_entries(chunk: _Chunk, page: Page) -> pa.Array[Any]:
+    """Decode a dictionary page as a data page: without levels, which a required column has none of, they are alike."""
+    entry_count = _entry_count(page)
+    header = PageHeader(
+        type=PageType.DATA,
+        uncompressed_page_size=page.header.uncompressed_page_size,
+        compressed_page_size=page.header.compressed_page_size,
+        crc=page.header.crc,
+        data_page_header=DataPageHeader(
+            num_values=entry_count,
+            encoding=Encoding.PLAIN,
+            definition_level_encoding=Encoding.RLE,
+            repetition_level_encoding=Encoding.RLE,
+        ),
+    )
+    leaf = LeafSpec(name="entries", physical_type=PhysicalType.BYTE_ARRAY, max_def_level=0, logical=_TEXT)
+    data_page: list[bytes | memoryview] = [header.encode(), chunk.content[page.body_start : page.stop]]
+    file = one_column_file(data_page, leaf, value_count=entry_count, codec=chunk.codec)
+    [entries] = read_columns(file, {0: chunk.label})
+    check_values(entries, chunk.label)
+    if len(entries) != entry_count:
+        raise chunk.label.damaged(
+            f"its dictionary has {len(entries)} entries, expected {entry_count}", field="dictionary"
+        )
+    return entries.combine_chunks()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _EntryNumbers:
+    """The entries of a dictionary page by their number in the result's dictionary."""
+
+    numbers: npt.NDArray[np.int32]
+    """Shape ``(entries,)``."""
+    dictionary: pa.Array[Any]
+    """Distinct strings, each at the place of its number."""
+    empty_is_last: bool
+    """Whether the last of them is the empty string, which may stand for entries that no row uses."""
+
+
+def _number_entries(entries: pa.Array[Any], known: pa.Array[Any] | None) -> _EntryNumbers:
+    """Give equal entries one number; a number beyond all others to empty ones, unless ``known`` has it."""
+    is_empty = numbers_to_numpy(compute.binary_length(entries), np.int32) == 0
+    numbers, dictionary = _numbers_of_text(entries, is_empty, known)
+    if not is_empty.any():
+        return _EntryNumbers(numbers=numbers, dictionary=dictionary, empty_is_last=False)
+    empty = byte_strings_to_arrow([b""], pa.binary()).view(pa.string())
+    known_place = -1 if known is None else compute.index(known, empty[0]).as_py()
+    if known_place >= 0:
+        numbers[is_empty] = known_place
+        return _EntryNumbers(numbers=numbers, dictionary=dictionary, empty_is_last=False)
+    numbers[is_empty] = len(dictionary)
+    return _EntryNumbers(numbers=numbers, dictionary=pa.concat_arrays([dictionary, empty]), empty_is_last=True)
+
+
+def _numbers_of_text(
+    entries: pa.Array[Any], is_empty: npt.NDArray[np.bool_], known: pa.Array[Any] | None
+) -> tuple[npt.NDArray[np.int32], pa.Array[Any]]:
+    """Number the entries that are not empty, and return the strings by their numbers; empty entries get any number."""
+    if known is not None and _are_at_their_places(entries, is_empty, known):
+        return np.arange(len(entries), dtype=np.int32), known
+    numbers = np.zeros(len(entries), dtype=np.int32)
+    places = np.flatnonzero(~is_empty)
+    text = entries.take(numbers_to_arrow(places, pa.int64()))
+    if known is None:
+        encoded: Any = text.dictionary_encode()
+        numbers[places] = numbers_to_numpy(encoded.indices, np.int32)
+        return numbers, encoded.dictionary
+    dictionary, found = numbered(text, known)
+    numbers[places] = numbers_to_numpy(found, np.int32)
+    return numbers, dictionary
+
+
+def _are_at_their_places(entries: pa.Array[Any], is_empty: npt.NDArray[np.bool_], known: pa.Array[Any]) -> bool:
+    if len(entries) > len(known):
+        return False
+    differs = compute.not_equal(entries, known.slice(0, len(entries)))
+    return bool(is_empty[numbers_to_numpy(compute.indices_nonzero(differs), np.uint64)].all())
+
+
+def _number_page(numbers: npt.NDArray[np.int32], codec: int) -> bytes:
+    """Return a dictionary page of integers: the number of each entry."""
+    body = numbers.astype("<i4").tobytes()
+    name: Any = CODECS[codec]  # the stubs list Arrow's names
+    compressed = pa.compress(body, name, asbytes=True) if codec else body
+    header = PageHeader(
+        type=PageType.DICTIONARY,
+        uncompressed_page_size=len(body),
+        compressed_page_size=len(compressed),
+        dictionary_page_header=DictionaryPageHeader(num_values=len(numbers), encoding=Encoding.PLAIN),
+    )
+    return header.encode() + compressed
+
+
+def _decode_text(chunk: _Chunk, pages: Sequence[Page]) -> list[pa.Array[Any]]:
+    """Decode pages of strings into dictionary arrays."""
+    leaf = LeafSpec(
+        name="text", physical_type=PhysicalType.BYTE_ARRAY, max_def_level=chunk.max_def_level, logical=_TEXT
+    )
+    content = chunk.content[pages[0].start : pages[-1].stop]
+    file = one_column_file([content], leaf, value_count=_row_count(pages), codec=chunk.codec)
+    # Without a dictionary page there are no repeated entries. pyarrow encodes plain pages as it decodes them, others not.
+    is_plain = all(_encoding(page.header) == Encoding.PLAIN for page in pages)
+    [text] = read_columns(file, {0: chunk.label}, as_dictionary=("text",) if is_plain else ())
+    check_values(text, chunk.label)
+    arrays: list[Any] = text.chunks if is_plain else [strings.dictionary_encode() for strings in text.chunks]
+    return arrays

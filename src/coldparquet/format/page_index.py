@@ -1,0 +1,179 @@
+"""The page index of a Parquet file: bytes to the pages of its column chunks.
+
+For each column chunk a writer may leave an OffsetIndex, which says where the data pages lie and which rows they hold,
+and a ColumnIndex, which bounds their values; both lie between the last chunk and the footer, and the footer says where.
+Of the ColumnIndex only ``null_counts`` and the bounds are believed: QuestDB marks every page without bounds as a null
+page, pages of arrays among them, and calls every order UNORDERED (note section 10.1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from coldparquet.errors import FormatError
+from coldparquet.format.chunk_places import chunk_places
+from coldparquet.format.page_checks import BoundsList, ClaimedPages, check_pages
+from coldparquet.format.parquet_thrift import ColumnIndex, OffsetIndex
+from coldparquet.format.partition_pages import PagesFound
+from coldparquet.ranges import ByteRange
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from coldparquet.format.chunk_places import ChunkPlaces
+    from coldparquet.format.parquet_footer import FooterRowGroup, ParquetFooter
+    from coldparquet.format.sidecar import Sidecar
+
+LARGEST_INDEX_BYTES = 8 * 1024 * 1024
+"""More is not fetched to leave out pages: it holds the index of 100,000 pages and more."""
+
+_LARGEST_PAGE_BYTES = (1 << 31) - 1
+_DAMAGED = "it is damaged"
+_ELSEWHERE = "it does not lie right before the footer"
+_LISTS_DIFFER = "its lists differ in length"
+
+
+def page_index_range(sidecar: Sidecar) -> ByteRange:
+    """Return where the page index lies in a Parquet file, footer and all: what follows the last chunk.
+
+    It is no more than the last ``LARGEST_INDEX_BYTES``, in which the rest of the index is not found.
+    """
+    behind_chunks = int(chunk_places(sidecar).stops.max(initial=0))
+    size_bytes = sidecar.parquet_size_bytes
+    return ByteRange(max(behind_chunks, size_bytes - LARGEST_INDEX_BYTES), size_bytes)
+
+
+def parse_page_index(  # noqa: PLR0913 - what can be told is told by name
+    footer: ParquetFooter,
+    tail: bytes,
+    *,
+    tail_start: int,
+    places: ChunkPlaces,
+    row_groups: Iterable[int] | None = None,
+    columns: Iterable[int] | None = None,
+) -> PagesFound:
+    """Parse the page indexes of some column chunks.
+
+    Args:
+        footer: The footer of the file.
+        tail: Bytes of the file, in which the indexes should lie.
+        tail_start: Where they begin in the file.
+        places: What the sidecar says of the chunks.
+        row_groups: Row groups to look at; None for all.
+        columns: Leaf columns to look at; None for all.
+
+    Returns:
+        The pages of the chunks that have an index and are described by it as they can be; nothing raises.
+    """
+    if len(footer.row_groups) != places.row_group_count or len(footer.leaves) != places.column_count:
+        note = "the page index is not used: the Parquet footer has other row groups or columns than the sidecar"
+        return PagesFound(pages=None, notes=(note,))
+    parser = _IndexParser(tail=tail, tail_start=tail_start)
+    chosen_columns = range(places.column_count) if columns is None else sorted(set(columns))
+    for row_group in range(places.row_group_count) if row_groups is None else sorted(set(row_groups)):
+        for column in chosen_columns:
+            parser.add_chunk(footer.row_groups[row_group], column, chunk=row_group * places.column_count + column)
+    found = check_pages(parser.claimed(), places, source="page index", problems=parser.problems)
+    return PagesFound(pages=found.pages, notes=(*_without_index(parser, places), *found.notes))
+
+
+def _without_index(parser: _IndexParser, places: ChunkPlaces) -> tuple[str, ...]:
+    missing = parser.without_index
+    if not missing:
+        return ()
+    others = f" and {len(missing) - 1:,} more column chunks" if len(missing) > 1 else ""
+    return (f"{places.describe(missing[0])}{others} {'have' if others else 'has'} no page index",)
+
+
+@dataclass(slots=True, kw_only=True)
+class _IndexParser:
+    """Parses one chunk's indexes after the other into lists over all pages: arrays per chunk would cost more."""
+
+    tail: bytes
+    tail_start: int
+    problems: dict[int, str] = field(default_factory=dict)
+    without_index: list[int] = field(default_factory=list)
+    _chunks: list[int] = field(default_factory=list)
+    _page_counts: list[int] = field(default_factory=list)
+    _starts: list[int] = field(default_factory=list)
+    _lengths: list[int] = field(default_factory=list)
+    _first_rows: list[int] = field(default_factory=list)
+    _null_counts: list[int] = field(default_factory=list)
+    _lower: BoundsList = field(default_factory=BoundsList)
+    _upper: BoundsList = field(default_factory=BoundsList)
+
+    def add_chunk(self, row_group: FooterRowGroup, column: int, *, chunk: int) -> None:
+        if row_group.offset_index_lengths[column] == 0:
+            self.without_index.append(chunk)
+            return
+        try:
+            located = self._bytes_at(row_group.offset_index_offsets[column], row_group.offset_index_lengths[column])
+            pages = OffsetIndex.decode(located, path=None, offset=0).page_locations
+            bounded = None
+            if row_group.column_index_lengths[column] != 0:
+                located = self._bytes_at(row_group.column_index_offsets[column], row_group.column_index_lengths[column])
+                bounded = ColumnIndex.decode(located, path=None, offset=0)
+        except _OutsideError:
+            self.problems[chunk] = _ELSEWHERE
+            return
+        except FormatError:
+            self.problems[chunk] = _DAMAGED
+            return
+        if bounded is not None and not _is_about(bounded, len(pages)):
+            self.problems[chunk] = _LISTS_DIFFER
+            return
+        if not pages or any(not 0 < page.compressed_page_size <= _LARGEST_PAGE_BYTES for page in pages):
+            self.problems[chunk] = _DAMAGED
+            return
+        self._chunks.append(chunk)
+        self._page_counts.append(len(pages))
+        self._starts += [page.offset for page in pages]
+        self._lengths += [page.compressed_page_size for page in pages]
+        self._first_rows += [page.first_row_index for page in pages]
+        self._add_bounds(bounded, len(pages))
+
+    def claimed(self) -> ClaimedPages:
+        return ClaimedPages(
+            chunks=np.repeat(np.array(self._chunks, np.int64), np.array(self._page_counts, np.int64)),
+            starts=_numbers(self._starts),
+            lengths=_numbers(self._lengths),
+            first_rows=_numbers(self._first_rows),
+            null_counts=_numbers(self._null_counts),
+            lower=self._lower.as_arrays(),
+            upper=self._upper.as_arrays(),
+        )
+
+    def _add_bounds(self, index: ColumnIndex | None, page_count: int) -> None:
+        unknown: Sequence[None] = [None] * page_count
+        if index is None:
+            self._null_counts += [-1] * page_count
+            self._lower.add(unknown)
+            self._upper.add(unknown)
+            return
+        self._null_counts += [-1] * page_count if index.null_counts is None else index.null_counts
+        for side, values in ((self._lower, index.min_values), (self._upper, index.max_values)):
+            # What a null page has for bounds is a filler.
+            side.add(None if is_null else value for is_null, value in zip(index.null_pages, values, strict=True))
+
+    def _bytes_at(self, start: int, length: int) -> bytes:
+        first = start - self.tail_start
+        if first < 0 or length < 0 or first + length > len(self.tail):
+            raise _OutsideError
+        return self.tail[first : first + length]
+
+
+class _OutsideError(Exception):
+    """An index does not lie in the bytes that were fetched."""
+
+
+def _is_about(index: ColumnIndex, page_count: int) -> bool:
+    lists = (index.null_pages, index.min_values, index.max_values, index.null_counts)
+    return all(len(values) == page_count for values in lists if values is not None)
+
+
+def _numbers(values: list[int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    limits = np.iinfo(np.int64)
+    return np.array([min(max(value, limits.min), limits.max) for value in values], np.int64)

@@ -1,0 +1,295 @@
+"""Our own file beside a sidecar, ``_pages``: the pages of all column chunks, in one small object of known name.
+
+With it, leaving out pages costs no dependent round trip: it is fetched together with the sidecar. It belongs to one
+version of one Parquet file and says which, and it holds nothing that cannot be made again from that file.
+
+All numbers are little-endian. A header of 68 bytes:
+
+    offset  type  field
+    0       8s    magic, ``COLDPAGE``
+    8       u32   version of this format: 1
+    12      u32   CRC-32 of everything behind this field
+    16      u64   size of this file
+    24      u64   size of the Parquet file, as far as it is committed
+    32      u64   bytes of the body, decompressed
+    40      u64   number of pages
+    48      u32   number of row groups
+    52      u32   number of leaf columns
+    56      u32   fingerprint of the chunks, see ``ChunkPlaces.fingerprint``
+    60      u32   bytes of the ETag
+    64      u32   reserved, 0
+
+Then the ETag of the Parquet object in ASCII, quotes included (none where the store has no such thing: files on a disk),
+and the body, compressed with zlib, to the end of the file. The body, chunk = row group * number of columns + column:
+
+    u32[chunks]  number of data pages; 0 where nothing is known of them
+    u32[chunks]  bytes before the first data page: those of the dictionary page
+    u32[pages]   bytes of each page, header included; pages follow one another up to the end of their chunk
+    u32[pages]   rows of each page
+    u32[pages]   NULLs in each page; 2**32 - 1 where unknown
+    u32[pages]   bytes of each lower bound; 2**32 - 1 where there is none
+    u32[pages]   bytes of each upper bound
+    bytes        the lower bounds, one after the other, then the upper ones
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from coldparquet.errors import FormatError, UnsupportedError
+from coldparquet.format.page_checks import ClaimedPages, check_pages, first_rows_of
+from coldparquet.format.partition_pages import PageBounds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from coldparquet.format.chunk_places import ChunkPlaces
+    from coldparquet.format.partition_pages import PartitionPages
+
+MAGIC = b"COLDPAGE"
+VERSION = 1
+HEADER = struct.Struct("<8sIIQQQQIIIII")
+LARGEST_PAGES_FILE_BYTES = 64 * 1024 * 1024
+"""More is not fetched: it describes millions of pages, or is no such file."""
+
+_PREAMBLE = struct.Struct("<8sII")
+_UNKNOWN = (1 << 32) - 1
+_MOST_BYTES_PER_COMPRESSED_BYTE = 1032
+"""Deflate makes at most 258 bytes out of 2 bits."""
+_WRITE_ANEW = "'coldparquet index --pages' writes it anew"
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    magic: bytes
+    version: int
+    checksum: int
+    file_bytes: int
+    parquet_size_bytes: int
+    body_bytes: int
+    page_count: int
+    row_group_count: int
+    column_count: int
+    fingerprint: int
+    etag_bytes: int
+    reserved: int
+
+
+def encode_pages_file(pages: PartitionPages, places: ChunkPlaces, *, parquet_size_bytes: int, etag: str = "") -> bytes:
+    """Write down the pages of a Parquet file. Chunks with numbers beyond 32 bits count as unknown.
+
+    Args:
+        pages: The pages.
+        places: What the sidecar says of the chunks; the file is bound to it.
+        parquet_size_bytes: Committed size of the Parquet file.
+        etag: Version of the Parquet object as the store writes it; empty where a copy of the object has another one.
+    """
+    body, page_count = _encode_body(pages, places)
+    compressed = zlib.compress(body)
+    etag_bytes = etag.encode("ascii")
+    fields = (
+        HEADER.size + len(etag_bytes) + len(compressed),
+        parquet_size_bytes,
+        len(body),
+        page_count,
+        pages.row_group_count,
+        pages.column_count,
+        places.fingerprint,
+        len(etag_bytes),
+        0,
+    )
+    content = HEADER.pack(MAGIC, VERSION, 0, *fields)[_PREAMBLE.size :] + etag_bytes + compressed
+    return _PREAMBLE.pack(MAGIC, VERSION, zlib.crc32(content)) + content
+
+
+def _encode_body(pages: PartitionPages, places: ChunkPlaces) -> tuple[bytes, int]:
+    page_counts = np.diff(pages.first_page)
+    chunk_of_page = np.repeat(np.arange(places.chunk_count), page_counts)
+    row_counts = places.row_counts[chunk_of_page // max(places.column_count, 1)]
+    is_last = np.append(chunk_of_page[1:] != chunk_of_page[:-1], np.ones(min(len(chunk_of_page), 1), np.bool_))
+    page_rows = np.where(is_last, row_counts, np.roll(pages.first_rows, -1)) - pages.first_rows
+    page_bytes = pages.stops - pages.starts
+    too_large = np.maximum.reduce([page_rows, page_bytes, pages.null_counts, pages.lower.lengths, pages.upper.lengths])
+    is_kept = pages.dictionary_stops - pages.dictionary_starts < _UNKNOWN
+    is_kept[chunk_of_page[too_large >= _UNKNOWN]] = False
+    kept = is_kept[chunk_of_page]
+    arrays = (
+        np.where(is_kept, page_counts, 0),
+        np.where(is_kept, pages.dictionary_stops - pages.dictionary_starts, 0),
+        page_bytes[kept],
+        page_rows[kept],
+        pages.null_counts[kept],
+        pages.lower.lengths[kept],
+        pages.upper.lengths[kept],
+    )
+    # -1, which says "unknown", becomes 2**32 - 1.
+    numbers = b"".join((array & _UNKNOWN).astype("<u4").tobytes() for array in arrays)
+    values = b"".join(_values(bounds, kept) for bounds in (pages.lower, pages.upper))
+    return numbers + values, int(kept.sum())
+
+
+def _values(bounds: PageBounds, kept: npt.NDArray[np.bool_]) -> bytes:
+    """Return the bytes of all bounds, one after the other."""
+    lengths = np.maximum(bounds.lengths[kept], 0)
+    stops = np.cumsum(lengths)
+    total = int(stops[-1]) if len(stops) else 0
+    positions = np.arange(total) + np.repeat(bounds.offsets[kept] - (stops - lengths), lengths)
+    return bytes(bounds.values[positions])
+
+
+def parse_pages_file(
+    data: bytes, *, parquet_size_bytes: int, etag: str | None, places: ChunkPlaces, path: str | None
+) -> PartitionPages:
+    """Parse a whole ``_pages`` file, and check that it belongs to a Parquet file.
+
+    Args:
+        data: All of its bytes.
+        parquet_size_bytes: Committed size of the Parquet file that is read.
+        etag: Version of the Parquet object that is read; None where it is not known.
+        places: What the sidecar says of the chunks of that file.
+        path: The file, for error messages.
+
+    Raises:
+        FormatError: It is damaged (kinds ``Truncated``, ``ChecksumMismatch``, ``InvalidValue``), or was made for another
+            version of the Parquet file (kind ``StalePages``).
+        UnsupportedError: It was written by a newer version of this library.
+    """
+    header = _parse_header(data, path)
+    found_etag = data[HEADER.size : HEADER.size + header.etag_bytes].decode("ascii", "replace")
+    if header.parquet_size_bytes != parquet_size_bytes:
+        raise _stale(
+            f"it was made for a Parquet file of {header.parquet_size_bytes:,} bytes, not {parquet_size_bytes:,}",
+            "parquet_size_bytes",
+            path,
+        )
+    if etag and found_etag and etag != found_etag:
+        raise _stale(f"it was made for version {found_etag} of the Parquet file, not {etag}", "etag", path)
+    shape = (header.row_group_count, header.column_count)
+    if shape != (places.row_group_count, places.column_count) or header.fingerprint != places.fingerprint:
+        raise _stale(
+            "it was made for a file with other row groups or columns than the sidecar has", "fingerprint", path
+        )
+    claimed = _parse_body(_decompress(data, header, path), header, places, path)
+    found = check_pages(claimed, places, source="description")
+    if found.notes or found.pages is None:
+        reason = found.notes[0] if found.notes else "it describes no pages"
+        raise _invalid(f"{reason}; {_WRITE_ANEW}", "body", path)
+    return found.pages
+
+
+def stated_size_bytes(data: bytes) -> int | None:
+    """Return how long a file of which this is the beginning says it is; None if it is no ``_pages`` file."""
+    if len(data) < HEADER.size or not data.startswith(MAGIC):
+        return None
+    return _Header(*HEADER.unpack_from(data)).file_bytes
+
+
+def _parse_header(data: bytes, path: str | None) -> _Header:
+    if len(data) < HEADER.size or not data.startswith(MAGIC):
+        raise FormatError(
+            f"{len(data)} bytes that do not begin as a _pages file does; {_WRITE_ANEW}",
+            kind="Truncated" if MAGIC.startswith(data[: len(MAGIC)]) else "InvalidValue",
+            path=path,
+            offset=0,
+            field="magic",
+        )
+    header = _Header(*HEADER.unpack_from(data))
+    if header.version != VERSION:
+        raise UnsupportedError(
+            f"version {header.version} of the _pages format; this version of coldparquet reads {VERSION}",
+            kind="UnsupportedVersion",
+            path=path,
+        )
+    if header.file_bytes != len(data):
+        raise FormatError(
+            f"the file has {len(data):,} bytes, but says {header.file_bytes:,}; copy it again, or {_WRITE_ANEW}",
+            kind="Truncated",
+            path=path,
+            offset=16,
+            field="file_bytes",
+        )
+    computed = zlib.crc32(memoryview(data)[_PREAMBLE.size :])
+    if computed != header.checksum:
+        raise FormatError(
+            f"its CRC-32 is {computed:#010x}, stored is {header.checksum:#010x}: it is damaged; {_WRITE_ANEW}",
+            kind="ChecksumMismatch",
+            path=path,
+            offset=12,
+            field="checksum",
+        )
+    return header
+
+
+def _decompress(data: bytes, header: _Header, path: str | None) -> bytes:
+    compressed = memoryview(data)[HEADER.size + header.etag_bytes :]
+    # What the counts and the compressed bytes justify, before anything is allocated.
+    chunk_count = header.row_group_count * header.column_count
+    least_bytes = 4 * (2 * chunk_count + 5 * header.page_count)
+    if not least_bytes <= header.body_bytes <= _MOST_BYTES_PER_COMPRESSED_BYTE * (len(compressed) + 1):
+        raise _invalid(
+            f"a body of {header.body_bytes:,} bytes does not go with {header.page_count:,} pages of {chunk_count:,} chunks"
+            f" in {len(compressed):,} compressed bytes; {_WRITE_ANEW}",
+            "body_bytes",
+            path,
+        )
+    inflater = zlib.decompressobj()
+    try:
+        body = inflater.decompress(compressed, header.body_bytes + 1)
+    except zlib.error as error:
+        raise _invalid(f"its body does not decompress: {error}; {_WRITE_ANEW}", "body", path) from error
+    if len(body) != header.body_bytes or not inflater.eof or inflater.unused_data:
+        raise _invalid(f"its body is not the {header.body_bytes:,} bytes that it says; {_WRITE_ANEW}", "body", path)
+    return body
+
+
+def _parse_body(body: bytes, header: _Header, places: ChunkPlaces, path: str | None) -> ClaimedPages:
+    chunk_count, page_count = places.chunk_count, header.page_count
+    numbers = np.frombuffer(body, "<u4", 2 * chunk_count + 5 * page_count).astype(np.int64)
+    of_chunks, of_pages = numbers[: 2 * chunk_count].reshape(2, -1), numbers[2 * chunk_count :].reshape(5, -1)
+    page_counts, dictionary_bytes = of_chunks
+    page_bytes, page_rows = of_pages[:2]
+    null_counts, lower_lengths, upper_lengths = np.where(of_pages[2:] == _UNKNOWN, -1, of_pages[2:])
+    if page_counts.sum() != page_count:
+        raise _invalid(f"its chunks have {page_counts.sum():,} pages, not {page_count:,}; {_WRITE_ANEW}", "pages", path)
+    values = np.frombuffer(body, np.uint8, offset=4 * len(numbers))
+    sides = _bounds([lower_lengths, upper_lengths], values)
+    if sides is None:
+        raise _invalid(f"its bounds do not fill the body; {_WRITE_ANEW}", "bounds", path)
+    chunks = np.repeat(np.arange(chunk_count), page_counts)
+    # Pages follow one another, so each begins behind those before it, less those of other chunks.
+    bytes_before = np.cumsum(page_bytes) - page_bytes
+    first_of_chunk = (np.cumsum(page_counts) - page_counts)[chunks]
+    return ClaimedPages(
+        chunks=chunks,
+        starts=(places.starts + dictionary_bytes)[chunks] + bytes_before - bytes_before[first_of_chunk],
+        lengths=page_bytes,
+        first_rows=first_rows_of(chunks, page_rows, places),
+        null_counts=null_counts,
+        lower=sides[0],
+        upper=sides[1],
+    )
+
+
+def _bounds(sides: Sequence[npt.NDArray[np.int64]], values: npt.NDArray[np.uint8]) -> list[PageBounds] | None:
+    """Find the bounds of both sides in the bytes that hold all of them; None if they are not just these bytes."""
+    found, begin = [], 0
+    for lengths in sides:
+        stops = begin + np.cumsum(np.maximum(lengths, 0))
+        found.append(PageBounds(offsets=stops - np.maximum(lengths, 0), lengths=lengths, values=values))
+        begin = int(stops[-1]) if len(stops) else begin
+    return found if begin == len(values) else None
+
+
+def _stale(reason: str, field: str, path: str | None) -> FormatError:
+    return FormatError(f"{reason}; {_WRITE_ANEW}", kind="StalePages", path=path, field=field)
+
+
+def _invalid(message: str, field: str, path: str | None) -> FormatError:
+    return FormatError(message, kind="InvalidValue", path=path, field=field)

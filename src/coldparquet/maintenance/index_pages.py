@@ -1,0 +1,200 @@
+"""Writing the ``_pages`` files, so that pages can be left out without asking the Parquet file where they are."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from coldparquet.catalog.page_lookup import PAGES_FILE, look_up_pages_file, parse_pages_lookup, read_page_index
+from coldparquet.catalog.partition import Partition
+from coldparquet.concurrency import gather_or_cancel
+from coldparquet.errors import ColdParquetError
+from coldparquet.format.chunk_places import chunk_places
+from coldparquet.format.page_walk import WINDOW_BYTES, ChunkWalk, check_walked_pages
+from coldparquet.format.pages_file import encode_pages_file
+from coldparquet.format.partition_pages import join_pages
+from coldparquet.options import KIB
+from coldparquet.ranges import ByteRange
+from coldparquet.storage.base import RangeRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.format.chunk_places import ChunkPlaces
+    from coldparquet.format.partition_pages import PagesFound, PartitionPages
+    from coldparquet.format.sidecar import Sidecar
+    from coldparquet.options import ReadOptions
+    from coldparquet.storage.base import ObjectStore
+
+PagesAction = Literal["written", "would write", "kept", "skipped", "failed"]
+
+_GAP_BYTES = 128 * KIB
+"""Chunks that lie no further apart are read in one request."""
+
+_WINDOWS_AT_ONCE = 8
+"""Of all partitions; each holds up to ``WINDOW_BYTES`` in memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexedPages:
+    """What became of the ``_pages`` of one partition."""
+
+    action: PagesAction
+    """``kept`` is one that describes the file already, ``skipped`` a file of which no pages are known."""
+    size_bytes: int | None = None
+    """Size of the ``_pages`` that exists now, or would; None where there is none."""
+    chunks_known: int = 0
+    """Column chunks whose pages it describes."""
+    chunk_count: int = 0
+    """Column chunks of the Parquet file."""
+    reason: str | None = None
+    """Why it was skipped or failed, or why some chunks are not in it."""
+
+
+class PagesIndexer:
+    """Writes the ``_pages`` of one partition after the other.
+
+    Args:
+        store: Where the partitions lie; it should pin versions.
+        options: How to read.
+        force: Also write those anew that describe their Parquet file already.
+        dry_run: Write nothing, but find all pages.
+    """
+
+    def __init__(self, store: ObjectStore, options: ReadOptions, *, force: bool, dry_run: bool) -> None:
+        self._store = store
+        self._options = options
+        self._force = force
+        self._dry_run = dry_run
+        self._slots = asyncio.Semaphore(_WINDOWS_AT_ONCE)
+
+    async def index(self, location: PartitionLocation) -> IndexedPages:
+        """Write the pages of one Parquet partition; only bugs raise.
+
+        Requests: those for its metadata; 1 or 2 that look for ``_pages``, unless all are replaced; 1 for the page index of
+        the Parquet file; where some of its chunks have none, their pages are read, in requests of 8 MiB at most, of which
+        those of all partitions together hold 64 MiB at once; and 1 that writes.
+        """
+        try:
+            return await self._index(location)
+        except ColdParquetError as error:
+            file_name = (error.path or location.data_path).rpartition("/")[2]
+            return IndexedPages(action="failed", reason=f"{file_name}: {error.message}")
+
+    async def _index(self, location: PartitionLocation) -> IndexedPages:
+        sidecar = (await Partition(location, self._store, self._options).metadata()).sidecar
+        if not self._force:
+            lookup = await look_up_pages_file(self._store, location)
+            there = (await parse_pages_lookup(lookup, sidecar)).pages
+            if there is not None and lookup.data is not None:
+                return _described(there, action="kept", size_bytes=len(lookup.data), notes=())
+        places = await asyncio.to_thread(chunk_places, sidecar)
+        indexed = await read_page_index(self._store, location, sidecar)
+        pages, notes = indexed.pages, indexed.notes
+        missing = _unknown_chunks(pages, places)
+        if missing:
+            walked = await self._walk(location, sidecar, places, missing)
+            notes = walked.notes
+            if walked.pages is not None:
+                pages = walked.pages if pages is None else join_pages(pages, walked.pages)
+        if pages is None:
+            return IndexedPages(action="skipped", chunk_count=places.chunk_count, reason="; ".join(notes) or "no rows")
+        data = await asyncio.to_thread(
+            encode_pages_file,
+            pages,
+            places,
+            parquet_size_bytes=sidecar.parquet_size_bytes,
+            etag=_lasting_etag(indexed.etag),
+        )
+        if not self._dry_run:
+            await self._store.put(f"{location.directory_path}/{PAGES_FILE}", data, overwrite=True)
+        action: PagesAction = "would write" if self._dry_run else "written"
+        return _described(pages, action=action, size_bytes=len(data), notes=notes)
+
+    async def _walk(
+        self, location: PartitionLocation, sidecar: Sidecar, places: ChunkPlaces, chunks: Sequence[int]
+    ) -> PagesFound:
+        """Find the pages of chunks by the headers of the pages."""
+        walks = {
+            chunk: ChunkWalk(
+                ByteRange(int(places.starts[chunk]), int(places.stops[chunk])),
+                is_flat=bool(places.is_flat[chunk % places.column_count]),
+            )
+            for chunk in chunks
+        }
+
+        async def step(window: _Window) -> None:
+            async with self._slots:
+                request = RangeRequest(
+                    path=location.data_path,
+                    byte_range=window.byte_range,
+                    reason="page headers",
+                    least_object_bytes=sidecar.parquet_size_bytes,
+                    may_grow=location.record is not None,
+                )
+                answer = await self._store.get(request)
+                await asyncio.to_thread(window.receive, answer.data)
+
+        # Long chunks take several steps: where the next page begins is known only from the header before it.
+        while windows := _windows(list(walks.values())):
+            await gather_or_cancel([step(window) for window in windows])
+        return await asyncio.to_thread(check_walked_pages, walks, places)
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """One request, and the walks that want bytes of it."""
+
+    byte_range: ByteRange
+    walks: tuple[ChunkWalk, ...]
+
+    def receive(self, data: bytes) -> None:
+        for walk in self.walks:
+            if (wanted := walk.wanted) is not None:
+                walk.receive(data[wanted.start - self.byte_range.start : wanted.stop - self.byte_range.start])
+
+
+def _windows(walks: Sequence[ChunkWalk]) -> list[_Window]:
+    """Group what is wanted next into requests of at most ``WINDOW_BYTES``."""
+    windows: list[_Window] = []
+    wanting = sorted(
+        ((wanted, walk) for walk in walks if (wanted := walk.wanted) is not None), key=lambda member: member[0]
+    )
+    group: list[ChunkWalk] = []
+    start = stop = 0
+    for wanted, walk in wanting:
+        if group and (wanted.start > stop + _GAP_BYTES or max(stop, wanted.stop) > start + WINDOW_BYTES):
+            windows.append(_Window(ByteRange(start, stop), tuple(group)))
+            group = []
+        start, stop = (min(start, wanted.start), max(stop, wanted.stop)) if group else (wanted.start, wanted.stop)
+        group.append(walk)
+    if group:
+        windows.append(_Window(ByteRange(start, stop), tuple(group)))
+    return windows
+
+
+def _unknown_chunks(pages: PartitionPages | None, places: ChunkPlaces) -> list[int]:
+    """Return the chunks that hold rows and of which no pages are known."""
+    has_rows = np.repeat(places.row_counts, places.column_count) > 0
+    is_unknown = np.ones(places.chunk_count, np.bool_) if pages is None else np.diff(pages.first_page) == 0
+    return np.flatnonzero(has_rows & is_unknown).tolist()
+
+
+def _described(pages: PartitionPages, *, action: PagesAction, size_bytes: int, notes: Sequence[str]) -> IndexedPages:
+    page_counts = np.diff(pages.first_page)
+    return IndexedPages(
+        action=action,
+        size_bytes=size_bytes,
+        chunks_known=int(np.count_nonzero(page_counts)),
+        chunk_count=len(page_counts),
+        reason="; ".join(notes) or None,
+    )
+
+
+def _lasting_etag(etag: str | None) -> str:
+    """Return an object store's ETag, which it quotes; the version of a local file would not outlive a copy."""
+    return etag if etag is not None and etag.startswith('"') and etag.isascii() else ""

@@ -1,0 +1,231 @@
+"""Which values a predicate has to look up in bloom filters, and in which row groups.
+
+Filters are asked for `=` and `IN` where minima and maxima leave the question open, and only in row groups that would be
+dropped if the filters said no: beside `OR price > 3` no filter helps. Of a list of values only those between minimum and
+maximum are looked up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from coldparquet.errors import UnsupportedError
+from coldparquet.format.bloom_filter import bloom_hashes
+from coldparquet.format.bloom_places import locate_blooms
+from coldparquet.plan.bind import BoundAnd, BoundComparison, BoundIn, BoundOr
+from coldparquet.plan.bounds import SortedValues
+from coldparquet.plan.predicate import Operator
+from coldparquet.plan.prune import prune
+from coldparquet.plan.type_changes import holds_same_values
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from coldparquet.format.bloom_filter import BloomHashes, StoredValue
+    from coldparquet.format.bloom_places import BloomPlaces
+    from coldparquet.format.column_types import ColumnType
+    from coldparquet.format.sidecar import Sidecar
+    from coldparquet.plan.bind import BoundField, BoundPredicate
+    from coldparquet.plan.bounds import BoolArray, Bounds, IntArray
+    from coldparquet.plan.literals import DomainValue
+    from coldparquet.plan.statistics import StatisticsSource
+
+MAX_VALUES = 256
+"""Values of a list that are looked up in one filter. With the usual 1 % of false alarms 256 absent values raise one in 92 %
+of the filters, so that longer lists cost bytes and drop nothing."""
+
+LookupKey: TypeAlias = "tuple[int, tuple[DomainValue, ...]]"
+"""Index of the field, and the values that are looked for in it."""
+
+_MILLISECONDS_PER_DAY = 86_400_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BloomLookup:
+    """One set of values of one column; arrays have shape ``(row_groups,)``."""
+
+    places: BloomPlaces
+    """Where the filters of the column lie; shared by all lookups in it."""
+    hashes: BloomHashes
+    first_value: IntArray
+    """First of the values that statistics leave as candidates."""
+    stop_value: IntArray
+    """One past the last candidate."""
+    can_deny: BoolArray
+    """Where a filter could tell that no candidate is there."""
+    needed: BoolArray
+    """Where it is worth asking."""
+
+
+def find_lookups(
+    predicate: BoundPredicate,
+    statistics: StatisticsSource,
+    *,
+    sidecar: Sidecar,
+    columns: Mapping[int, int | None],
+    row_groups: BoolArray,
+) -> tuple[dict[LookupKey, BloomLookup], dict[int, BloomPlaces]]:
+    """Find what is worth asking the filters of one partition; see the module.
+
+    Args:
+        predicate: The predicate.
+        statistics: What is known without filters.
+        sidecar: The snapshot.
+        columns: For each field index of the table its column in the sidecar, or None.
+        row_groups: The row groups that are left to be read, shape ``(row_groups,)``.
+
+    Returns:
+        The lookups, and by column where the filters lie.
+    """
+    places: dict[int, BloomPlaces] = {}
+    lookups: dict[LookupKey, BloomLookup] = {}
+    for leaf in _leaves(predicate):
+        column = columns.get(leaf.field.index)
+        if column is None or column not in sidecar.bloom_columns:
+            continue
+        if column not in places:
+            places[column] = locate_blooms(sidecar, column)
+        lookup = _lookup(leaf, statistics, sidecar, column, places[column])
+        if lookup is not None:
+            lookups[lookup_key(leaf)] = lookup
+    if lookups:
+        need = _Need(statistics, lookups, len(row_groups))
+        need.add(predicate, row_groups & ~need.survives_denial(predicate))
+    return {key: lookup for key, lookup in lookups.items() if lookup.needed.any()}, places
+
+
+def lookup_key(leaf: BoundComparison | BoundIn) -> LookupKey:
+    """Return what names the values that a leaf looks for."""
+    return leaf.field.index, (leaf.value,) if isinstance(leaf, BoundComparison) else leaf.values
+
+
+def _leaves(bound: BoundPredicate) -> Iterator[BoundComparison | BoundIn]:
+    """Yield the leaves that must find a value; those below NOT must not, and filters cannot tell that one is there."""
+    match bound:
+        case BoundAnd(parts=parts) | BoundOr(parts=parts):
+            for part in parts:
+                yield from _leaves(part)
+        case BoundComparison(operator=Operator.EQUAL) | BoundIn():
+            yield bound
+
+
+def _lookup(
+    leaf: BoundComparison | BoundIn, statistics: StatisticsSource, sidecar: Sidecar, column: int, places: BloomPlaces
+) -> BloomLookup | None:
+    try:
+        stored = sidecar.column_type(column)
+    except UnsupportedError:
+        return None
+    if not holds_same_values(stored, leaf.field.type):
+        return None
+    _, values = lookup_key(leaf)
+    first, stop = _candidates(leaf, statistics.bounds(leaf.field), len(places.present))
+    can_deny = places.present & (stop - first <= MAX_VALUES) & _leaves_nothing_out(sidecar, column, stored, values)
+    if not can_deny.any():
+        return None
+    hashes = bloom_hashes(_as_stored(values, stored, leaf.field), stored)
+    if hashes is None:
+        return None
+    return BloomLookup(
+        places=places,
+        hashes=hashes,
+        first_value=first,
+        stop_value=stop,
+        can_deny=can_deny,
+        needed=np.zeros_like(can_deny),
+    )
+
+
+def _candidates(
+    leaf: BoundComparison | BoundIn, bounds: Bounds | None, row_group_count: int
+) -> tuple[IntArray, IntArray]:
+    """Return, for each row group, which run of the ascending values lies within its bounds."""
+    search = SortedValues.of((leaf.value,)) if isinstance(leaf, BoundComparison) else leaf.search
+    first = np.zeros(row_group_count, np.int64)
+    stop = np.full(row_group_count, len(search.values))
+    lower, upper = (None, None) if bounds is None else (bounds.lower, bounds.upper)
+    if lower is not None:
+        first = np.where(lower.known, lower.ranks(search)[0], first)
+    if upper is not None:
+        stop = np.where(upper.known, upper.ranks(search)[1], stop)
+    return first, np.maximum(first, stop)
+
+
+def _leaves_nothing_out(
+    sidecar: Sidecar, column: int, stored: ColumnType, values: tuple[DomainValue, ...]
+) -> BoolArray:
+    """Tell where the filter holds every row's value. Rows counted as null are left out, also where they hold one.
+
+    A missing BYTE, SHORT or CHAR is 0. A column of another type that cannot mark nulls in the file holds something in the
+    rows from before it was added.
+    """
+    chunks = sidecar.chunks(column)
+    everywhere = np.ones(sidecar.row_group_count, np.bool_)
+    if stored.never_null:
+        return chunks.has_null_count & (chunks.null_count == 0) if 0 in values else everywhere
+    if sidecar.column(column).max_def_level == 0:
+        return ~(chunks.has_null_count & (chunks.null_count > 0))
+    return everywhere
+
+
+def _as_stored(values: tuple[DomainValue, ...], stored: ColumnType, wanted: BoundField) -> tuple[StoredValue, ...]:
+    """Express values of the table's column as the file stores them; None for those that it cannot hold."""
+    if stored.arrow.name != "date32" or wanted.type.arrow.name == "date32":
+        return values
+    days_and_rest = [divmod(int(value), _MILLISECONDS_PER_DAY) for value in values]
+    return tuple(None if rest else days for days, rest in days_and_rest)
+
+
+class _IfDenied:
+    """The statistics as they would be if every filter that can be asked denied everything."""
+
+    def __init__(self, statistics: StatisticsSource, lookups: Mapping[LookupKey, BloomLookup]) -> None:
+        self._statistics = statistics
+        self._lookups = lookups
+
+    @property
+    def may_hold_rows(self) -> BoolArray:
+        return self._statistics.may_hold_rows
+
+    def bounds(self, field: BoundField) -> Bounds | None:
+        return self._statistics.bounds(field)
+
+    def may_hold_any_of(self, field: BoundField, values: tuple[DomainValue, ...]) -> BoolArray | None:
+        lookup = self._lookups.get((field.index, values))
+        return self._statistics.may_hold_any_of(field, values) if lookup is None else ~lookup.can_deny
+
+
+class _Need:
+    """Finds, for each lookup, the row groups in which its answer can make a difference."""
+
+    def __init__(
+        self, statistics: StatisticsSource, lookups: Mapping[LookupKey, BloomLookup], row_group_count: int
+    ) -> None:
+        self._statistics = statistics
+        self._if_denied = _IfDenied(statistics, lookups)
+        self._lookups = lookups
+        self._row_group_count = row_group_count
+
+    def survives_denial(self, bound: BoundPredicate) -> BoolArray:
+        """Tell where a predicate may be true whatever the filters say."""
+        return prune(bound, self._if_denied, self._row_group_count)[0].survives
+
+    def add(self, bound: BoundPredicate, where: BoolArray) -> None:
+        """Note the lookups of a part of the predicate, in row groups in which denying that part helps."""
+        match bound:
+            case BoundAnd(parts=parts):
+                for part in parts:
+                    self.add(part, where & ~self.survives_denial(part))
+            case BoundOr(parts=parts):
+                # All parts have to be denied, so in the row groups where one cannot be, none is asked.
+                every = where & ~self.survives_denial(bound)
+                for part in parts:
+                    self.add(part, every)
+            case BoundComparison(operator=Operator.EQUAL) | BoundIn():
+                lookup = self._lookups.get(lookup_key(bound))
+                if lookup is not None:
+                    undecided = prune(bound, self._statistics, self._row_group_count)[0].survives
+                    lookup.needed[:] |= where & lookup.can_deny & undecided

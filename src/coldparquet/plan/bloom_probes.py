@@ -1,0 +1,227 @@
+"""Which bytes of bloom filters a predicate needs, and what they answer: a state machine that does no I/O itself.
+
+One lookup touches 32 bytes of a filter, however large that is, so that is what is fetched.
+
+    probes = plan_bloom_probes(predicate, statistics, sidecar=sidecar, columns=places, row_groups=undecided)
+    while (wanted := probes.wanted()) is not None:      # at most twice; not at all if the filters lie in the sidecar
+        probes.receive(<the bytes of the wanted ranges, and where they begin>)
+    statistics = SidecarStatistics(sidecar, places, blooms=probes.answers())
+
+Filters that cannot be right are not asked, and a note says so: they never lose a row and never stop a read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from coldparquet.errors import InternalError
+from coldparquet.format.bloom_filter import (
+    BLOCK_BYTES,
+    block_numbers,
+    blocks_at,
+    may_be_in_blocks,
+)
+from coldparquet.format.bloom_places import UNKNOWN
+from coldparquet.format.fetched_ranges import FetchedRanges
+from coldparquet.plan.bloom_lookups import find_lookups
+from coldparquet.plan.read_plan import row_group_spans
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from coldparquet.format.bloom_places import BloomPlaces
+    from coldparquet.format.fetched_ranges import WantedRanges
+    from coldparquet.format.sidecar import Sidecar
+    from coldparquet.plan.bind import BoundField, BoundPredicate
+    from coldparquet.plan.bloom_lookups import BloomLookup, LookupKey
+    from coldparquet.plan.bounds import BoolArray, IntArray
+    from coldparquet.plan.literals import DomainValue
+    from coldparquet.plan.statistics import StatisticsSource
+
+SMALL_BITSET_BYTES = 1024
+"""Bitsets up to this length are fetched as a whole: several lookups in one of them then are one range."""
+
+_MOST_ROUNDS = 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BloomAnswers:
+    """What bloom filters know about the values of a predicate."""
+
+    found: Mapping[LookupKey, BoolArray]
+    notes: tuple[str, ...]
+    """Filters that were not asked because they cannot be right, one sentence per column and reason."""
+
+    def may_hold_any_of(self, field: BoundField, values: tuple[DomainValue, ...]) -> BoolArray | None:
+        """Tell for each row group whether it may hold one of the values; None if no filter was asked for them."""
+        return self.found.get((field.index, values))
+
+
+def plan_bloom_probes(
+    predicate: BoundPredicate,
+    statistics: StatisticsSource,
+    *,
+    sidecar: Sidecar,
+    columns: Mapping[int, int | None],
+    row_groups: BoolArray,
+) -> BloomProbes:
+    """Find out what the bloom filters of one partition have to be asked.
+
+    Args:
+        predicate: The predicate.
+        statistics: What is known of the row groups without filters.
+        sidecar: The snapshot, which says where the filters lie.
+        columns: For each field index of the table its column in the sidecar, or None where the partition has none.
+        row_groups: The row groups that are left to be read, shape ``(row_groups,)``.
+
+    Raises:
+        FormatError: A count in the sidecar exceeds 2**63 - 1.
+    """
+    lookups, places = find_lookups(predicate, statistics, sidecar=sidecar, columns=columns, row_groups=row_groups)
+    return BloomProbes(sidecar, lookups, places)
+
+
+class BloomProbes:
+    """What to ask the bloom filters of one partition. Made by :func:`plan_bloom_probes`.
+
+    Args:
+        sidecar: The snapshot.
+        lookups: The values to look up, and where.
+        places: By column, where the filters lie that the predicate could ask.
+    """
+
+    def __init__(
+        self, sidecar: Sidecar, lookups: Mapping[LookupKey, BloomLookup], places: Mapping[int, BloomPlaces]
+    ) -> None:
+        self._sidecar = sidecar
+        self._places = places
+        self._probes = {key: _Probe.of(lookup) for key, lookup in lookups.items()}
+        self._fetched = FetchedRanges()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to ask, here or in the Parquet file."""
+        return not self._probes
+
+    @property
+    def parquet_size_bytes(self) -> int:
+        """Size that the Parquet file must have at least."""
+        return self._sidecar.parquet_size_bytes
+
+    @property
+    def row_groups(self) -> BoolArray:
+        """Row groups of which some filter is asked, shape ``(row_groups,)``."""
+        asked = np.zeros(self._sidecar.row_group_count, np.bool_)
+        for probe in self._probes.values():
+            asked[probe.asked] = True
+        return asked
+
+    def wanted(self) -> WantedRanges | None:
+        """Return what to fetch next from the Parquet file; None when all answers are there."""
+        missing = self._fetched.missing([pair for probe in self._probes.values() for pair in probe.ranges()])
+        if missing is not None and self._fetched.round_count == _MOST_ROUNDS:
+            raise InternalError("bytes of bloom filters are missing although all of them were asked for")
+        return missing
+
+    def receive(self, pieces: Sequence[tuple[int, bytes]]) -> None:
+        """Take the bytes of all wanted ranges.
+
+        Args:
+            pieces: Where each piece begins in the file, and its bytes. Pieces are disjoint; they may hold more than what
+                was wanted, and a range may reach over pieces that touch.
+        """
+        self._fetched.add_round(pieces)
+        for probe in self._probes.values():
+            probe.places.read_headers(probe.asked, self._fetched)
+
+    def answers(self) -> BloomAnswers:
+        """Return what the filters say, once nothing is wanted any more.
+
+        Raises:
+            InternalError: Something is still wanted.
+        """
+        if self.wanted() is not None:
+            raise InternalError("the answers of bloom filters were asked for before these were fetched")
+        in_sidecar = np.frombuffer(self._sidecar.file, np.uint8)
+        found = {key: probe.answer(in_sidecar, self._fetched) for key, probe in self._probes.items()}
+        return BloomAnswers(found, tuple(self._notes()))
+
+    def _notes(self) -> Iterator[str]:
+        for column, places in self._places.items():
+            for reason, row_groups in places.damage.items():
+                yield (
+                    f"bloom filters of column {self._sidecar.column(column).name!r} {reason} and were not asked, in"
+                    f" {row_group_spans(sorted(row_groups))}"
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Probe:
+    """The pairs of filter and hash that answer one lookup."""
+
+    places: BloomPlaces
+    asked: IntArray
+    """Row groups of which the filter is asked, ascending, shape ``(filters,)``."""
+    pair_row_groups: IntArray
+    """Row group of each pair, shape ``(pairs,)``."""
+    pair_hashes: npt.NDArray[np.uint64]
+    """Hash that is looked up, shape ``(pairs,)``."""
+
+    @classmethod
+    def of(cls, lookup: BloomLookup) -> _Probe:
+        asked = np.flatnonzero(lookup.needed)
+        hashes, owners = lookup.hashes.hashes, lookup.hashes.owners
+        first = np.searchsorted(owners, lookup.first_value[asked])
+        counts = np.searchsorted(owners, lookup.stop_value[asked]) - first
+        in_run = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+        return cls(
+            places=lookup.places,
+            asked=asked,
+            pair_row_groups=np.repeat(asked, counts),
+            pair_hashes=hashes[np.repeat(first, counts) + in_run],
+        )
+
+    def ranges(self) -> Iterator[tuple[IntArray, IntArray]]:
+        """Yield starts and stops of what has to be there: headers, small bitsets, and single blocks of large ones."""
+        places = self.places
+        if places.in_sidecar:
+            return
+        _, headers, header_stops = places.header_ranges(self.asked)
+        yield headers, header_stops
+        is_small = places.present & (places.starts != UNKNOWN) & (places.lengths <= SMALL_BITSET_BYTES)
+        small = self.asked[is_small[self.asked]]
+        yield places.starts[small], places.starts[small] + places.lengths[small]
+        pairs = self._closed_pairs()
+        pairs &= places.lengths[self.pair_row_groups] > SMALL_BITSET_BYTES
+        blocks = self._block_starts(pairs)
+        yield blocks, blocks + BLOCK_BYTES
+
+    def answer(self, in_sidecar: npt.NDArray[np.uint8], fetched: FetchedRanges) -> BoolArray:
+        """Tell for each row group whether it may hold one of the values."""
+        places = self.places
+        may_hold = np.ones_like(places.present)
+        may_hold[self.asked[places.present[self.asked]]] = False
+        pairs = self._closed_pairs()
+        blocks = self._block_starts(pairs)
+        if not places.in_sidecar:
+            blocks = fetched.places(blocks, blocks + BLOCK_BYTES)
+        hits = may_be_in_blocks(
+            self.pair_hashes[pairs], blocks_at(in_sidecar if places.in_sidecar else fetched.data, blocks)
+        )
+        may_hold[self.pair_row_groups[pairs][hits]] = True
+        return may_hold
+
+    def _closed_pairs(self) -> BoolArray:
+        """Tell which pairs have a filter of which the place and the length are known."""
+        is_closed: BoolArray = self.places.present & (self.places.starts != UNKNOWN)
+        return is_closed[self.pair_row_groups]
+
+    def _block_starts(self, pairs: BoolArray) -> IntArray:
+        row_groups = self.pair_row_groups[pairs]
+        blocks = block_numbers(self.pair_hashes[pairs], self.places.lengths[row_groups])
+        return self.places.starts[row_groups] + blocks * BLOCK_BYTES

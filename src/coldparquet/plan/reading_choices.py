@@ -1,0 +1,193 @@
+"""Whether a technique that may save bytes is worth what it costs: a further round trip, or more requests.
+
+Pure functions of bytes and estimates. Each comes with its reason as text, for explain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from coldparquet.plan.cost import CONNECTION_BYTES_PER_S, FIRST_BYTE_S
+
+if TYPE_CHECKING:
+    from coldparquet.options import Goal, When
+    from coldparquet.plan.bounds import BoolArray, IntArray
+    from coldparquet.plan.selectivity import FloatArray
+
+DECODED_BYTES_PER_S = 1e9
+"""Compressed bytes that a few processors decode per second: more than that, the network is not what a scan waits for."""
+
+_BYTES_PER_CONNECTION = 512 * 1024
+"""Reads are split into requests of about this length at least, so that small ones do not use all connections."""
+
+_LEAST_GAIN = 0.1
+"""Estimates may be wrong, so a technique that costs a round trip has to promise this part of the time or the bytes."""
+
+_CAUTION = 8
+"""So many times the rows that are expected are taken to survive: values are seldom spread as evenly as assumed."""
+
+_BYTES_PER_REQUEST = {"fast": 128 * 1024, "cheap": 100_000, "few-bytes": 1}
+"""What one request more has to save, by goal: what is transferred, or paid, for in its place; see ``COALESCING_BY_GOAL``.
+``few-requests`` is not among them: there is no technique that saves requests by sending more."""
+
+_INDEX_BYTES_PER_CHUNK = 20
+"""Column index and offset index of a chunk, apart from what they say of each page."""
+
+_INDEX_BYTES_PER_PAGE = 26
+"""Two bounds of 8 bytes, a null count, and the place of the page. QuestDB's indexes of one page take 45 bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSpeed:
+    """How fast a store answers: as measured, or as published."""
+
+    connections: int
+    """Requests in flight at once."""
+    first_byte_s: float = FIRST_BYTE_S
+    """Time from a request to the first byte of its answer."""
+    connection_bytes_per_s: float = CONNECTION_BYTES_PER_S
+    """Throughput of one connection."""
+
+    def seconds(self, length_bytes: float) -> float:
+        """Estimate how long it takes to fetch and decode so many bytes in one round trip; the two go on side by side."""
+        if length_bytes <= 0:
+            return 0.0
+        used = min(max(length_bytes / _BYTES_PER_CONNECTION, 1), self.connections)
+        bytes_per_s = min(used * self.connection_bytes_per_s, DECODED_BYTES_PER_S)
+        return self.first_byte_s + length_bytes / bytes_per_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Whether to use a technique."""
+
+    pays: bool
+    reason: str
+    """For people, in lower case and without a full stop."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LateChoice:
+    """In which row groups to fetch columns late."""
+
+    late: BoolArray
+    """Shape ``(row_groups,)``."""
+    reason: str
+    """For people, in lower case and without a full stop."""
+
+
+def page_index_pays(  # noqa: PLR0911, PLR0913 - one return per reason, on all that it depends on
+    *,
+    index_bytes: int,
+    chunk_count: int,
+    row_group_bytes: IntArray,
+    surviving_fraction: FloatArray,
+    extra_round_trip: bool,
+    when: When,
+    goal: Goal,
+    speed: StoreSpeed,
+) -> Choice:
+    """Decide whether to fetch the page index of a partition.
+
+    Rows that are left lie together, or pages cannot tell: so the fraction is that of the columns that are clustered in
+    the file, and of ``k`` pages, a fraction ``f`` of the rows touches ``f * k + 1``.
+
+    Args:
+        index_bytes: Bytes in which the indexes lie; 0 if there are none.
+        chunk_count: Chunks that they describe.
+        row_group_bytes: What is read of each surviving row group, shape ``(row_groups,)``.
+        surviving_fraction: Estimated fraction of the rows of each that conditions on clustered columns leave.
+        extra_round_trip: Whether nothing else is fetched before the data.
+        when: What the options say.
+        goal: What reading aims at.
+        speed: Of the store.
+    """
+    read_bytes = int(row_group_bytes.sum())
+    if when == "never":
+        return Choice(pays=False, reason="switched off")
+    if index_bytes <= 0 or read_bytes == 0:
+        return Choice(pays=False, reason="there is no page index" if read_bytes else "no data is fetched")
+    if when == "always":
+        return Choice(pays=True, reason="asked for")
+    pages = max((index_bytes / max(chunk_count, 1) - _INDEX_BYTES_PER_CHUNK) / _INDEX_BYTES_PER_PAGE, 1)
+    if round(pages) <= 1:
+        return Choice(pays=False, reason="the size of the page index says that chunks have one page each")
+    saved_bytes = float((row_group_bytes * (1 - np.minimum(surviving_fraction + 1 / pages, 1))).sum())
+    saving = f"about {saved_bytes:,.0f} of {read_bytes:,} bytes can be left out for an index of {index_bytes:,} bytes"
+    if goal == "few-requests":
+        return Choice(pays=False, reason=f"{saving}, but that is one more request")
+    if saved_bytes < index_bytes + _BYTES_PER_REQUEST[goal]:
+        return Choice(pays=False, reason=f"only {saving}")
+    if goal != "fast":
+        return Choice(pays=True, reason=saving)
+    before_s, after_s = speed.seconds(read_bytes), speed.seconds(read_bytes - saved_bytes)
+    if extra_round_trip:
+        after_s += speed.seconds(index_bytes)
+    if after_s > (1 - _LEAST_GAIN) * before_s:
+        return Choice(pays=False, reason=f"{saving}, but {_against(after_s, before_s)}")
+    return Choice(pays=True, reason=f"{saving}: {_against(after_s, before_s)}")
+
+
+def late_materialisation_pays(  # noqa: PLR0911, PLR0913 - one return per reason, on all that it depends on
+    *,
+    first_bytes: IntArray,
+    deferred_bytes: IntArray,
+    matching_rows: FloatArray,
+    row_counts: IntArray,
+    page_rows: IntArray,
+    other_bytes: int,
+    when: When,
+    goal: Goal,
+    speed: StoreSpeed,
+) -> LateChoice:
+    """Decide in which row groups to read the predicate's columns first, and the others only where rows survive.
+
+    Row groups are fetched side by side, so that all of them together pay for one round trip more, however many wait for
+    it. What it saves is estimated with caution: more rows survive than expected, and strewn over the pages.
+
+    Args:
+        first_bytes: Bytes of the predicate's columns in each row group, shape ``(row_groups,)``: those of all row groups
+            of the scan whose predicate has to be evaluated, or else those of a partition.
+        deferred_bytes: Bytes of its other columns.
+        matching_rows: Estimated number of rows that survive in each; 0 or less than 1 where one in several row groups is
+            expected.
+        row_counts: Rows that are read of each.
+        page_rows: Rows of a page of the columns that wait; those of the row group where pages are not known.
+        other_bytes: What the scan fetches besides.
+        when: What the options say.
+        goal: What reading aims at.
+        speed: Of the store.
+    """
+    nowhere = np.zeros(len(first_bytes), dtype=bool)
+    can_wait = (deferred_bytes > 0) & (first_bytes > 0)
+    if when == "never" or not can_wait.any():
+        return LateChoice(late=nowhere, reason="switched off" if when == "never" else "no column can wait")
+    if when == "always":
+        return LateChoice(late=can_wait, reason="asked for")
+    if goal == "few-requests":
+        return LateChoice(late=nowhere, reason="fetching in two steps takes more requests")
+    fraction = np.minimum(_CAUTION * matching_rows / np.maximum(row_counts, 1), 1)
+    is_touched = 1 - (1 - fraction) ** np.clip(page_rows, 1, np.maximum(row_counts, 1))
+    saved_bytes = deferred_bytes * (1 - is_touched)
+    late = can_wait & (saved_bytes >= np.maximum(_BYTES_PER_REQUEST[goal], _LEAST_GAIN * deferred_bytes))
+    total_bytes = int(first_bytes.sum() + deferred_bytes.sum()) + other_bytes
+    if not late.any():
+        reason = "rows are expected to survive in nearly every page, or the columns that could wait are small"
+        return LateChoice(late=nowhere, reason=reason)
+    saved = float(saved_bytes[late].sum())
+    saving = (
+        f"{int(late.sum()):,} of {len(late):,} row groups, where about {saved:,.0f} of {total_bytes:,} bytes are saved"
+    )
+    if goal != "fast":
+        return LateChoice(late=late, reason=saving)
+    before_s, after_s = speed.seconds(total_bytes), speed.first_byte_s + speed.seconds(total_bytes - saved)
+    if after_s > (1 - _LEAST_GAIN) * before_s:
+        return LateChoice(late=nowhere, reason=f"{saving}, but {_against(after_s, before_s)}")
+    return LateChoice(late=late, reason=f"{saving}: {_against(after_s, before_s)}")
+
+
+def _against(after_s: float, before_s: float) -> str:
+    return f"about {after_s * 1e3:,.0f} ms with a round trip more, {before_s * 1e3:,.0f} ms without"

@@ -1,0 +1,277 @@
+"""Estimate how many rows a predicate leaves. Only costs depend on it, never which rows are found.
+
+Values are taken to be spread evenly between their bounds, and conditions to be independent. Where nothing is known the
+estimate is high: techniques that pay when few rows are left are then not used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from coldparquet.errors import InternalError, UnsupportedError
+from coldparquet.format.column_types import Comparison
+from coldparquet.format.sidecar_layout import ENCODING_RLE_DICTIONARY, WORD_BYTES
+from coldparquet.plan.bind import (
+    BoundAnd,
+    BoundComparison,
+    BoundIn,
+    BoundIsNull,
+    BoundLiteral,
+    BoundNot,
+    BoundOr,
+    ConstantUnlessNull,
+)
+from coldparquet.plan.bounds import NumericSide, SortedValues
+from coldparquet.plan.predicate import Operator
+from coldparquet.plan.prune import prune
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from coldparquet.format.sidecar import Sidecar
+    from coldparquet.plan.bind import BoundPredicate
+    from coldparquet.plan.bounds import Bounds, IntArray, Side
+    from coldparquet.plan.statistics import StatisticsSource
+
+FloatArray: TypeAlias = npt.NDArray[np.float64]
+
+_UNKNOWN_RANGE = 0.5
+"""Fraction of the values that a comparison with ``<`` or ``>`` leaves where there are no bounds."""
+
+_LZ_CODECS = (1, 7)
+"""SNAPPY and LZ4_RAW: they code repetitions, but not how often each value occurs."""
+
+_REPETITION_BYTES = 2
+"""What these codecs spend on pointing at an earlier value, besides the bits that tell values apart."""
+
+_IN_ORDER = 0.9
+"""So many row groups have to lie behind the one before, for a column to count as clustered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ValueCounts:
+    """Estimates about the values of one column in every row group; arrays of shape ``(row_groups,)``."""
+
+    null_fraction: FloatArray
+    distinct_values: FloatArray
+    """Among how many values each row chooses; at least 1, and often more than there are rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Outcomes:
+    """Fractions of the rows for which a condition is true, and false. Where nothing is known both are 1."""
+
+    true: FloatArray
+    false: FloatArray
+
+
+def count_values(sidecar: Sidecar, places: Mapping[int, int | None]) -> dict[int, ValueCounts]:
+    """Estimate how many values the columns of a predicate have.
+
+    A writer that counted distinct values is believed. Otherwise the size of a chunk tells: no row takes fewer bits than
+    it needs to choose among the values, however it is encoded.
+
+    Args:
+        sidecar: What is known about the partition.
+        places: Sidecar index of each field by its index in the table; None where the partition has no such column.
+
+    Returns:
+        Estimates by index in the table, without the columns that are missing.
+    """
+    return {index: _count(sidecar, place) for index, place in places.items() if place is not None}
+
+
+def _count(sidecar: Sidecar, column: int) -> ValueCounts:
+    chunks = sidecar.chunks(column)
+    values = np.maximum(chunks.num_values, 1)
+    present = np.maximum(values - chunks.null_count, 1)
+    bytes_each = chunks.total_compressed_bytes / present
+    is_plain_lz = np.isin(chunks.codec, _LZ_CODECS) & (chunks.encodings & np.uint8(ENCODING_RLE_DICTIONARY) == 0)
+    # Values of 8 bytes or more that hardly shrink do not repeat.
+    bytes_each = np.where(is_plain_lz & (bytes_each < WORD_BYTES), bytes_each - _REPETITION_BYTES, bytes_each)
+    distinct = np.exp2(np.clip(8 * bytes_each, 0, 256))
+    try:
+        if sidecar.column_type(column).comparison is Comparison.BOOLEAN:
+            distinct = np.minimum(distinct, 2)
+    except UnsupportedError:
+        pass
+    distinct = np.where(chunks.has_distinct_count, np.maximum(chunks.distinct_count, 1), distinct)
+    return ValueCounts(null_fraction=np.minimum(chunks.null_count / values, 1), distinct_values=distinct)
+
+
+def estimate_selectivity(
+    predicate: BoundPredicate,
+    source: StatisticsSource,
+    counts: Mapping[int, ValueCounts],
+    row_counts: IntArray,
+    *,
+    fields: Collection[int] | None = None,
+) -> FloatArray:
+    """Estimate the fraction of the rows of each row group for which a predicate is true.
+
+    Args:
+        predicate: Bound to the columns of the table.
+        source: What is known about every row group; where it decides, the estimate is 0 or 1.
+        counts: Estimates about columns, by index in the table, of those that have any.
+        row_counts: Rows of each row group, shape ``(row_groups,)``.
+        fields: Indexes in the table of the columns whose conditions count, None for all; any other condition may hold for
+            every row.
+
+    Returns:
+        Fractions, shape ``(row_groups,)``. Where a row group survives pruning, at least one row of all is expected.
+    """
+    row_group_count = len(row_counts)
+    outcomes = _Estimator(source, counts, row_group_count, fields).estimate(predicate)
+    verdict, _ = prune(predicate, source, row_group_count)
+    least = 1 / max(int(row_counts[verdict.survives].sum()), 1)
+    fraction = np.where(verdict.all_rows_match, 1.0, np.clip(outcomes.true, least, 1))
+    return np.where(verdict.survives, fraction, 0.0)
+
+
+def clustered_fields(
+    predicate: BoundPredicate, source: StatisticsSource, sidecar: Sidecar, places: Mapping[int, int | None]
+) -> frozenset[int]:
+    """Find the columns of a predicate whose values lie near each other in the file, so that pages tell them apart.
+
+    These are the designated timestamp, the first column of the sort order, and numbers of which nearly every row group
+    begins where the one before ends, or the other way round.
+
+    Returns:
+        Indexes in the table.
+    """
+    in_file_order = {sidecar.designated_timestamp, *sidecar.sorting_columns[:1]}
+    return frozenset(
+        field.index
+        for field in predicate.fields()
+        if (place := places.get(field.index)) is not None
+        and (place in in_file_order or _is_in_order(source.bounds(field)))
+    )
+
+
+def _is_in_order(bounds: Bounds | None) -> bool:
+    if bounds is None or not (isinstance(bounds.lower, NumericSide) and isinstance(bounds.upper, NumericSide)):
+        return False
+    known = bounds.lower.known & bounds.upper.known
+    lower, upper = bounds.lower.numbers[known], bounds.upper.numbers[known]
+    if len(lower) <= 1:
+        return False
+    ascending, descending = (lower[1:] >= upper[:-1]).mean(), (upper[1:] <= lower[:-1]).mean()
+    # Row groups of one and the same value are in any order, and pages tell nothing.
+    return bool(max(ascending, descending) >= _IN_ORDER and lower.min() < upper.max())
+
+
+class _Estimator:
+    """Estimates one predicate, part by part; see :func:`estimate_selectivity`."""
+
+    def __init__(
+        self,
+        source: StatisticsSource,
+        counts: Mapping[int, ValueCounts],
+        row_group_count: int,
+        fields: Collection[int] | None,
+    ) -> None:
+        self._source = source
+        self._counts = counts
+        self._ones = np.ones(row_group_count)
+        self._fields = fields
+
+    def estimate(self, predicate: BoundPredicate) -> _Outcomes:
+        match predicate:
+            case BoundAnd(parts=parts):
+                return reduce(_and, map(self.estimate, parts), _Outcomes(true=self._ones, false=0 * self._ones))
+            case BoundOr(parts=parts):
+                parts_not = [_not(self.estimate(part)) for part in parts]
+                return _not(reduce(_and, parts_not, _Outcomes(true=self._ones, false=0 * self._ones)))
+            case BoundNot(part=part):
+                return _not(self.estimate(part))
+            case BoundLiteral(value=value):
+                return _Outcomes(true=self._ones * (value is True), false=self._ones * (value is False))
+            case BoundComparison() | BoundIn() | BoundIsNull() | ConstantUnlessNull():
+                return self._leaf(predicate)
+        raise InternalError(f"{type(predicate).__name__} is not a kind of predicate that can be estimated")
+
+    def _leaf(self, leaf: BoundComparison | BoundIn | BoundIsNull | ConstantUnlessNull) -> _Outcomes:
+        bounds = self._source.bounds(leaf.field)
+        if bounds is None or (self._fields is not None and leaf.field.index not in self._fields):
+            return _Outcomes(true=self._ones, false=self._ones)
+        counted = self._counts.get(leaf.field.index)
+        null_fraction = 0 * self._ones if counted is None else counted.null_fraction
+        null_fraction = np.where(bounds.may_hold_values, np.where(bounds.may_hold_nulls, null_fraction, 0.0), 1.0)
+        present = 1 - null_fraction
+        match leaf:
+            case BoundIsNull():
+                return _Outcomes(true=null_fraction, false=present)
+            case ConstantUnlessNull(value=value):
+                return _Outcomes(true=present * value, false=present * (not value))
+            case BoundComparison() | BoundIn():
+                distinct = self._ones if counted is None else counted.distinct_values
+                fraction = _fraction(leaf, bounds, distinct)
+        return _Outcomes(true=fraction * present, false=(1 - fraction) * present)
+
+
+def _and(one: _Outcomes, other: _Outcomes) -> _Outcomes:
+    return _Outcomes(true=one.true * other.true, false=1 - (1 - one.false) * (1 - other.false))
+
+
+def _not(outcomes: _Outcomes) -> _Outcomes:
+    return _Outcomes(true=outcomes.false, false=outcomes.true)
+
+
+def _fraction(leaf: BoundComparison | BoundIn, bounds: Bounds, distinct: FloatArray) -> FloatArray:
+    """Estimate for which part of the values that are not NULL a condition holds."""
+    search = leaf.search if isinstance(leaf, BoundIn) else SortedValues.of((leaf.value,))
+    distinct = np.minimum(distinct, _whole_numbers_between(bounds))
+    match leaf:
+        case BoundIn():
+            return np.minimum(_count_within(search, bounds) / distinct, 1)
+        case BoundComparison(operator=Operator.EQUAL):
+            return np.minimum(_count_within(search, bounds) / distinct, 1)
+        case BoundComparison(operator=Operator.NOT_EQUAL):
+            return 1 - np.minimum(_count_within(search, bounds) / distinct, 1)
+        case BoundComparison(operator=Operator.LESS | Operator.LESS_OR_EQUAL):
+            return _fraction_below(search, bounds)
+        case BoundComparison():
+            return 1 - _fraction_below(search, bounds)
+
+
+def _count_within(search: SortedValues, bounds: Bounds) -> FloatArray:
+    """Count the literals that lie within the bounds."""
+    first: IntArray = np.zeros(len(bounds.may_hold_values), np.int64)
+    stop = np.full_like(first, len(search.values))
+    if bounds.lower is not None:
+        first = np.where(bounds.lower.known, bounds.lower.ranks(search)[0], first)
+    if bounds.upper is not None:
+        stop = np.where(bounds.upper.known, bounds.upper.ranks(search)[1], stop)
+    return np.maximum(stop - first, 0).astype(np.float64)
+
+
+def _whole_numbers_between(bounds: Bounds) -> FloatArray:
+    """Count the values that a column of whole numbers can have; infinity for other columns."""
+    lower, upper = bounds.lower, bounds.upper
+    if not (isinstance(lower, NumericSide) and isinstance(upper, NumericSide)) or lower.numbers.dtype.kind == "f":
+        return np.full(len(bounds.may_hold_values), np.inf)
+    span = np.maximum(upper.numbers.astype(np.float64) - lower.numbers.astype(np.float64), 0) + 1
+    return np.where(lower.known & upper.known, span, np.inf)
+
+
+def _fraction_below(search: SortedValues, bounds: Bounds) -> FloatArray:
+    """Estimate which part of the values lies below the one literal."""
+    unknown = np.full(len(bounds.may_hold_values), _UNKNOWN_RANGE)
+    if bounds.lower is None or bounds.upper is None:
+        return unknown
+    value = search.keys[0] if search.prefixes is None else search.prefixes[0]
+    lower, upper = _positions(bounds.lower), _positions(bounds.upper)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        fraction = (float(value) - lower) / (upper - lower)
+    known = bounds.lower.known & bounds.upper.known & np.isfinite(fraction)
+    return np.where(known, np.clip(fraction, 0, 1), unknown)
+
+
+def _positions(side: Side) -> FloatArray:
+    """Place bounds on a line: numbers as they are, byte strings by their first 8 bytes."""
+    return np.asarray(side.numbers if isinstance(side, NumericSide) else side.prefixes, np.float64)

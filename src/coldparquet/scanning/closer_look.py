@@ -1,0 +1,57 @@
+"""A closer look at a partition, where its sidecar leaves row groups undecided: bloom filters and pages, at the same time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from coldparquet.concurrency import both
+from coldparquet.format.partition_pages import PagesFound
+from coldparquet.scanning.bloom_fetch import fetch_blooms
+from coldparquet.scanning.parquet_planner import CloserLook
+
+if TYPE_CHECKING:
+    from coldparquet.plan.bloom_probes import BloomAnswers
+    from coldparquet.plan.read_plan import MetadataRequest
+    from coldparquet.scanning.parquet_planner import ParquetDraft
+
+
+async def look_closer(draft: ParquetDraft) -> CloserLook:
+    """Fetch what the draft of a partition's plan asks for.
+
+    Requests: for bloom filters those of :func:`coldparquet.scanning.bloom_fetch.fetch_blooms`; for pages 1, or none
+    where the ``_pages`` of the partition came with its sidecar. All in one round trip, unless the length of bloom filters
+    is not known.
+    """
+    spent: list[MetadataRequest] = []
+    blooms, found = await both(_blooms(draft, spent), _pages(draft, spent))
+    notes = (*(blooms.notes if blooms is not None else ()), *found.notes)
+    return CloserLook(blooms=blooms, pages=found.pages, notes=notes, requests=tuple(spent))
+
+
+async def _blooms(draft: ParquetDraft, spent: list[MetadataRequest]) -> BloomAnswers | None:
+    if draft.probes is None:
+        return None
+    return await fetch_blooms(
+        draft.question.snapshot.store,
+        draft.partition.data_path,
+        draft.probes,
+        coalescing=draft.question.options.coalescing,
+        may_grow=draft.partition.may_grow,
+        spent=spent,
+    )
+
+
+async def _pages(draft: ParquetDraft, spent: list[MetadataRequest]) -> PagesFound:
+    choice = draft.page_index
+    if choice is None or not choice.pays:
+        return PagesFound(pages=None)
+    needed = {place for place in draft.places.values() if place is not None}
+    return await draft.question.snapshot.page_files.pages_of(
+        draft.partition.location,
+        draft.sidecar,
+        row_groups=np.array([read.row_group for read in draft.row_groups.reads], dtype=np.int64),
+        columns=sorted(needed),
+        spent=spent,
+    )

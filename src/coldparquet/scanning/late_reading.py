@@ -1,0 +1,127 @@
+"""Late materialisation: which row groups fetch the predicate's columns first, and the others where rows are left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from coldparquet.plan.page_reads import defer_columns
+from coldparquet.plan.read_plan import RowGroupRead, Technique
+from coldparquet.plan.reading_choices import StoreSpeed, late_materialisation_pays
+from coldparquet.scanning.planned_partition import PlannedParquet
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from coldparquet.plan.read_plan import PlannedRead
+    from coldparquet.plan.reading_choices import LateChoice
+    from coldparquet.scanning.partition_plan import PartitionPlan
+    from coldparquet.scanning.question import Question
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Candidate:
+    """A read of which some columns could wait for the predicate."""
+
+    plan: int
+    """Position of its partition among the plans."""
+    read: int
+    """Its position among the reads of the partition."""
+    first_bytes: int
+    """Length of the pieces of the predicate's columns."""
+    deferred_bytes: int
+    """Length of all others."""
+
+
+def read_late(question: Question, plans: Sequence[PartitionPlan]) -> list[PartitionPlan]:
+    """Decide over the whole scan, and defer the columns of the reads where waiting for the predicate pays.
+
+    Args:
+        question: What is asked.
+        plans: The partitions; nothing is deferred yet.
+
+    Returns:
+        The same partitions, with the decision among their techniques.
+    """
+    candidates = _candidates(question, plans)
+    if not candidates:
+        return list(plans)
+    choice = _choose(question, plans, candidates)
+    late: dict[int, set[int]] = {}
+    for candidate, is_late in zip(candidates, choice.late.tolist(), strict=True):
+        late.setdefault(candidate.plan, set())
+        if is_late:
+            late[candidate.plan].add(candidate.read)
+    return [
+        _with_late_reads(question, plan, late[index], choice) if index in late else plan
+        for index, plan in enumerate(plans)
+    ]
+
+
+def _candidates(question: Question, plans: Sequence[PartitionPlan]) -> list[_Candidate]:
+    predicate_columns = question.predicate_columns
+    output_only = set(question.output_columns) - set(predicate_columns)
+    if question.options.late_materialisation == "never" or not predicate_columns or not output_only:
+        return []
+    found = []
+    for index, plan in enumerate(plans):
+        if plan.estimate is None:
+            continue
+        first = _first_columns(question, plan)
+        for position, read in enumerate(plan.row_groups):
+            if isinstance(read, RowGroupRead) and not read.all_rows_match:
+                is_first = np.isin(np.array(read.columns, dtype=np.int64), list(first))
+                lengths = read.piece_stops - read.piece_starts
+                first_bytes = int(lengths[is_first[read.piece_columns]].sum())
+                deferred_bytes = int(lengths.sum()) - first_bytes
+                if deferred_bytes > 0:
+                    found.append(
+                        _Candidate(plan=index, read=position, first_bytes=first_bytes, deferred_bytes=deferred_bytes)
+                    )
+    return found
+
+
+def _first_columns(question: Question, plan: PartitionPlan) -> set[int]:
+    """Return the places of the predicate's columns in the sidecar of a partition."""
+    if not isinstance(plan.planned, PlannedParquet):
+        return set()
+    places = plan.planned.places
+    return {place for column in question.predicate_columns if (place := places[column.index]) is not None}
+
+
+def _choose(question: Question, plans: Sequence[PartitionPlan], candidates: Sequence[_Candidate]) -> LateChoice:
+    selectivity, rows_per_page, row_counts = [], [], []
+    for candidate in candidates:
+        plan = plans[candidate.plan]
+        if plan.estimate is not None:
+            selectivity.append(plan.estimate.selectivity[candidate.read])
+            rows_per_page.append(plan.estimate.rows_per_page[candidate.read])
+            row_counts.append(plan.row_groups[candidate.read].row_count)
+    all_bytes = sum(read.bytes_wanted for plan in plans for read in plan.row_groups)
+    return late_materialisation_pays(
+        first_bytes=np.array([candidate.first_bytes for candidate in candidates], dtype=np.int64),
+        deferred_bytes=np.array([candidate.deferred_bytes for candidate in candidates], dtype=np.int64),
+        selectivity=np.array(selectivity, dtype=np.float64),
+        row_counts=np.array(row_counts, dtype=np.int64),
+        rows_per_page=np.array(rows_per_page, dtype=np.int64),
+        other_bytes=all_bytes - sum(candidate.first_bytes + candidate.deferred_bytes for candidate in candidates),
+        when=question.options.late_materialisation,
+        goal=question.options.goal,
+        speed=StoreSpeed.default(question.options.max_concurrency),
+    )
+
+
+def _with_late_reads(question: Question, plan: PartitionPlan, late: set[int], choice: LateChoice) -> PartitionPlan:
+    first = _first_columns(question, plan)
+    reads: list[PlannedRead] = [
+        defer_columns(read, first) if position in late and isinstance(read, RowGroupRead) else read
+        for position, read in enumerate(plan.row_groups)
+    ]
+    technique = Technique(name="late reading", is_used=bool(late), text=choice.reason)
+    return replace(
+        plan,
+        row_groups=tuple(reads),
+        read=replace(plan.read, techniques=(*plan.read.techniques, technique)),
+    )

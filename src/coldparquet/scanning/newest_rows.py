@@ -1,0 +1,280 @@
+"""The last rows of a table, and the newest or oldest ones: read from one end until no other row can be among them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from coldparquet.decode.arrow_schema import PLAIN_TEXT, arrow_type
+from coldparquet.decode.domain_values import to_arrow_value
+from coldparquet.scanning.cut_reads import cut_read
+from coldparquet.scanning.metadata_facts import column_facts
+from coldparquet.scanning.partition_windows import plan_from_one_end
+from coldparquet.scanning.ranked_rows import RankedRows
+from coldparquet.scanning.read_waves import read_in_waves
+from coldparquet.scanning.time_ranks import RankBounds, flipped, ranks_of_rows, table_places, time_ranks
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from coldparquet.plan.bounds import BoolArray, IntArray
+    from coldparquet.plan.projection import TableColumn
+    from coldparquet.plan.read_plan import PlannedRead
+    from coldparquet.scanning.question import Question
+    from coldparquet.scanning.scan_planner import PlannedScan
+
+
+async def read_last_rows(question: Question, executor: Executor, count: int, schema: pa.Schema) -> pa.Table:
+    """Read the last rows, in table order, of those that satisfy the predicate.
+
+    Requests: the metadata of the last partition; then of twice as many, as long as they may be needed. Data: the row groups
+    at the end that hold enough rows, in one round trip where it is known from metadata that every row of them matches;
+    otherwise 1, 2, 4 ... row groups at a time from the end on.
+
+    Args:
+        question: What is asked; without a limit.
+        executor: Plans and decodes.
+        count: How many rows.
+        schema: Of the result.
+    """
+    best = _BestRows(count)
+    await _read_best(replace(question, last_rows=count), executor, best, timestamp=None, ascending=False)
+    return best.in_order(schema, best_first=False)
+
+
+async def read_top_rows(  # noqa: PLR0913 - one question
+    question: Question,
+    executor: Executor,
+    count: int,
+    schema: pa.Schema,
+    *,
+    timestamp: TableColumn,
+    ascending: bool,
+) -> pa.Table:
+    """Read the rows with the largest timestamps, largest first, or with the smallest ones, smallest first.
+
+    Of rows with the same timestamp the last ones in table order are taken, and come first; the first ones, if ``ascending``.
+
+    Requests: as :func:`read_last_rows`, with the row groups in the order of their largest (smallest) timestamps.
+
+    Args:
+        question: What is asked; without a limit.
+        executor: Plans and decodes.
+        count: How many rows.
+        schema: Of the result.
+        timestamp: The designated timestamp.
+        ascending: Whether the smallest ones are wanted.
+    """
+    best = _BestRows(count)
+    found_by = replace(question, output_columns=tuple(dict.fromkeys((*question.output_columns, timestamp))))
+    await _read_best(found_by, executor, best, timestamp=timestamp, ascending=ascending)
+    return best.in_order(schema, best_first=True)
+
+
+async def find_time(
+    question: Question, executor: Executor, timestamp: TableColumn, *, ascending: bool
+) -> pa.Scalar[Any]:
+    """Find the largest timestamp of the rows that satisfy the predicate, or the smallest one.
+
+    Requests: the metadata of the last partition; then of twice as many, as long as no row is found. Data only where that
+    leaves open whether there is a larger one: timestamp and predicate columns of 1, 2, 4 ... row groups at a time; of
+    a native partition, without another predicate than on its times, one value.
+
+    Args:
+        question: What is asked; without a limit.
+        executor: Plans and decodes.
+        timestamp: The designated timestamp.
+        ascending: Whether the smallest one is wanted.
+
+    Returns:
+        Of the column's type; null without any row.
+    """
+    best = _BestRows(1)
+    question = replace(question, output_columns=(timestamp,))
+    await _read_best(question, executor, best, timestamp=timestamp, ascending=ascending, knows_times=True)
+    type_: Any = arrow_type(timestamp.readable_type, text=PLAIN_TEXT)
+    schema = pa.schema([pa.field(timestamp.name, type_)])
+    found = best.in_order(schema, best_first=True).column(0)
+    return found[0] if len(found) else pa.nulls(1, type_)[0]
+
+
+async def _read_best(  # noqa: PLR0913 - one question
+    question: Question,
+    executor: Executor,
+    best: _BestRows,
+    *,
+    timestamp: TableColumn | None,
+    ascending: bool,
+    knows_times: bool = False,
+) -> None:
+    """Read the rows that rank highest: by time, or all the same; among equals, by their place in the table.
+
+    Args:
+        question: What is asked; the timestamp is one of its columns.
+        executor: Plans and decodes.
+        best: Gets the rows.
+        timestamp: What ranks the rows; None where only the order of the table counts.
+        ascending: Whether small timestamps, and rows at the begin of the table, are better.
+        knows_times: Whether nothing but the timestamp is wanted, so that metadata may tell it.
+    """
+    reads_before = 0
+    steps = plan_from_one_end(question, executor, newest_first=not ascending, by_time=timestamp is not None)
+    async for planned in steps:
+        step = _Step(planned, best, timestamp=timestamp, ascending=ascending, reads_before=reads_before)
+        if knows_times:
+            step.take_known_times()
+        await read_in_waves(planned, executor, order=step.order, is_needed=step.is_needed, take=step.take, cut=step.cut)
+        reads_before += len(planned.plan.row_groups)
+        if best.row_count >= best.count:
+            break
+
+
+class _BestRows:
+    """The best rows of all that were read so far.
+
+    Args:
+        count: How many are wanted.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._found: list[RankedRows] = []
+
+    @property
+    def row_count(self) -> int:
+        """Rows that are kept; it may be more than are wanted."""
+        return sum(rows.table.num_rows for rows in self._found)
+
+    def add(self, rows: RankedRows) -> None:
+        """Take more rows; forget some that are not among the best."""
+        self._found.append(rows.best(self.count))
+        if self.row_count > 2 * self.count:
+            self._found = [RankedRows.joined(self._found).best(self.count)]
+
+    def ranks_and_places(self) -> tuple[IntArray, IntArray]:
+        """Return the rank of each row that is kept, and its place."""
+        nothing = np.empty(0, dtype=np.int64)
+        ranks = np.concatenate([nothing, *(rows.ranks for rows in self._found)])
+        return ranks, np.concatenate([nothing, *(rows.places for rows in self._found)])
+
+    def in_order(self, schema: pa.Schema, *, best_first: bool) -> pa.Table:
+        """Return the best rows: the best one first, or last."""
+        if not self._found:
+            return schema.empty_table()
+        rows = RankedRows.joined(self._found)
+        order = rows.from_worst_to_best[-self.count :]
+        return rows.at(order[::-1] if best_first else order).table.select(schema.names).cast(schema)
+
+
+class _Step:
+    """Some partitions, of which all are worse than those of the steps before.
+
+    Args:
+        planned: The partitions.
+        best: The best rows of the steps before; gets those of this one.
+        timestamp: What ranks the rows; None where only the order of the table counts.
+        ascending: Whether small timestamps, and rows at the begin of the table, are better.
+        reads_before: Reads of the steps before.
+    """
+
+    def __init__(
+        self,
+        planned: PlannedScan,
+        best: _BestRows,
+        *,
+        timestamp: TableColumn | None,
+        ascending: bool,
+        reads_before: int,
+    ) -> None:
+        self._planned = planned
+        self._best = best
+        self._timestamp = timestamp
+        self._ascending = ascending
+        reads = planned.plan.row_groups
+        self._row_counts = np.fromiter((read.row_count for read in reads), np.int64, len(reads))
+        self._is_certain = np.fromiter((read.all_rows_match for read in reads), np.bool_, len(reads))
+        self._ranks = (
+            RankBounds.all_equal(len(reads))
+            if timestamp is None
+            else time_ranks(planned, timestamp, ascending=ascending)
+        )
+        self._places = table_places(len(reads), reads_before, ascending=ascending)
+        self._most_rows = self._rows_that_may_matter()
+        self.order: IntArray = np.lexsort((self._places, self._ranks.greatest))[::-1]
+
+    def take_known_times(self) -> None:
+        """Take the best timestamp that metadata tells, and leave out the reads that it is the best one of."""
+        if self._timestamp is None:
+            return
+        is_known = np.zeros(len(self.order), dtype=np.bool_)
+        for facts in column_facts(self._planned, self._timestamp):
+            is_exact = facts.exact.is_least_known if self._ascending else facts.exact.is_greatest_known
+            is_known[facts.reads] = facts.is_whole & is_exact[facts.row_groups]
+        known_from_the_best = self.order[is_known[self.order]]
+        if len(known_from_the_best):
+            best = known_from_the_best[:1]
+            ranks = self._ranks.greatest[best]
+            time = int(flipped(ranks, ascending=self._ascending)[0])
+            type_ = arrow_type(self._timestamp.readable_type, text=PLAIN_TEXT)
+            value = to_arrow_value(time, type_, path=None, column=self._timestamp.name)
+            table = pa.table([value], names=[self._timestamp.name])
+            numbers = np.zeros(1, dtype=np.int64)
+            self._best.add(RankedRows(table=table, ranks=ranks, places=self._places[best], numbers=numbers))
+        self.order = self.order[~is_known[self.order]]
+
+    def is_needed(self, reads: IntArray) -> BoolArray:
+        """Tell which reads may bring a row that is better than the last one wanted of those found or certain to be found."""
+        certain = reads[self._is_certain[reads]]
+        ranks, places = self._best.ranks_and_places()
+        rows = np.concatenate([np.ones(len(ranks), dtype=np.int64), self._row_counts[certain]])
+        ranks = np.concatenate([ranks, self._ranks.least[certain]])
+        places = np.concatenate([places, self._places[certain]])
+        from_the_best = np.lexsort((places, ranks))[::-1]
+        rows_up_to = np.cumsum(rows[from_the_best])
+        if not len(rows) or rows_up_to[-1] < self._best.count:
+            return np.ones(len(reads), dtype=np.bool_)
+        last = from_the_best[np.searchsorted(rows_up_to, self._best.count)]
+        greatest = self._ranks.greatest[reads]
+        needed: BoolArray = (greatest > ranks[last]) | (greatest == ranks[last]) & (self._places[reads] >= places[last])
+        return needed
+
+    def take(self, read: int, rows: pa.Table) -> None:
+        """Keep the best rows of one read."""
+        if self._timestamp is None:
+            ranks = np.zeros(rows.num_rows, dtype=np.int64)
+        else:
+            ranks = ranks_of_rows(rows, self._timestamp, ascending=self._ascending)
+        places = np.full(rows.num_rows, self._places[read], dtype=np.int64)
+        numbers = flipped(np.arange(rows.num_rows), ascending=self._ascending)
+        self._best.add(RankedRows(table=rows, ranks=ranks, places=places, numbers=numbers))
+
+    def cut(self, read: int) -> PlannedRead:
+        """Leave out the rows of a read that cannot matter: those behind enough rows that are certain and better."""
+        planned_read, count = self._planned.plan.row_groups[read], int(self._most_rows[read])
+        if count >= planned_read.row_count:
+            return planned_read
+        partition = self._planned.partitions[planned_read.partition_index]
+        return cut_read(
+            planned_read,
+            partition,
+            count,
+            from_end=not self._ascending,
+            coalescing=self._planned.question.options.coalescing,
+        )
+
+    def _rows_that_may_matter(self) -> IntArray:
+        """Count the rows of each read that may matter, where they are known to be the last (or first) ones of it.
+
+        That is where all of its rows match and rank the same, so that only their order in the table counts.
+        """
+        least, greatest = self._ranks.least, self._ranks.greatest
+        from_the_best = np.lexsort((self._places, least))[::-1]
+        certain_rows = np.where(self._is_certain, self._row_counts, 0)[from_the_best]
+        better_rows = np.empty_like(certain_rows)
+        better_rows[from_the_best] = np.cumsum(certain_rows) - certain_rows
+        missing_rows = np.clip(self._best.count - self._best.row_count - better_rows, 1, self._row_counts)
+        may_be_cut = self._is_certain & (least == greatest)
+        return np.where(may_be_cut, missing_rows, self._row_counts)

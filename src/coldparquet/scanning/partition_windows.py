@@ -1,0 +1,51 @@
+"""Planning a table from one of its ends: a few partitions at a time, because the first ones may tell enough."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from coldparquet.scanning.scan_planner import plan_question, prune_partitions
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+    from concurrent.futures import Executor
+
+    from coldparquet.catalog.partition import Partition
+    from coldparquet.scanning.question import Question
+    from coldparquet.scanning.scan_planner import PlannedScan
+
+
+async def plan_from_one_end(
+    question: Question, executor: Executor, *, newest_first: bool, by_time: bool
+) -> AsyncIterator[PlannedScan]:
+    """Plan 1 partition, then 2 more, 4 more and so on, for as long as the caller asks for more.
+
+    Requests: for each step those of :func:`coldparquet.scanning.scan_planner.plan_question` for its partitions.
+
+    Args:
+        question: What is asked; without a limit.
+        executor: Plans.
+        newest_first: Whether to begin at the end of the table; the partitions of a step are in table order all the same.
+        by_time: Whether the caller relies on all rows of one step to be of later times than those of the steps that come
+            after it (earlier, if not ``newest_first``). Where the names of the partitions do not promise that, all are
+            planned at once then.
+    """
+    kept, _ = prune_partitions(question)
+    step = 1 if not by_time or _follow_each_other(kept) else len(kept)
+    done = 0
+    while done < len(kept):
+        start, stop = done, min(done + step, len(kept))
+        if newest_first:
+            start, stop = len(kept) - stop, len(kept) - start
+        snapshot = replace(question.snapshot, partitions=tuple(kept[start:stop]))
+        yield await plan_question(replace(question, snapshot=snapshot), executor)
+        done, step = done + stop - start, 2 * step
+
+
+def _follow_each_other(partitions: Sequence[Partition]) -> bool:
+    """Tell whether each partition is known to hold later times than the one before."""
+    ranges = [partition.time_range_ns for partition in partitions]
+    known = [time_range for time_range in ranges if time_range is not None]
+    return len(known) == len(ranges) and all(before[1] <= after[0] for before, after in pairwise(known))

@@ -1,0 +1,60 @@
+"""Thirty seconds of one cold day: pages instead of row groups, against everybody on the same simulated store in one run.
+
+    python -m tests.benchmarks.page_slice
+
+One day of trades, 5,000,000 rows of 10 columns, about 270 MB, 20,000 rows a page, with page index; three columns of 30
+seconds are wanted, some 1,700 rows. Once in row groups of 100,000 rows, which is QuestDB's and our default, and once in
+row groups of a million, about Arrow's. Sidecar and ``_pages`` are there, as ``coldparquet index --pages`` makes them.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING
+
+from coldparquet.maintenance.index import index_table
+from coldparquet.write.options import WriteOptions
+from coldparquet.write.partition_writer import write_partition
+from tests.benchmarks.harness import Benchmark, main
+from tests.benchmarks.peers import Question, readers
+from tests.benchmarks.trades import trades
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROWS, PAGE_ROWS = 5_000_000, 20_000
+DAY = "2024-03-01"
+ROW_GROUP_ROWS = {"row groups of 100,000 rows": 100_000, "row groups of 1,000,000 rows": 1_000_000}
+BEGIN, END = datetime(2024, 3, 1, 14, 30), datetime(2024, 3, 1, 14, 30, 30)  # noqa: DTZ001 - UTC
+
+
+def benchmark(*, rows: int = ROWS) -> Benchmark:
+    """Make the benchmark; a smoke test asks for fewer rows."""
+    return Benchmark(
+        module="tests.benchmarks.page_slice",
+        make_data=partial(_make_days, rows=rows),
+        questions={name: readers(_question(row_group_rows)) for name, row_group_rows in ROW_GROUP_ROWS.items()},
+    )
+
+
+def _question(row_group_rows: int) -> Question:
+    return Question(
+        table=f"trades_by_{row_group_rows}",
+        partition=DAY,
+        columns=("ts", "price", "amount"),
+        conditions=(("ts", ">=", BEGIN), ("ts", "<", END)),
+    )
+
+
+async def _make_days(bucket: Path, *, rows: int) -> None:
+    day = trades(0, rows)
+    for row_group_rows in ROW_GROUP_ROWS.values():
+        directory = bucket / _question(row_group_rows).table / DAY
+        options = WriteOptions(row_group_rows=row_group_rows, page_rows=PAGE_ROWS)
+        await write_partition(directory, day, timestamp="ts", options=options)
+        await index_table(directory, pages=True)
+
+
+if __name__ == "__main__":
+    main(__doc__, benchmark())

@@ -1,0 +1,348 @@
+"""Some pages of some columns decode to exactly the rows that are selected; pyarrow reads the whole file for comparison."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coldparquet.errors import FormatError
+from coldparquet.format.chunk_places import chunk_places
+from coldparquet.format.page_headers import PageType
+from coldparquet.format.page_index import parse_page_index
+from coldparquet.format.parquet_thrift import DataPageHeader, PageHeader
+from coldparquet.format.sidecar_layout import Encoding
+from coldparquet.plan.row_selection import RowSelection
+from tests.decode.conftest import SparseFile
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from coldparquet.format.partition_pages import PartitionPages
+    from coldparquet.plan.read_plan import RowGroupRead
+
+ROWS = 600
+CODECS = ["none", "snappy", "zstd", "lz4", "gzip"]
+
+
+def values(seed: int) -> pa.Table:
+    random = np.random.default_rng(seed)
+    some_null = random.random(ROWS) < 0.2
+    words = np.array(["", "a", "bb", "a longer text", "é🚀"])
+
+    def lists(depth: int) -> list[Any]:
+        if depth == 0:
+            return [float(number) for number in random.integers(0, 9, random.integers(0, 4))]
+        return [lists(depth - 1) for _ in range(random.integers(0, 3))]
+
+    return pa.table(
+        {
+            "whole": pa.array(random.integers(-9, 9, ROWS), mask=some_null),
+            "row": pa.array(np.arange(ROWS, dtype=np.int32)),
+            "ratio": pa.array(random.random(ROWS)),
+            "flag": pa.array(random.random(ROWS) < 0.5, mask=some_null),
+            "word": pa.array(words[random.integers(0, len(words), ROWS)], mask=some_null),
+            "text": pa.array([f"row {row} {'x' * (row % 30)}" for row in range(ROWS)]),
+            "id": pa.array([random.bytes(16) for _ in range(ROWS)], pa.binary(16)),
+            "money": pa.array(random.integers(-(10**9), 10**9, ROWS)).cast(pa.decimal128(19, 0)).cast(pa.decimal128(25, 2)),
+            "at": pa.array(random.integers(0, 10**15, ROWS), pa.timestamp("us", tz="UTC"), mask=some_null),
+            "list": pa.array([None if row % 7 == 3 else lists(0) for row in range(ROWS)], pa.list_(pa.float64())),
+            "matrix": pa.array(
+                [None if row % 5 == 1 else lists(1) for row in range(ROWS)], pa.list_(pa.list_(pa.float64()))
+            ),
+        },
+        schema=pa.schema(
+            [
+                ("whole", pa.int64()),
+                pa.field("row", pa.int32(), nullable=False),
+                ("ratio", pa.float64()),
+                ("flag", pa.bool_()),
+                ("word", pa.string()),
+                ("text", pa.string()),
+                ("id", pa.binary(16)),
+                ("money", pa.decimal128(25, 2)),
+                ("at", pa.timestamp("us", tz="UTC")),
+                ("list", pa.list_(pa.float64())),
+                ("matrix", pa.list_(pa.list_(pa.float64()))),
+            ]
+        ),
+    )
+
+
+def written(table: pa.Table, **options: Any) -> bytes:
+    output = pa.BufferOutputStream()
+    pq.write_table(table, output, **{"write_page_index": True, "row_group_size": ROWS} | options)
+    content: bytes = output.getvalue().to_pybytes()
+    return content
+
+
+def pages_of(file: SparseFile) -> PartitionPages:
+    found = parse_page_index(file.footer(), file.content, tail_start=0, places=chunk_places(file.sidecar))
+    assert found.pages is not None
+    return found.pages
+
+
+def cut(read: RowGroupRead, pages: PartitionPages, selection: RowSelection, whole: Sequence[int] = ()) -> RowGroupRead:
+    """Keep the pages that hold selected rows, but all pages of the columns ``whole``; runs of pages are one piece."""
+    columns, column_rows, pieces = [], [], []
+    for position, column in enumerate(read.columns):
+        rows = None
+        ranges = [(int(read.piece_starts[position]), int(read.piece_stops[position]))]
+        chunk = read.row_group * pages.column_count + column
+        of_chunk = slice(pages.first_page[chunk], pages.first_page[chunk + 1])
+        # pyarrow may write two last pages of lists that begin at the same row: such an index is not used.
+        if column not in whole and of_chunk.start < of_chunk.stop:
+            starts = pages.first_rows[of_chunk]
+            stops = np.append(starts[1:], read.row_group_rows)
+            kept = selection.overlaps(starts, stops)
+            rows = RowSelection.of_ranges(starts[kept], stops[kept])
+            places = np.append(pages.dictionary_starts[chunk], pages.starts[of_chunk][kept])
+            ends = np.append(pages.dictionary_stops[chunk], pages.stops[of_chunk][kept])
+            ranges = joined(places.tolist(), ends.tolist())
+        columns.append(column)
+        column_rows.append(rows)
+        pieces += [(position, start, stop) for start, stop in ranges]
+    piece_columns, piece_starts, piece_stops = np.array(pieces, dtype=np.int64).T
+    return replace(
+        read,
+        selection=selection,
+        column_rows=tuple(column_rows),
+        piece_columns=piece_columns,
+        piece_starts=piece_starts,
+        piece_stops=piece_stops,
+    )
+
+
+def joined(starts: list[int], stops: list[int]) -> list[tuple[int, int]]:
+    ranges: list[tuple[int, int]] = []
+    for start, stop in zip(starts, stops, strict=True):
+        if start == stop:
+            continue
+        if ranges and ranges[-1][1] == start:
+            ranges[-1] = (ranges[-1][0], stop)
+        else:
+            ranges.append((start, stop))
+    return ranges
+
+
+def rows_of(table: pa.Table, selection: RowSelection) -> list[dict[str, Any]]:
+    rows = [row for start, stop in zip(selection.starts, selection.stops, strict=True) for row in range(start, stop)]
+    result: list[dict[str, Any]] = table.take(rows).to_pylist()
+    return result
+
+
+@cache
+def sample(seed: int) -> pa.Table:
+    return values(seed)
+
+
+SELECTIONS = st.lists(st.tuples(st.integers(0, ROWS - 1), st.integers(1, 200)), min_size=1, max_size=6).map(
+    lambda spans: RowSelection.of_mask(
+        np.logical_or.reduce([(np.arange(ROWS) >= at) & (np.arange(ROWS) < at + length) for at, length in spans])
+    )
+)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    seed=st.integers(0, 3),
+    selection=SELECTIONS,
+    page_bytes=st.sampled_from([1, 100, 700, 5000]),
+    batch_rows=st.sampled_from([3, 17, 100]),
+    version=st.sampled_from(["1.0", "2.0"]),
+    codec=st.sampled_from(CODECS),
+    dictionaries=st.booleans(),
+    dictionary_bytes=st.sampled_from([1 << 20, 40]),
+    strings=st.sampled_from(["string", "dictionary"]),
+    whole=st.lists(st.integers(0, 10), max_size=3),
+)
+def test_selected_rows_equal_those_of_the_whole_file(  # noqa: PLR0913 - what may differ between files
+    seed: int,
+    selection: RowSelection,
+    page_bytes: int,
+    batch_rows: int,
+    version: Any,
+    codec: str,
+    dictionaries: bool,  # noqa: FBT001
+    dictionary_bytes: int,
+    strings: Any,
+    whole: list[int],
+) -> None:
+    table = sample(seed)
+    content = written(
+        table,
+        data_page_size=page_bytes,
+        write_batch_size=batch_rows,
+        data_page_version=version,
+        compression=codec,
+        use_dictionary=dictionaries,
+        dictionary_pagesize_limit=dictionary_bytes,
+    )
+    file = SparseFile(content)
+    read = cut(file.plan(file.names)[0], pages_of(file), selection, whole)
+    decoded = file.decode(read, file.names, strings=strings)
+    assert decoded.num_rows == read.row_count == selection.row_count
+    decoded.validate(full=True)
+    assert decoded.to_pylist() == rows_of(table, selection)
+
+
+@settings(deadline=None, max_examples=15)
+@given(SELECTIONS, st.sampled_from(["1.0", "2.0"]))
+def test_encodings_of_single_columns(selection: RowSelection, version: Any) -> None:
+    table = sample(0).select(["whole", "row", "ratio", "text", "id"])
+    encodings: Any = {
+        "whole": "DELTA_BINARY_PACKED",
+        "row": "BYTE_STREAM_SPLIT",
+        "ratio": "BYTE_STREAM_SPLIT",
+        "text": "DELTA_BYTE_ARRAY",
+        "id": "PLAIN",
+    }
+    content = written(
+        table,
+        use_dictionary=False,
+        column_encoding=encodings,
+        data_page_version=version,
+        data_page_size=400,
+        write_batch_size=20,
+    )
+    file = SparseFile(content)
+    read = cut(file.plan(file.names)[0], pages_of(file), selection)
+    assert file.decode(read, file.names, strings="dictionary").to_pylist() == rows_of(table, selection)
+
+
+def test_int96(sparse_file: Any) -> None:
+    table = pa.table({"t": pa.array(range(1000), pa.timestamp("ns")), "n": range(1000)})
+    file = sparse_file(
+        written(table, row_group_size=1000, use_deprecated_int96_timestamps=True, data_page_size=300, write_batch_size=10)
+    )
+    selection = RowSelection.of_ranges(np.array([15, 990]), np.array([32, 1000]))
+    read = cut(file.plan(file.names)[0], pages_of(file), selection)
+    assert file.decode(read, file.names).to_pylist() == rows_of(table, selection)
+
+
+def test_whole_chunks_with_a_selection(sparse_file: Any) -> None:
+    file = sparse_file(written(sample(0)))
+    selection = RowSelection.of_ranges(np.array([1, 300]), np.array([2, 599]))
+    read = replace(file.plan(file.names)[0], selection=selection)
+    assert file.decode(read, file.names).to_pylist() == rows_of(sample(0), selection)
+
+
+def test_columns_with_the_same_rows_share_a_file(sparse_file: Any) -> None:
+    table = pa.table({"a": range(1000), "b": range(1000), "c": [0.5] * 1000})
+    file = sparse_file(written(table, row_group_size=1000, max_rows_per_page=100, use_dictionary=False))
+    pages = pages_of(file)
+    selection = RowSelection.of_ranges(np.array([150, 850]), np.array([160, 860]))
+    read = cut(file.plan(["a", "b", "c"])[0], pages, selection, whole=[1])
+    assert read.bytes_wanted < sum(map(len, (file.content,))) / 2
+    buffer = file.fill(read)
+    assert [(held.columns, None if held.rows is None else held.rows.row_count) for held in buffer.files] == [
+        ((0, 2), 200),
+        ((1,), None),
+    ]
+    # The files end one behind the other, and share the pages in front of them.
+    first, second = buffer.parquet_file(0), buffer.parquet_file(1)
+    assert second.size > first.size
+    assert first.address == second.address
+    assert file.decode(read, ["c", "b", "a"]).to_pylist() == [
+        {"c": 0.5, "b": row, "a": row} for row in [*range(150, 160), *range(850, 860)]
+    ]
+
+
+def test_rows_that_make_up_most_of_the_pages_are_not_copied(sparse_file: Any) -> None:
+    table = pa.table({"n": pa.array(range(100_000), pa.int64())})
+    file = sparse_file(written(table, row_group_size=100_000, use_dictionary=False))
+    read = file.plan(["n"])[0]
+    most = file.decode(replace(read, selection=RowSelection.of_range(1, 99_999)), ["n"])["n"]
+    assert most.chunk(0).offset == 1
+    few = file.decode(replace(read, selection=RowSelection.of_range(1, 1000)), ["n"])["n"]
+    assert few.get_total_buffer_size() < 10_000, "the other rows would stay in memory"
+    scattered = RowSelection.of_mask(np.arange(100_000) % 3 > 0)
+    many = file.decode(replace(read, selection=scattered), ["n"])["n"]
+    assert many.num_chunks == 1, "one slice for each of 33,333 ranges is slower than a copy"
+    assert many.to_pylist() == [row for row in range(100_000) if row % 3]
+
+
+def lying(file: SparseFile, name: str, selection: RowSelection, shift: int) -> RowGroupRead:
+    """Cut a column by an index that says of every page but the first that it begins ``shift`` rows earlier."""
+    pages = pages_of(file)
+    wrong = replace(pages, first_rows=np.where(pages.first_rows > 0, pages.first_rows - shift, 0))
+    return cut(file.plan([name])[0], wrong, selection)
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("name", ["row", "list", "word"])
+@pytest.mark.parametrize("selection", [(0, 5), (250, 260), (0, 5, 250, 260), (0, 5, 595, 600)])
+@pytest.mark.parametrize("strings", ["string", "dictionary"])
+def test_an_index_that_is_wrong_about_rows_is_an_error(
+    name: str, version: Any, selection: tuple[int, ...], strings: Any
+) -> None:
+    file = SparseFile(written(sample(0), data_page_version=version, max_rows_per_page=50, write_batch_size=10))
+    rows = RowSelection.of_ranges(np.array(selection[::2]), np.array(selection[1::2]))
+    assert file.decode(lying(file, name, rows, 0), [name]).to_pylist() == rows_of(sample(0).select([name]), rows)
+    # Of (250, 260) every page still has 50 rows: which ones, no page can tell.
+    if selection == (250, 260):
+        return
+    with pytest.raises(FormatError, match=rf"row group 0, column '{name}': .*expected .*page_index='never'"):
+        file.decode(lying(file, name, rows, 3), [name], strings=strings)
+
+
+def test_pages_of_other_lengths_whose_sum_is_right_are_an_error() -> None:
+    column = pa.array([[float(row)] for row in range(400)])
+    file = SparseFile(written(pa.table({"list": column, "n": range(400)}), max_rows_per_page=100, use_dictionary=False))
+    pages = pages_of(file)
+    assert pages.first_rows.tolist() == [0, 100, 200, 300] * 2
+    selection = RowSelection.of_ranges(np.array([20, 320]), np.array([21, 321]))
+    # 90 rows are promised by the first page, 110 by the last one.
+    wrong = replace(pages, first_rows=np.array([0, 90, 200, 290] * 2))
+    for name in ("list", "n"):
+        with pytest.raises(FormatError, match="200 rows, expected 200 in 2 ranges"):
+            file.decode(cut(file.plan([name])[0], wrong, selection), [name])
+
+
+def test_lists_that_begin_in_the_middle_of_a_row_are_an_error(sparse_file: Any) -> None:
+    file = sparse_file(written(pa.table({"list": [[1.0]]}), compression="none"))
+    # Repetition levels 1, 1, 0, 1: the rest of a row, and a row of two elements; then definition levels, all 3.
+    levels = b"\2\0\0\0\3\x0b" + b"\2\0\0\0\x08\3"
+    body = levels + np.arange(4.0).tobytes()
+    header = PageHeader(
+        type=PageType.DATA,
+        uncompressed_page_size=len(body),
+        compressed_page_size=len(body),
+        data_page_header=DataPageHeader(
+            num_values=4,
+            encoding=Encoding.PLAIN,
+            definition_level_encoding=Encoding.RLE,
+            repetition_level_encoding=Encoding.RLE,
+        ),
+    )
+    page = header.encode() + body
+    rows = RowSelection.of_range(1, 2)
+    read = replace(
+        file.plan(["list"])[0],
+        row_group_rows=2,
+        selection=rows,
+        column_rows=(rows,),
+        piece_starts=np.array([0]),
+        piece_stops=np.array([len(page)]),
+    )
+    with pytest.raises(FormatError, match="row group 0, column 'list': .*at the start of a record"):
+        file.decode(read, ["list"], content=page)
+
+
+def test_pieces_that_are_not_pages_are_an_error(sparse_file: Any) -> None:
+    table = pa.table({"n": range(1000), "list": [[1.0]] * 1000})
+    file = sparse_file(written(table, row_group_size=1000, max_rows_per_page=100, use_dictionary=False))
+    selection = RowSelection.of_range(150, 160)
+    for name in ("n", "list"):
+        read = cut(file.plan([name])[0], pages_of(file), selection)
+        for start, stop in ((1, 0), (0, 1), (0, -1)):
+            moved = replace(read, piece_starts=read.piece_starts + start, piece_stops=read.piece_stops + stop)
+            with pytest.raises(FormatError, match=f"row group 0, column '{name}': "):
+                file.decode(moved, [name])

@@ -1,0 +1,75 @@
+"""Predicates evaluated value by value in plain Python, with SQL's rules for NULL: knows nothing of Arrow or of plans."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+from coldparquet.plan.predicate import And, Comparison, In, IsNull, Literal, Not, Operator, Or
+from tests.support.random_values import literal_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from coldparquet.plan.predicate import Predicate
+    from tests.support.random_columns import RandomColumn
+
+Outcomes = list[bool | None]
+
+_COMPARE: Mapping[Operator, Callable[[Any, Any], bool]] = {
+    Operator.EQUAL: operator.eq,
+    Operator.NOT_EQUAL: operator.ne,
+    Operator.LESS: operator.lt,
+    Operator.LESS_OR_EQUAL: operator.le,
+    Operator.GREATER: operator.gt,
+    Operator.GREATER_OR_EQUAL: operator.ge,
+}
+
+
+def matching_rows(predicate: Predicate | None, columns: Mapping[str, RandomColumn], row_count: int) -> list[int]:
+    """Return the numbers of the rows for which the predicate is true, ascending."""
+    if predicate is None:
+        return list(range(row_count))
+    return [row for row, outcome in enumerate(_outcomes(predicate, columns, row_count)) if outcome]
+
+
+def _outcomes(  # noqa: PLR0911 - one per kind
+    predicate: Predicate, columns: Mapping[str, RandomColumn], row_count: int
+) -> Outcomes:
+    match predicate:
+        case And(parts=parts):
+            outcomes = [_outcomes(part, columns, row_count) for part in parts]
+            return [_negated(_any(map(_negated, of_row))) for of_row in zip(*outcomes, strict=True)]
+        case Or(parts=parts):
+            return [
+                _any(of_row) for of_row in zip(*(_outcomes(part, columns, row_count) for part in parts), strict=True)
+            ]
+        case Not(part=part):
+            return [_negated(outcome) for outcome in _outcomes(part, columns, row_count)]
+        case Literal(value=value):
+            return [value] * row_count
+        case IsNull(column=name):
+            return [value is None for value in columns[name].values]
+        case In(column=name, values=literals):
+            alternatives = [_compared(columns[name], Operator.EQUAL, literal) for literal in literals]
+            return [_any(of_row) for of_row in zip(*alternatives, strict=True)] if literals else [False] * row_count
+        case Comparison(column=name, operator=compare, value=literal):
+            return _compared(columns[name], compare, literal)
+    raise AssertionError(predicate)
+
+
+def _compared(column: RandomColumn, compare: Operator, literal: Any) -> Outcomes:
+    wanted = literal_value(literal)
+    if wanted is None:
+        return [None] * len(column.values)
+    holds = _COMPARE[compare]
+    return [None if value is None else holds(value, wanted) for value in column.values]
+
+
+def _any(outcomes: Any) -> bool | None:
+    found = tuple(outcomes)
+    return True if True in found else None if None in found else False
+
+
+def _negated(outcome: bool | None) -> bool | None:
+    return None if outcome is None else not outcome

@@ -1,0 +1,249 @@
+"""Text that stays dictionary-encoded from page to Arrow is the same text, and hands over as what it is."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import coldparquet as cp
+from coldparquet.decode.arrow_schema import DICTIONARY_TYPE
+from coldparquet.format.symbol_files import parse_symbol_offsets, parse_symbols
+from coldparquet.format.txn import parse_txn
+from coldparquet.storage.memory import MemoryStore
+from tests.support.questdb_tables import GOLDEN, assert_same_rows, copy_parquet_partitions, expected_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+TABLES = sorted(path.name for path in GOLDEN.iterdir() if path.is_dir())
+SYMBOLS = GOLDEN / "symbols" / "table"
+SYMBOL_NAMES = ["many", "few", "ix", "nocache"]
+AS_DICTIONARIES = cp.ReadOptions(symbols="dictionary", strings="dictionary")
+GLOBAL = cp.ReadOptions(symbols="global", batch_rows=100)
+
+
+def symbols_of_table(name: str) -> list[str]:
+    """Return the symbols in the order of their keys, as the table's files hold them."""
+    counts = parse_txn((SYMBOLS / "_txn").read_bytes(), path=None).symbol_counts
+    count = counts[SYMBOL_NAMES.index(name)]
+    offsets = parse_symbol_offsets((SYMBOLS / f"{name}.o").read_bytes()[64:], count, path=None)
+    strings = parse_symbols((SYMBOLS / f"{name}.c").read_bytes(), offsets, path=None)
+    edges = strings.offsets.tolist()
+    return [strings.utf8[start:stop].decode() for start, stop in pairwise(edges)]
+
+
+def dictionary_of(batch: pa.RecordBatch, name: str) -> pa.Array[Any]:
+    column: Any = batch.column(name)
+    dictionary: pa.Array[Any] = column.dictionary
+    return dictionary
+
+
+def address_of(strings: Any) -> int:
+    address: int = strings.buffers()[2].address
+    return address
+
+
+async def batches_of(
+    path: Path, columns: Sequence[str], options: cp.ReadOptions, where: str | None = None
+) -> list[pa.RecordBatch]:
+    async with cp.open_table(path, options=options) as table, table.scan(columns, where).batches() as batches:
+        return [batch async for batch in batches]
+
+
+@pytest.mark.parametrize("symbols", ["dictionary", "global"])
+@pytest.mark.parametrize("name", TABLES)
+async def test_genuine_tables_have_the_rows_of_questdb(name: str, symbols: Any) -> None:
+    options = cp.ReadOptions(symbols=symbols, strings="dictionary")
+    async with cp.open_table(GOLDEN / name / "table", options=options) as table:
+        rows = await table.scan().to_arrow()
+        assert rows.schema == table.schema
+    text = {field.name for field in expected_rows(name).schema if pa.types.is_string(field.type)}
+    encoded = {field.name for field in rows.schema if pa.types.is_dictionary(field.type)}
+    assert encoded == text
+    assert_same_rows(rows, expected_rows(name))
+
+
+class TestOneDictionaryForTheWholeTable:
+    async def test_is_that_of_the_tables_symbols(self) -> None:
+        batches = await batches_of(SYMBOLS, SYMBOL_NAMES, GLOBAL)
+        assert len(batches) > 10
+        for name in SYMBOL_NAMES:
+            expected = symbols_of_table(name)
+            assert all(dictionary_of(batch, name).to_pylist() == expected for batch in batches)
+            addresses = {address_of(dictionary_of(batch, name)) for batch in batches}
+            assert len(addresses) == 1, "the batches do not share it"
+        assert_same_rows(pa.Table.from_batches(batches), expected_rows("symbols").select(SYMBOL_NAMES))
+
+    async def test_costs_the_column_versions_and_two_requests_per_column(self) -> None:
+        async with cp.open_table(SYMBOLS, options=GLOBAL) as table:
+            opening = {Path(record.path).name for record in table.request_log}
+            assert "_cv" in opening
+            before = len(table.request_log)
+            plan = await table.scan(["ts", "few", "ix"], "ts < '2024-01-02'").plan()
+            sent = [Path(record.path).name for record in table.request_log[before:] if record.reason == "symbols"]
+            assert sorted(sent) == ["few.c", "few.o", "ix.c", "ix.o"]
+            announced = [Path(request.path).name for request in plan.metadata_requests if request.reason == "symbols"]
+            assert sorted(announced) == sorted(sent)
+            before = len(table.request_log)
+            await table.scan(["few"]).plan()
+            assert not [record for record in table.request_log[before:] if record.reason == "symbols"]
+
+    async def test_streams_to_ipc_without_being_sent_again(self) -> None:
+        batches = await batches_of(SYMBOLS, SYMBOL_NAMES, GLOBAL)
+        stream = pa.BufferOutputStream()
+        with pa.ipc.new_stream(stream, batches[0].schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+        assert writer.stats.num_dictionary_batches == len(SYMBOL_NAMES)
+        read = pa.ipc.open_stream(stream.getvalue()).read_all()
+        assert_same_rows(read, expected_rows("symbols").select(SYMBOL_NAMES))
+
+    @pytest.mark.parametrize("has_symbol_files", [False, True])
+    async def test_grows_where_the_tables_symbols_are_not_known(
+        self, tmp_path: Path, *, has_symbol_files: bool
+    ) -> None:
+        """Without ``_txn``; and with one, but opened with other options, so that ``_cv`` was not read."""
+        path = SYMBOLS if has_symbol_files else copy_parquet_partitions("symbols", tmp_path)
+        async with cp.open_table(path) as table:
+            scan = table.scan(SYMBOL_NAMES, "ts < '2024-01-05'", options=GLOBAL)
+            async with scan.batches() as stream:
+                batches = [batch async for batch in stream]
+        for name in SYMBOL_NAMES:
+            known: list[Any] = []
+            for batch in batches:
+                dictionary = dictionary_of(batch, name).to_pylist()
+                assert dictionary[: len(known)] == known
+                assert len(set(dictionary)) == len(dictionary)
+                known = dictionary
+        rows = expected_rows("symbols").select(SYMBOL_NAMES)
+        assert_same_rows(pa.Table.from_batches(batches), rows.slice(0, rows.num_rows - 1))
+        stream_of_deltas = pa.BufferOutputStream()
+        options = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=True)
+        with pa.ipc.new_stream(stream_of_deltas, batches[0].schema, options=options) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+        assert writer.stats.num_replaced_dictionaries == 0
+
+    async def test_missing_symbol_files_are_no_obstacle(self) -> None:
+        store = MemoryStore()
+        for file in SYMBOLS.rglob("*"):
+            if file.is_file() and file.suffix not in {".o", ".c", ".k", ".v"}:
+                await store.put(f"bucket/{file.relative_to(SYMBOLS)}", file.read_bytes(), overwrite=False)
+        async with cp.open_table("bucket", store=store, options=GLOBAL) as table:
+            rows = await table.scan(SYMBOL_NAMES, "ts < '2024-01-05'").to_arrow()
+        expected = expected_rows("symbols").select(SYMBOL_NAMES)
+        assert_same_rows(rows, expected.slice(0, expected.num_rows - 1))
+
+
+def write_parquet(path: Path, values: list[str | None], **options: Any) -> None:
+    table = pa.table({"n": range(len(values)), "text": pa.array(values, pa.string())})
+    pq.write_table(table, path, **options)
+
+
+words = st.sampled_from(["", "a", "b", "ab", "Köln"])
+questions = st.sampled_from(
+    [
+        "text = 'a'",
+        "text <> ''",
+        "text in ('', 'b', 'x')",
+        "text > 'a' or n < 3",
+        "text is null",
+        "not text < 'b'",
+        "n > 7",
+    ]
+)
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    values=st.lists(words | st.none(), min_size=1, max_size=60),
+    where=st.none() | questions,
+    row_group_size=st.integers(1, 60),
+    dictionary_limit=st.sampled_from([1, 16, 1 << 20]),
+    use_dictionary=st.booleans(),
+)
+def test_questions_have_the_same_answer_as_plain_text(  # noqa: PLR0917 - what a file can be like
+    tmp_path_factory: pytest.TempPathFactory,
+    values: list[str | None],
+    where: str | None,
+    row_group_size: int,
+    dictionary_limit: int,
+    use_dictionary: bool,
+) -> None:
+    path = tmp_path_factory.mktemp("text") / "data.parquet"
+    write_parquet(
+        path,
+        values,
+        row_group_size=row_group_size,
+        write_batch_size=4,
+        data_page_size=32,
+        dictionary_pagesize_limit=dictionary_limit,
+        use_dictionary=use_dictionary,
+    )
+
+    async def ask() -> tuple[pa.Table, pa.Table]:
+        async with cp.open_partition(path) as partition:
+            plain = await partition.scan(["text", "n"], where).to_arrow()
+            return plain, await partition.scan(["text", "n"], where, options=AS_DICTIONARIES).to_arrow()
+
+    plain, encoded = asyncio.run(ask())
+    assert encoded.schema.field("text").type == DICTIONARY_TYPE
+    assert encoded.to_pylist() == plain.to_pylist()
+
+
+async def test_few_rows_do_not_keep_a_large_dictionary(tmp_path: Path) -> None:
+    values: list[str | None] = [f"value {number % 5000}" for number in range(20_000)]
+    write_parquet(tmp_path / "data.parquet", values, row_group_size=10_000)
+    batches = await batches_of(tmp_path / "data.parquet", ["text"], AS_DICTIONARIES, "n in (3, 7, 5003, 15007)")
+    assert [dictionary_of(batch, "text").to_pylist() for batch in batches] == [["value 3", "value 7"], ["value 7"]]
+    assert [batch.column("text").to_pylist() for batch in batches] == [["value 3", "value 7", "value 3"], ["value 7"]]
+
+
+VALUES: list[str | None] = ["b", "", None, "a", "b", "c", None, ""]
+
+
+class TestHandOver:
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> Path:
+        write_parquet(tmp_path / "data.parquet", VALUES, row_group_size=3)
+        return tmp_path / "data.parquet"
+
+    def test_pandas_gets_a_categorical(self, path: Path) -> None:
+        with cp.sync.open_partition(path, options=AS_DICTIONARIES) as partition:
+            frame = partition.scan(["text"]).to_pandas()
+        assert isinstance(frame["text"].dtype, pd.CategoricalDtype)
+        assert [None if pd.isna(value) else value for value in frame["text"]] == VALUES
+
+    def test_polars_gets_a_categorical(self, path: Path) -> None:
+        with cp.sync.open_partition(path, options=AS_DICTIONARIES) as partition:
+            frame = partition.scan(["text"]).to_polars()
+        assert frame.schema["text"] == pl.Categorical
+        assert frame["text"].to_list() == VALUES
+
+    def test_a_stream_of_the_c_interface_has_the_same_rows(self, path: Path) -> None:
+        """Each row group with its own dictionary, as Arrow's stream interface allows."""
+        with cp.sync.open_partition(path, options=AS_DICTIONARIES) as partition:
+            read = pa.RecordBatchReader.from_stream(partition.scan(["text"])).read_all()
+            frame = pl.DataFrame(partition.scan(["text"]))
+        assert read.schema.field("text").type == DICTIONARY_TYPE
+        assert read.column("text").to_pylist() == VALUES
+        assert frame["text"].to_list() == VALUES
+
+    def test_ipc_and_parquet_files_hold_the_same_rows(self, path: Path, tmp_path: Path) -> None:
+        with cp.sync.open_partition(path, options=AS_DICTIONARIES) as partition:
+            rows = partition.scan(["text"]).to_arrow()
+        with pa.ipc.new_file(str(tmp_path / "rows.arrow"), rows.schema) as writer:
+            writer.write_table(rows)
+        assert pa.ipc.open_file(str(tmp_path / "rows.arrow")).read_all().column("text").to_pylist() == VALUES
+        pq.write_table(rows, tmp_path / "rows.parquet")
+        assert pq.read_table(tmp_path / "rows.parquet").column("text").to_pylist() == VALUES
