@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -39,6 +40,27 @@ def test_a_table_answers_without_an_event_loop(partition_path: Path) -> None:
         assert table.schema.names == ["x", "name"]
         assert len(table.partitions) == 1
         assert table.request_log
+
+
+def test_answers_are_those_of_the_async_api(tmp_path: Path) -> None:
+    first = datetime(2024, 3, 1, tzinfo=UTC)
+    times = [first + timedelta(hours=hour) for hour in range(24)]
+    rows = pa.table({"ts": pa.array(times), "k": ["a", "b", None] * 8, "n": [None, *range(1, 24)]})
+    rows = rows.set_column(0, pa.field("ts", pa.timestamp("us", "UTC"), nullable=False), rows.column("ts"))
+    directory = tmp_path / "2024-03-01"
+    directory.mkdir()
+    pq.write_table(rows, directory / "data.parquet", row_group_size=5, sorting_columns=[pq.SortingColumn(0)])
+    with cp.sync.open_partition(directory) as table:
+        scan = table.scan(["n"])
+        assert scan.any()
+        assert (scan.min("n"), scan.max("n"), scan.null_count("n")) == (1, 23, 1)
+        assert [scan.min_max("n")[side].as_py() for side in ("min", "max")] == [1, 23]
+        assert (scan.first_timestamp(), scan.last_timestamp()) == (times[0], times[-1])
+        assert scan.head(2).to_pydict() == {"n": [None, 1]}
+        assert scan.tail(2).to_pydict() == {"n": [22, 23]}
+        assert scan.top_k(2).to_pydict() == {"n": [23, 22]}
+        assert scan.top_k(2, ascending=True).to_pydict() == {"n": [None, 1]}
+        assert scan.latest_by("k").to_pydict() == {"n": [21, 22, 23]}
 
 
 def test_other_libraries_take_a_scan_as_it_is(partition_path: Path) -> None:

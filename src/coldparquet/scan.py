@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import pyarrow as pa
 
+from coldparquet.concurrency import gather_or_cancel
 from coldparquet.decode.batches import concatenate
 from coldparquet.errors import InvalidInputError, UnsupportedError
 from coldparquet.plan.projection import select_columns
@@ -149,7 +150,7 @@ class Scan:
             UnsupportedError: Its values have no order: arrays, LONG128 and LONG256 (kind ``UnsupportedComparison``).
         """
         found = await self._extremes(column, ("min", "max"))
-        arrays: Any = [pa.repeat(found["min"], 1), pa.repeat(found["max"], 1)]
+        arrays = [pa.repeat(value, 1) for value in found]
         pair: pa.StructScalar = pa.StructArray.from_arrays(arrays, names=["min", "max"])[0]
         return pair
 
@@ -163,11 +164,13 @@ class Scan:
             UnsupportedError: Python has no such object (kind ``NoPythonValue``): years after 9999, or nanoseconds without
                 pandas.
         """
-        return _python_value((await self._extremes(column, ("min",)))["min"], column)
+        [least] = await self._extremes(column, ("min",))
+        return _python_value(least, column)
 
     async def max(self, column: str) -> Any:
         """Find the largest value of a column as a Python object, None if there is none. See :meth:`min`."""
-        return _python_value((await self._extremes(column, ("max",)))["max"], column)
+        [greatest] = await self._extremes(column, ("max",))
+        return _python_value(greatest, column)
 
     async def first_timestamp(self) -> Any:
         """Find the smallest designated timestamp, as ``datetime`` or ``pandas.Timestamp``; None without any row.
@@ -271,13 +274,14 @@ class Scan:
                 )
         return await read_latest_rows(self.question, self.executor, self.schema, keys=keys, timestamp=timestamp)
 
-    async def _extremes(self, name: str, wanted: tuple[Extreme, ...]) -> dict[Extreme, pa.Scalar[Any]]:
+    async def _extremes(self, name: str, wanted: tuple[Extreme, ...]) -> list[Any]:
+        """Find what is wanted, each as an Arrow scalar."""
         question, column = self.question, self._column(name)
         if question.limit is not None or column.index != question.snapshot.designated_timestamp:
             return await find_extremes(question, self.executor, column, wanted)
-        return {
-            extreme: await find_time(question, self.executor, column, ascending=extreme == "min") for extreme in wanted
-        }
+        return await gather_or_cancel(
+            [find_time(question, self.executor, column, ascending=extreme == "min") for extreme in wanted]
+        )
 
     def _column(self, name: str) -> TableColumn:
         [column] = select_columns(self.question.snapshot.columns, [name])
@@ -313,12 +317,12 @@ def row_limit(count: object, name: str) -> int:
     return count.__index__()
 
 
-def _python_value(scalar: pa.Scalar[Any], column: str) -> Any:
+def _python_value(scalar: Any, column: str) -> Any:
     try:
         return scalar.as_py()
     except (ValueError, OverflowError) as error:
         raise UnsupportedError(
-            f"Python has no object for {scalar} of column {column!r}; min_max({column!r}) returns it as Arrow has it",
+            f"Python has no object for {scalar!r} of column {column!r}; min_max({column!r}) returns it as Arrow has it",
             kind="NoPythonValue",
             column=column,
         ) from error

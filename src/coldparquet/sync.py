@@ -94,6 +94,50 @@ class Scan:
         """Count the rows; see :meth:`coldparquet.scan.Scan.count`."""
         return _background.run(self._scan.count())
 
+    def any(self) -> bool:
+        """Tell whether there is any row; see :meth:`coldparquet.scan.Scan.any`."""
+        return _background.run(self._scan.any())
+
+    def null_count(self, column: str) -> int:
+        """Count the nulls of a column; see :meth:`coldparquet.scan.Scan.null_count`."""
+        return _background.run(self._scan.null_count(column))
+
+    def min_max(self, column: str) -> pa.StructScalar:
+        """Find the smallest and the largest value of a column; see :meth:`coldparquet.scan.Scan.min_max`."""
+        return _background.run(self._scan.min_max(column))
+
+    def min(self, column: str) -> Any:
+        """Find the smallest value of a column; see :meth:`coldparquet.scan.Scan.min`."""
+        return _background.run(self._scan.min(column))
+
+    def max(self, column: str) -> Any:
+        """Find the largest value of a column; see :meth:`coldparquet.scan.Scan.max`."""
+        return _background.run(self._scan.max(column))
+
+    def first_timestamp(self) -> Any:
+        """Find the smallest designated timestamp; see :meth:`coldparquet.scan.Scan.first_timestamp`."""
+        return _background.run(self._scan.first_timestamp())
+
+    def last_timestamp(self) -> Any:
+        """Find the largest designated timestamp; see :meth:`coldparquet.scan.Scan.last_timestamp`."""
+        return _background.run(self._scan.last_timestamp())
+
+    def head(self, n: int) -> pa.Table:
+        """Read the first rows; see :meth:`coldparquet.scan.Scan.head`."""
+        return _background.run(self._scan.head(n))
+
+    def tail(self, n: int) -> pa.Table:
+        """Read the last rows; see :meth:`coldparquet.scan.Scan.tail`."""
+        return _background.run(self._scan.tail(n))
+
+    def top_k(self, n: int, *, ascending: bool = False) -> pa.Table:
+        """Read the newest or the oldest rows; see :meth:`coldparquet.scan.Scan.top_k`."""
+        return _background.run(self._scan.top_k(n, ascending=ascending))
+
+    def latest_by(self, *columns: str) -> pa.Table:
+        """Read the newest row of each key; see :meth:`coldparquet.scan.Scan.latest_by`."""
+        return _background.run(self._scan.latest_by(*columns))
+
     def batches(self) -> Generator[pa.RecordBatch, None, None]:
         """Stream the rows as record batches. Leaving the loop early cancels what is in flight."""
         stream = _background.run(_entered(self._scan.batches()))

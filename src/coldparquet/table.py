@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING, Any, NoReturn, Self, SupportsIndex
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import pyarrow as pa
 
@@ -16,9 +16,10 @@ from coldparquet.options import ReadOptions
 from coldparquet.plan.bind import BoundField, bind
 from coldparquet.plan.projection import select_columns
 from coldparquet.plan.where import parse_predicate
-from coldparquet.scan import Scan
+from coldparquet.scan import Scan, row_limit
 from coldparquet.scanning.question import Question
 from coldparquet.storage.limit import LimitedStore
+from coldparquet.storage.measured_speed import measured_speed
 from coldparquet.storage.open_store import open_store, shown_url
 from coldparquet.storage.trace import TraceStore
 
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from coldparquet.plan.where import Where
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.trace import RequestRecord
+
+_MEASURED_REQUESTS = 256
+"""Of the newest requests so many tell how fast the store is."""
 
 
 class Table:
@@ -126,12 +130,13 @@ class Table:
         snapshot = self._snapshot
         chosen = select_columns(snapshot.columns, columns)
         if limit is not None:
-            limit = _row_limit(limit)
+            limit = row_limit(limit, "limit")
         options = options or self._options
         predicate = parse_predicate(where)
         question = Question(
             url=self._url,
             options=options,
+            speed=measured_speed(self._trace.newest(_MEASURED_REQUESTS), connections=options.max_concurrency),
             snapshot=snapshot,
             output_columns=chosen,
             predicate_text=None if predicate is None else str(predicate),
@@ -177,13 +182,6 @@ class Table:
 
 def _arrow_schema(columns: Iterable[TableColumn], text: TextAs) -> pa.Schema:
     return pa.schema([arrow_field(column.name, column.readable_type, text=text) for column in columns])
-
-
-def _row_limit(limit: object) -> int:
-    """Take any integer, numpy's too, as a plain one."""
-    if not isinstance(limit, SupportsIndex) or limit.__index__() < 0:
-        raise InvalidInputError(f"limit is {limit!r}; it must be a whole number, 0 or more")
-    return limit.__index__()
 
 
 class Opening:

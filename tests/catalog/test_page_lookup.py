@@ -13,16 +13,19 @@ from coldparquet.catalog.page_lookup import PAGES_FILE, look_up_pages_file, pars
 from coldparquet.catalog.partition import PartitionLocation
 from coldparquet.errors import AccessError, NotFoundError, ObjectChangedError, StorageError
 from coldparquet.format import page_index
+from coldparquet.format.page_index import page_index_range
 from coldparquet.format.pages_file import encode_pages_file
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.trace import TraceStore
 from tests.support.paged_files import PagedFile, assert_same_pages, paged_file, pages_by_chunk, written
+from tests.support.questdb_tables import PARTITIONS
 
 if TYPE_CHECKING:
     from coldparquet.plan.read_plan import MetadataRequest
     from coldparquet.storage.base import FetchedRange, RangeRequest
+    from tests.support.questdb_tables import GoldenPartition
 
 FILE = paged_file()
 PATH = "table/2024-03-01"
@@ -54,9 +57,7 @@ async def test_one_request_brings_the_file() -> None:
     lookup = await look_up_pages_file(store, LOCATION, spent=spent)
     assert (lookup.path, lookup.data, lookup.problem) == (f"{PATH}/{PAGES_FILE}", data, None)
     assert sent(store) == [("_pages", ByteRange(0, 262_144), "page index")]
-    assert [(request.reason, request.fetched_bytes) for request in spent] == [
-        ("page index", len(data))
-    ]
+    assert [(request.reason, request.fetched_bytes) for request in spent] == [("page index", len(data))]
     found = await parse_pages_lookup(lookup, FILE.sidecar)
     assert_same_pages(found.pages, FILE.indexed().pages)
     assert found.notes == ()
@@ -67,9 +68,7 @@ async def test_absence_is_normal_and_costs_one_request() -> None:
     spent: list[MetadataRequest] = []
     lookup = await look_up_pages_file(store, LOCATION, spent=spent)
     assert (lookup.data, lookup.problem) == (None, None)
-    assert [(request.reason, request.fetched_bytes) for request in spent] == [
-        ("no _pages", 0)
-    ]
+    assert [(request.reason, request.fetched_bytes) for request in spent] == [("no _pages", 0)]
     found = await parse_pages_lookup(lookup, FILE.sidecar)
     assert (found.pages, found.notes) == (None, ())
 
@@ -202,6 +201,23 @@ async def test_of_a_long_tail_just_the_end_is_read(monkeypatch: pytest.MonkeyPat
     assert found.notes == (
         f"the page index is not used: the Parquet footer alone has more than {footer_bytes - 1:,} bytes",
     )
+
+
+@pytest.mark.parametrize("name", [partition for partition in PARTITIONS if partition.table == "o3_in_place"], ids=str)
+async def test_indexes_from_before_an_update_are_read_if_asked_for(name: GoldenPartition) -> None:
+    """QuestDB appended row groups, which have no index, behind the one that it had written."""
+    file = PagedFile.of((name.directory / "data.parquet").read_bytes())
+    store = await store_with(data=file.data)
+    just_the_end = await read_page_index(store, LOCATION, file.sidecar)
+    assert just_the_end.pages is None
+    assert len(sent(store)) == 1
+    store.clear()
+    found = await read_page_index(store, LOCATION, file.sidecar, also_earlier=True)
+    assert_same_pages(found.pages, file.indexed_anywhere().pages)
+    assert pages_by_chunk(found.pages)
+    (_, end, _), (_, earlier, reason) = sent(store)
+    assert (end, reason) == (page_index_range(file.sidecar), "page index")
+    assert earlier.stop < end.start
 
 
 async def test_a_file_without_an_index_says_so() -> None:

@@ -104,6 +104,8 @@ def test_a_terminal_gets_the_first_rows(table: Path) -> None:
     limited = on_terminal("scan", table, "--limit", "7", "--columns", "n").splitlines()
     assert len(limited) == 9
     assert limited[-1] == "7 rows"
+    last = on_terminal("scan", table, "--tail", "7", "--columns", "n").splitlines()
+    assert [line.strip() for line in last[1:]] == [*map(str, range(199_993, 200_000)), "the last 7 rows"]
 
 
 def test_a_terminal_gets_the_columns_that_fit(tmp_path: Path) -> None:

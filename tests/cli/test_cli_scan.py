@@ -110,6 +110,8 @@ def test_columns_where_and_limit(run: Run, questdb_table: Callable[[str], Path])
     assert list(json.loads(everything[0])) == ["ts", "price"]
     limited = run("scan", table, "-c", "ts", "-c", "price", "-w", "price > 0", "-n", 10, "--json").stdout.splitlines()
     assert limited == everything[:10]
+    last = run("scan", table, "-c", "ts,price", "-w", "price > 0", "--tail", 10, "--json").stdout.splitlines()
+    assert last == everything[-10:]
     assert run("count", table, "--where", "price > 0").stdout == f"{expected.num_rows}\n"
     assert json.loads(run("count", table, "--json").stdout) == {"rows": answer("types_all").num_rows}
 

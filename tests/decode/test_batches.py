@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coldparquet.decode.batches import concatenate, to_batches
+from coldparquet.decode.batches import concatenate, copied, to_batches
 
 
 @settings(deadline=None)
@@ -31,6 +31,16 @@ def test_batches_share_the_memory_of_their_table() -> None:
 
 def symbols(values: list[str | None]) -> Any:
     return pa.array(values, pa.string()).dictionary_encode()
+
+
+def test_a_copied_batch_keeps_nothing_but_its_rows_and_the_dictionary() -> None:
+    table: Any = pa.table({"sym": symbols(["a", "b", None] * 100), "n": range(300)})
+    batch: Any = to_batches(table, batch_rows=10)[-1]
+    result: Any = copied(batch)
+    assert result.equals(batch)
+    assert result.schema == batch.schema
+    assert result.get_total_buffer_size() < batch.get_total_buffer_size() / 5
+    assert result["sym"].dictionary.buffers()[2].address == batch["sym"].dictionary.buffers()[2].address
 
 
 def test_joined_batches_have_one_dictionary() -> None:

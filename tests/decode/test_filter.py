@@ -16,8 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coldparquet.decode.arrow_schema import arrow_type
-from coldparquet.decode.filter import evaluate, filter_rows
+from coldparquet.decode.arrow_schema import TextAs, arrow_type
+from coldparquet.decode.filter import evaluate, filter_rows, matching_rows
+from coldparquet.decode.predicate_cost import in_order
 from coldparquet.errors import InternalError
 from coldparquet.format.column_types import resolve_type
 from coldparquet.format.foreign_annotations import ForeignAnnotation
@@ -175,12 +176,11 @@ def row_outcome(predicate: Predicate, row: dict[str, Any]) -> bool | None:  # no
 
 
 def table_of(rows: list[dict[str, Any]], symbols: Any) -> pa.Table:
+    text = TextAs(symbols=symbols, strings="string")
     arrays = []
     for name, type_ in TYPES.items():
-        values = pa.array(
-            [row[name] for row in rows], pa.string() if name == "sym" else arrow_type(type_, symbols=symbols)
-        )
-        arrays.append(values.cast(arrow_type(type_, symbols=symbols)))
+        values = pa.array([row[name] for row in rows], pa.string() if name == "sym" else arrow_type(type_, text=text))
+        arrays.append(values.cast(arrow_type(type_, text=text)))
     return pa.table(arrays, names=list(TYPES))
 
 
@@ -252,3 +252,57 @@ def test_thousands_of_listed_values() -> None:
 def test_a_missing_column_is_a_bug_of_ours() -> None:
     with pytest.raises(InternalError, match="'text'"):
         evaluate(bound_of(col("text") == "a"), sample())
+
+
+def large_table(rows: int) -> pa.Table:
+    random = np.random.default_rng(1)
+    some_null = random.random(rows) < 0.1
+    return pa.table(
+        {
+            "num": pa.array(random.integers(0, 100, rows).astype(np.int32), mask=some_null),
+            "price": pa.array(random.random(rows), mask=random.random(rows) < 0.1),
+            "text": pa.array([f"text {number % 7}" for number in range(rows)], mask=some_null),
+            "sym": pa.array([f"s{number % 5}" for number in range(rows)], mask=some_null).dictionary_encode(),
+            "id": pa.array([bytes(15) + bytes([number % 3]) for number in range(rows)], pa.binary(16)),
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    "predicate",
+    [
+        (col("text") == "text 3") & (col("num") < 2) & (col("id") == UUID(int=1)),
+        (col("text") != "text 3") & ((col("num") < 2) | (col("price") > 0.99)) & (col("sym") == "s1"),
+        (col("num") < 1) & ~((col("text") == "text 3") & (col("price") < 0.5)),
+        (col("num") < 50) & (col("text") != "text 3") & (col("price") < 0.5),
+        (col("num") > 1000) & (col("text") == "text 3"),
+        (col("text").is_in(["text 1", "text 2"]) | (col("num") >= 0)) & (col("price") < 2),
+    ],
+    ids=str,
+)
+def test_rows_that_are_left_for_later_parts_are_the_right_ones(predicate: Predicate) -> None:
+    table = large_table(5000)
+    expected = [row_outcome(predicate, row) for row in table.to_pylist()]
+    bound = bound_of(predicate)
+    for chunks in (table, pa.concat_tables([table.slice(0, 1234), table.slice(1234)]).unify_dictionaries()):
+        assert evaluate(bound, chunks).to_pylist() == expected
+        matching = matching_rows(bound, chunks)
+        assert matching.null_count == 0
+        assert matching.to_pylist() == [outcome is True for outcome in expected]
+
+
+def test_cheap_and_selective_parts_come_first() -> None:
+    text, several = col("text") == "a", col("num").is_in([1, 2, 3])
+    number, most_numbers, null = col("num") == 1, col("num") != 1, col("text").is_null()
+    schema = large_table(1).schema
+
+    def ordered(parts: list[Predicate], *, of_and: bool) -> list[str]:
+        return [str(part) for part in in_order([bound_of(part) for part in parts], schema, of_and=of_and)]
+
+    assert ordered([text, several, most_numbers, number, null], of_and=True) == [
+        str(bound_of(part)) for part in (null, number, several, text, most_numbers)
+    ]
+    assert ordered([text, most_numbers, number], of_and=False) == [
+        str(bound_of(part)) for part in (most_numbers, number, text)
+    ]
+    assert ordered([text & number, null | text, ~null, Literal(value=False)], of_and=True)[0] == "FALSE"

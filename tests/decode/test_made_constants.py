@@ -72,15 +72,13 @@ def made_names(file: Any, read: Any) -> set[str]:
 
 @pytest.mark.parametrize("required", [False, True])
 @pytest.mark.parametrize("use_dictionary", [False, True])
-def test_one_value_in_every_row_is_made(sparse_file: Any, required: bool, use_dictionary: bool) -> None:  # noqa: FBT001
+def test_one_value_in_every_row_is_made(sparse_file: Any, required: bool, use_dictionary: bool) -> None:
     columns = CONSTANTS | FETCHED
     if required:
         del columns["some_null"]
     content = written(columns, required=required, use_dictionary=use_dictionary, store_decimal_as_integer=required)
     file = sparse_file(content)
-    (fetched,), (made,) = (
-        file.plan(file.names, make_constant_columns=make).values() for make in (False, True)
-    )
+    (fetched,), (made,) = (file.plan(file.names, make_constant_columns=make).values() for make in (False, True))
     assert made_names(file, fetched) == set()
     assert made_names(file, made) == set(CONSTANTS)
     for strings in ("string", "dictionary"):

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coldparquet.errors import FormatError
+from coldparquet.errors import FormatError, InternalError
 from coldparquet.format.chunk_places import chunk_places
 from coldparquet.format.page_headers import PageType
 from coldparquet.format.page_index import parse_page_index
-from coldparquet.format.parquet_thrift import DataPageHeader, PageHeader
+from coldparquet.format.page_thrift import DataPageHeader, PageHeader
 from coldparquet.format.sidecar_layout import Encoding
 from coldparquet.plan.row_selection import RowSelection
 from tests.decode.conftest import SparseFile
@@ -29,7 +29,19 @@ if TYPE_CHECKING:
     from coldparquet.plan.read_plan import RowGroupRead
 
 ROWS = 600
-CODECS = ["none", "snappy", "zstd", "lz4", "gzip"]
+FIELDS: list[pa.Field[Any]] = [
+    pa.field("whole", pa.int64()),
+    pa.field("row", pa.int32(), nullable=False),
+    pa.field("ratio", pa.float64()),
+    pa.field("flag", pa.bool_()),
+    pa.field("word", pa.string()),
+    pa.field("text", pa.string()),
+    pa.field("id", pa.binary(16)),
+    pa.field("money", pa.decimal128(25, 2)),
+    pa.field("at", pa.timestamp("us", tz="UTC")),
+    pa.field("list", pa.list_(pa.float64())),
+    pa.field("matrix", pa.list_(pa.list_(pa.float64()))),
+]
 
 
 def values(seed: int) -> pa.Table:
@@ -51,28 +63,16 @@ def values(seed: int) -> pa.Table:
             "word": pa.array(words[random.integers(0, len(words), ROWS)], mask=some_null),
             "text": pa.array([f"row {row} {'x' * (row % 30)}" for row in range(ROWS)]),
             "id": pa.array([random.bytes(16) for _ in range(ROWS)], pa.binary(16)),
-            "money": pa.array(random.integers(-(10**9), 10**9, ROWS)).cast(pa.decimal128(19, 0)).cast(pa.decimal128(25, 2)),
+            "money": pa.array(random.integers(-(10**9), 10**9, ROWS))
+            .cast(pa.decimal128(19, 0))
+            .cast(pa.decimal128(25, 2)),
             "at": pa.array(random.integers(0, 10**15, ROWS), pa.timestamp("us", tz="UTC"), mask=some_null),
             "list": pa.array([None if row % 7 == 3 else lists(0) for row in range(ROWS)], pa.list_(pa.float64())),
             "matrix": pa.array(
                 [None if row % 5 == 1 else lists(1) for row in range(ROWS)], pa.list_(pa.list_(pa.float64()))
             ),
         },
-        schema=pa.schema(
-            [
-                ("whole", pa.int64()),
-                pa.field("row", pa.int32(), nullable=False),
-                ("ratio", pa.float64()),
-                ("flag", pa.bool_()),
-                ("word", pa.string()),
-                ("text", pa.string()),
-                ("id", pa.binary(16)),
-                ("money", pa.decimal128(25, 2)),
-                ("at", pa.timestamp("us", tz="UTC")),
-                ("list", pa.list_(pa.float64())),
-                ("matrix", pa.list_(pa.list_(pa.float64()))),
-            ]
-        ),
+        schema=pa.schema(FIELDS),
     )
 
 
@@ -83,14 +83,16 @@ def written(table: pa.Table, **options: Any) -> bytes:
     return content
 
 
-def pages_of(file: SparseFile) -> PartitionPages:
+def pages_of(file: SparseFile) -> PartitionPages | None:
     found = parse_page_index(file.footer(), file.content, tail_start=0, places=chunk_places(file.sidecar))
-    assert found.pages is not None
     return found.pages
 
 
-def cut(read: RowGroupRead, pages: PartitionPages, selection: RowSelection, whole: Sequence[int] = ()) -> RowGroupRead:
+def cut(
+    read: RowGroupRead, pages: PartitionPages | None, selection: RowSelection, whole: Sequence[int] = ()
+) -> RowGroupRead:
     """Keep the pages that hold selected rows, but all pages of the columns ``whole``; runs of pages are one piece."""
+    assert pages is not None
     columns, column_rows, pieces = [], [], []
     for position, column in enumerate(read.columns):
         rows = None
@@ -150,47 +152,69 @@ SELECTIONS = st.lists(st.tuples(st.integers(0, ROWS - 1), st.integers(1, 200)), 
 )
 
 
-@settings(deadline=None, max_examples=40)
-@given(
-    seed=st.integers(0, 3),
-    selection=SELECTIONS,
-    page_bytes=st.sampled_from([1, 100, 700, 5000]),
-    batch_rows=st.sampled_from([3, 17, 100]),
-    version=st.sampled_from(["1.0", "2.0"]),
-    codec=st.sampled_from(CODECS),
-    dictionaries=st.booleans(),
-    dictionary_bytes=st.sampled_from([1 << 20, 40]),
-    strings=st.sampled_from(["string", "dictionary"]),
-    whole=st.lists(st.integers(0, 10), max_size=3),
+FILE_OPTIONS = st.fixed_dictionaries(
+    {
+        "data_page_size": st.sampled_from([1, 100, 700, 5000]),
+        "write_batch_size": st.sampled_from([3, 17, 100]),
+        "data_page_version": st.sampled_from(["1.0", "2.0"]),
+        "compression": st.sampled_from(["none", "snappy", "zstd", "lz4", "gzip"]),
+        "use_dictionary": st.booleans(),
+        "dictionary_pagesize_limit": st.sampled_from([1 << 20, 40]),
+    }
 )
-def test_selected_rows_equal_those_of_the_whole_file(  # noqa: PLR0913 - what may differ between files
-    seed: int,
-    selection: RowSelection,
-    page_bytes: int,
-    batch_rows: int,
-    version: Any,
-    codec: str,
-    dictionaries: bool,  # noqa: FBT001
-    dictionary_bytes: int,
-    strings: Any,
-    whole: list[int],
+
+
+READS = st.fixed_dictionaries(
+    {
+        "seed": st.integers(0, 3),
+        "options": FILE_OPTIONS,
+        "selection": SELECTIONS,
+        "whole": st.lists(st.integers(0, 10), max_size=3),
+        "strings": st.sampled_from(["string", "dictionary"]),
+    }
+)
+
+
+@settings(deadline=None, max_examples=20)
+@given(READS)
+def test_selected_rows_equal_those_of_the_whole_file(read: dict[str, Any]) -> None:
+    check_selected_rows(**read)
+
+
+@pytest.mark.soak
+@settings(deadline=None, max_examples=2000)
+@given(READS)
+def test_selected_rows_of_many_files_equal_those_of_the_whole_file(read: dict[str, Any]) -> None:
+    check_selected_rows(**read)
+
+
+def check_selected_rows(
+    *, seed: int, options: dict[str, Any], selection: RowSelection, whole: list[int], strings: Any
 ) -> None:
     table = sample(seed)
-    content = written(
-        table,
-        data_page_size=page_bytes,
-        write_batch_size=batch_rows,
-        data_page_version=version,
-        compression=codec,
-        use_dictionary=dictionaries,
-        dictionary_pagesize_limit=dictionary_bytes,
-    )
-    file = SparseFile(content)
+    file = SparseFile(written(table, **options))
     read = cut(file.plan(file.names)[0], pages_of(file), selection, whole)
     decoded = file.decode(read, file.names, strings=strings)
     assert decoded.num_rows == read.row_count == selection.row_count
     decoded.validate(full=True)
     assert decoded.to_pylist() == rows_of(table, selection)
+
+
+def test_rows_of_golden_partitions(golden_partition: Any, sparse_file: Any) -> None:
+    file = sparse_file(golden_partition.file.read_bytes())
+    pages = pages_of(file)
+    for read in file.plan(file.names).values():
+        rows = read.row_group_rows
+        selection = RowSelection.of_ranges(np.array([rows // 4, rows - rows // 8]), np.array([rows // 2, rows]))
+        if pages is None or not selection.row_count:
+            continue
+        everything = file.decode(read, file.names)
+        starts, lengths = selection.starts.tolist(), (selection.stops - selection.starts).tolist()
+        expected = pa.concat_tables(map(everything.slice, starts, lengths))
+        decoded = file.decode(cut(read, pages, selection), file.names)
+        assert decoded.schema == expected.schema
+        # By representation, in which NaN equals NaN.
+        assert repr(decoded.to_pylist()) == repr(expected.to_pylist())
 
 
 @settings(deadline=None, max_examples=15)
@@ -220,7 +244,9 @@ def test_encodings_of_single_columns(selection: RowSelection, version: Any) -> N
 def test_int96(sparse_file: Any) -> None:
     table = pa.table({"t": pa.array(range(1000), pa.timestamp("ns")), "n": range(1000)})
     file = sparse_file(
-        written(table, row_group_size=1000, use_deprecated_int96_timestamps=True, data_page_size=300, write_batch_size=10)
+        written(
+            table, row_group_size=1000, use_deprecated_int96_timestamps=True, data_page_size=300, write_batch_size=10
+        )
     )
     selection = RowSelection.of_ranges(np.array([15, 990]), np.array([32, 1000]))
     read = cut(file.plan(file.names)[0], pages_of(file), selection)
@@ -269,9 +295,26 @@ def test_rows_that_make_up_most_of_the_pages_are_not_copied(sparse_file: Any) ->
     assert many.to_pylist() == [row for row in range(100_000) if row % 3]
 
 
+def test_rows_that_were_not_fetched_cannot_be_selected(sparse_file: Any) -> None:
+    file = sparse_file(written(sample(0), max_rows_per_page=50, write_batch_size=10))
+    read = cut(file.plan(["row"])[0], pages_of(file), RowSelection.of_range(100, 110))
+    for selection in (RowSelection.of_range(100, 200), None):
+        with pytest.raises(InternalError, match="fetched"):
+            file.decode(replace(read, selection=selection), ["row"])
+
+
+def test_few_rows_of_many_pages_are_one_chunk(sparse_file: Any) -> None:
+    file = sparse_file(written(sample(0), max_rows_per_page=50, write_batch_size=10))
+    starts = np.arange(0, ROWS, 100)
+    read = cut(file.plan(file.names)[0], pages_of(file), RowSelection.of_ranges(starts, starts + 2))
+    decoded = file.decode(read, file.names, strings="dictionary")
+    assert {column.num_chunks for column in decoded.columns} == {1}
+
+
 def lying(file: SparseFile, name: str, selection: RowSelection, shift: int) -> RowGroupRead:
     """Cut a column by an index that says of every page but the first that it begins ``shift`` rows earlier."""
     pages = pages_of(file)
+    assert pages is not None
     wrong = replace(pages, first_rows=np.where(pages.first_rows > 0, pages.first_rows - shift, 0))
     return cut(file.plan([name])[0], wrong, selection)
 
@@ -297,6 +340,7 @@ def test_pages_of_other_lengths_whose_sum_is_right_are_an_error() -> None:
     column = pa.array([[float(row)] for row in range(400)])
     file = SparseFile(written(pa.table({"list": column, "n": range(400)}), max_rows_per_page=100, use_dictionary=False))
     pages = pages_of(file)
+    assert pages is not None
     assert pages.first_rows.tolist() == [0, 100, 200, 300] * 2
     selection = RowSelection.of_ranges(np.array([20, 320]), np.array([21, 321]))
     # 90 rows are promised by the first page, 110 by the last one.
@@ -332,7 +376,7 @@ def test_lists_that_begin_in_the_middle_of_a_row_are_an_error(sparse_file: Any) 
         piece_starts=np.array([0]),
         piece_stops=np.array([len(page)]),
     )
-    with pytest.raises(FormatError, match="row group 0, column 'list': .*at the start of a record"):
+    with pytest.raises(FormatError, match=r"row group 0, column 'list': .*at the start of a record"):
         file.decode(read, ["list"], content=page)
 
 

@@ -36,7 +36,7 @@ def arrays(draw: st.DrawFn) -> Any:
     return encoded(draw(st.lists(index, max_size=10)), dictionary)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(
     st.lists(st.lists(arrays(), min_size=1, max_size=3), max_size=6),
     st.lists(st.sampled_from(["", "a", "c", "x"]), unique=True),

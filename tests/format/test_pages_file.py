@@ -91,7 +91,7 @@ def any_pages(draw: st.DrawFn, places: ChunkPlaces) -> PartitionPages:
             continue
         inner = st.sets(st.integers(1, 20), min_size=count, max_size=count).map(sorted)
         starts = [int(places.starts[chunk]) + step for step in draw(inner)]
-        first_rows = [0, *[step for step in draw(inner)][: count - 1]]
+        first_rows = [0, *list(draw(inner))[: count - 1]]
         dictionary_stops[chunk] = starts[0]
         pages["starts"] += starts
         pages["stops"] += [*starts[1:], int(places.stops[chunk])]
@@ -107,7 +107,8 @@ def any_pages(draw: st.DrawFn, places: ChunkPlaces) -> PartitionPages:
         width = int(places.bound_bytes[column])
         bound = st.binary(min_size=max(width, 0), max_size=width if width >= 0 else 20)
         for side in (lower, upper):
-            side += draw(st.lists(st.none() | bound if places.has_bounds[column] else st.none(), min_size=count, max_size=count))
+            held = st.none() | bound if places.has_bounds[column] else st.none()
+            side.extend(draw(st.lists(held, min_size=count, max_size=count)))
     arrays = {name: np.array(values, np.int64) for name, values in pages.items()}
     return PartitionPages(
         row_group_count=places.row_group_count,

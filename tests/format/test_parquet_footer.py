@@ -18,6 +18,7 @@ from coldparquet.format import parquet_thrift as thrift
 from coldparquet.format.logical_types import LogicalKind, LogicalType
 from coldparquet.format.parquet_footer import ParquetFooter, parse_footer
 from coldparquet.format.parquet_schema import parse_schema
+from coldparquet.format.thrift_structure import Empty
 
 GOLDEN_FILES = sorted((Path(__file__).parents[1] / "golden" / "questdb").glob("*/table/*/data.parquet"))
 CODECS = ("NONE", "SNAPPY", "GZIP", "BROTLI", "ZSTD", "LZ4")
@@ -219,7 +220,7 @@ def test_contradictions_are_format_errors(changes: dict[str, Any], kind: str) ->
 
 @pytest.mark.parametrize(
     ("changes", "kind"),
-    [({"encryption_algorithm": thrift.Empty()}, "Encrypted"), ({"column__file_path": "x"}, "ExternalChunk")],
+    [({"encryption_algorithm": Empty()}, "Encrypted"), ({"column__file_path": "x"}, "ExternalChunk")],
 )
 def test_valid_but_unsupported(changes: dict[str, Any], kind: str) -> None:
     with pytest.raises(UnsupportedError) as caught:

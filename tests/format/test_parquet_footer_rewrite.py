@@ -15,6 +15,7 @@ import pytest
 from coldparquet.errors import FormatError, InvalidInputError
 from coldparquet.format import parquet_thrift as thrift
 from coldparquet.format.page_headers import parse_pages
+from coldparquet.format.page_thrift import OffsetIndex
 from coldparquet.format.parquet_footer import frame_footer
 from coldparquet.format.parquet_footer_rewrite import FooterBytes, KeptRowGroup, NewRowGroup, splice_footers
 from coldparquet.format.thrift_fields import (
@@ -152,34 +153,13 @@ def test_pyarrow_reads_old_and_new_row_groups(what: str) -> None:
     assert (metadata.metadata or {}).keys() == {b"other", b"questdb"}
 
 
-class OffsetIndexPlace(thrift.Structure):
-    """The fields of a column chunk that say where its offset index lies."""
-
-    __slots__ = ("length", "offset")
-    thrift_spec = thrift._spec(thrift._i64(4, "offset"), thrift._i32(5, "length"))
-
-
-class PageLocation(thrift.Structure):
-    """Where a page lies; the other fields are not asked for."""
-
-    __slots__ = ("compressed_page_size", "offset")
-    thrift_spec = thrift._spec(thrift._i64(1, "offset"), thrift._i32(2, "compressed_page_size"))
-
-
-class OffsetIndex(thrift.Structure):
-    """The places of a chunk's pages."""
-
-    __slots__ = ("page_locations",)
-    thrift_spec = thrift._spec(thrift._list(1, "page_locations", PageLocation))
-
-
 def test_page_indexes_still_point_at_pages() -> None:
     file, _ = appended_to(FIRST, rows(100, 60), [*BOTH_KEPT, *BOTH_NEW], **fragment_options())
     chunk_pages = []
     for row_group in raw_row_groups(footer_bytes(file).content):
         for chunk in parse_structure_list(parse_fields(row_group)[0].value):
-            place = OffsetIndexPlace.decode(chunk, path=None, offset=0)
-            index = OffsetIndex.decode(file[place.offset : place.offset + place.length], path=None, offset=0)
+            place = thrift.ColumnChunk.decode(chunk, path=None, offset=0)
+            index = OffsetIndex.decode(file[place.offset_index_offset or 0 :], path=None, offset=0)
             for location in index.page_locations:
                 pages = parse_pages(file[location.offset : location.offset + location.compressed_page_size])
                 assert pages is not None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from thrift import protocol
 
 from coldparquet.errors import FormatError
-from coldparquet.format.parquet_thrift import FileMetaData, KeyValue, structure_stops
+from coldparquet.format.parquet_thrift import FileMetaData, KeyValue
 from coldparquet.format.thrift_fields import (
     FieldType,
     RawField,
@@ -21,6 +21,7 @@ from coldparquet.format.thrift_fields import (
     parse_fields,
     parse_structure_list,
 )
+from coldparquet.format.thrift_structure import structure_stops
 
 GOLDEN_FILES = sorted((Path(__file__).parents[1] / "golden" / "questdb").glob("*/table/*/data.parquet"))
 

@@ -12,8 +12,6 @@ import pytest
 
 from coldparquet.errors import StorageError
 from coldparquet.format import page_walk
-from coldparquet.format.pages_file import parse_pages_file
-from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.maintenance import index_pages
 from coldparquet.maintenance.index import index_table
 from coldparquet.ranges import ByteRange
@@ -21,29 +19,14 @@ from coldparquet.storage.base import RangeRequest
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.trace import TraceStore
-from tests.support.paged_files import PagedFile, assert_same_pages, pages_by_chunk, written
+from tests.support.paged_files import PagedFile, assert_same_pages, pages_beside, pages_by_chunk, written
 from tests.support.questdb_tables import PARTITIONS, copy_parquet_partitions
 from tests.support.table_copies import copy_table
 
 if TYPE_CHECKING:
-    from coldparquet.format.partition_pages import PartitionPages
     from coldparquet.storage.base import FetchedRange
 
 TABLES = sorted({partition.table for partition in PARTITIONS})
-
-
-def parsed(partition: Path) -> PartitionPages:
-    """Read the ``_pages`` of a partition as a reader does."""
-    data = (partition / "data.parquet").read_bytes()
-    sidecar = parse_sidecar((partition / "_pm").read_bytes())
-    places = PagedFile(data=data, footer=PagedFile.of(data).footer, sidecar=sidecar).places
-    return parse_pages_file(
-        (partition / "_pages").read_bytes(),
-        parquet_size_bytes=sidecar.parquet_size_bytes,
-        etag=None,
-        places=places,
-        path=None,
-    )
 
 
 def partition_of(directory: Path, data: bytes) -> Path:
@@ -64,7 +47,9 @@ async def test_every_page_of_questdb_is_described(tmp_path: Path, name: str) -> 
         assert done.pages.chunks_known == done.pages.chunk_count
         partition = Path(done.path).parent
         assert (partition / "_pages").stat().st_size == done.pages.size_bytes
-        assert_same_pages(parsed(partition), PagedFile.of((partition / "data.parquet").read_bytes()).walked().pages)
+        assert_same_pages(
+            pages_beside(partition), PagedFile.of((partition / "data.parquet").read_bytes()).walked().pages
+        )
 
 
 async def test_without_the_flag_no_pages_are_written(tmp_path: Path) -> None:
@@ -82,7 +67,7 @@ async def test_files_of_arrow(tmp_path: Path, version: str, *, has_index: bool) 
     [done] = (await index_table(partition, pages=True)).partitions
     file = PagedFile.of(data)
     expected = (file.indexed() if has_index else file.walked()).pages
-    assert_same_pages(parsed(partition), expected)
+    assert_same_pages(pages_beside(partition), expected)
     assert done.pages is not None
     if has_index or version == "2.0":
         assert (done.pages.chunks_known, done.pages.reason) == (18, None)
@@ -185,7 +170,7 @@ async def test_large_chunks_are_walked_in_windows(tmp_path: Path, monkeypatch: p
     assert sum(record.fetched_bytes for record in walked) < len(data) / 10
     monkeypatch.undo()
     assert len(walked) == len(PagedFile.of(data).walked().pages.starts)  # type: ignore[union-attr]
-    assert_same_pages(parsed(partition), PagedFile.of(data).walked().pages)
+    assert_same_pages(pages_beside(partition), PagedFile.of(data).walked().pages)
     assert done.pages is not None
     assert done.pages.action == "written"
 
@@ -198,7 +183,7 @@ async def test_chunks_far_apart_are_read_apart(tmp_path: Path, monkeypatch: pyte
     await index_table(str(partition), pages=True, store=trace)
     walked = [record for record in trace.records if record.reason == "page headers"]
     assert len(walked) > 3
-    assert_same_pages(parsed(partition), PagedFile.of(data).walked().pages)
+    assert_same_pages(pages_beside(partition), PagedFile.of(data).walked().pages)
 
 
 class QuotingStore(MemoryStore):
@@ -227,7 +212,7 @@ def request_for(path: str) -> RangeRequest:
 class RefusingPages(MemoryStore):
     """Takes no ``_pages``."""
 
-    async def put(self, path: str, data: bytes, **options: Any) -> str | None:
+    async def put(self, path: str, data: bytes, **options: Any) -> str:
         if path.endswith("_pages"):
             raise StorageError("the bucket is full", path=path)
         return await super().put(path, data, **options)
@@ -250,4 +235,4 @@ async def test_damaged_pages_make_single_chunks_unknown(tmp_path: Path) -> None:
     [done] = (await index_table(partition, pages=True)).partitions
     assert done.pages is not None
     assert done.pages.chunks_known == 14
-    assert 3 not in pages_by_chunk(parsed(partition))
+    assert 3 not in pages_by_chunk(pages_beside(partition))

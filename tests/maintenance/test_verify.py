@@ -345,14 +345,39 @@ async def test_a_bad_partition_does_not_stop_the_others(days: Path) -> None:
     assert report.count("error") == 3
 
 
+def spoil_pages(table: Path) -> tuple[Path, Path]:
+    """Damage the ``_pages`` of the first partition, and give the second one those of the first."""
+    first, second, *_ = sorted(table.glob("*/_pages"))
+    second.write_bytes(first.read_bytes())
+    first.write_bytes(first.read_bytes()[:-1])
+    return first, second
+
+
+async def test_pages_that_are_of_no_use_are_found(days: Path) -> None:
+    await index_table(days, pages=True)
+    assert not (await verify_table(days)).count("warning")
+    first, second = spoil_pages(days)
+    report = await verify_table(days)
+    found = [
+        (partition.name, finding.severity, finding.kind)
+        for partition in report.partitions
+        for finding in partition.findings
+        if finding.kind.endswith("Pages")
+    ]
+    assert found == [
+        (first.parent.name, "warning", "DamagedPages"),
+        (second.parent.name, "warning", "StalePages"),
+    ]
+
+
 async def test_requests(days: Path) -> None:
     trace = TraceStore(LocalStore())
     await verify_table(str(days), store=trace)
     by_reason: dict[str, int] = {}
     for record in trace.records:
         by_reason[record.reason] = by_reason.get(record.reason, 0) + 1
-    assert {record.status for record in trace.records} == {"ok"}
-    assert by_reason["sidecar"] == by_reason["Parquet footer"] == 4
+    assert {record.path.rpartition("/")[2] for record in trace.records if record.status != "ok"} == {"_pages"}
+    assert by_reason["sidecar"] == by_reason["Parquet footer"] == by_reason["page index"] == 4
     assert sum(record.operation == "list" for record in trace.records) == 2
     assert sum(record.fetched_bytes for record in trace.records if record.reason == "Parquet footer") < 4 * 4200
 

@@ -79,7 +79,7 @@ def test_no_row_is_lost_where_columns_combine(data: st.DataObject) -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", KINDS)
-@settings(max_examples=3_000)
+@settings(max_examples=1_000)
 @given(data=st.data())
 def test_no_row_is_lost_in_many_cases(name: str, data: st.DataObject) -> None:
     check([KINDS[name], LONG], data)

@@ -10,7 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from coldparquet.format.pages_file import encode_pages_file
 from coldparquet.plan.partition_check import PartitionCheck, check_partition
+from tests.support.paged_files import PagedFile
 from tests.support.parquet_fragments import parsed_footer
 from tests.support.questdb_tables import GOLDEN, PARTITIONS, GoldenPartition
 
@@ -72,6 +74,24 @@ def test_small_row_groups_need_no_pages() -> None:
 def test_no_page_index() -> None:
     (finding,) = advice(written(trades(ROWS + 10), write_page_index=False))
     assert (finding.severity, finding.kind, finding.row_groups) == ("advice", "NoPageIndex", (0,))
+
+
+def test_pages_that_are_described_beside_the_file_need_no_index() -> None:
+    for page_rows, kinds in ((1_000, []), (ROWS, ["OnePagePerChunk"])):
+        options = {"max_rows_per_page": page_rows, "data_page_size": 2_000_000, "write_page_index": False}
+        file = PagedFile.of(written(trades(ROWS), **options))
+        pages = file.walked().pages
+        assert pages is not None
+        beside = encode_pages_file(pages, file.places, parquet_size_bytes=len(file.data))
+        check = check_partition(
+            file.footer,
+            file.sidecar,
+            recorded_rows=None,
+            time_range_ns=None,
+            sidecar_remedy="",
+            pages_file=beside,
+        )
+        assert [finding.kind for finding in check.findings] == kinds
 
 
 def test_small_row_groups() -> None:

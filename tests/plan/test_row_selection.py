@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coldparquet.errors import InternalError
-from coldparquet.plan.row_selection import RowSelection
+from coldparquet.plan.row_selection import RowSelection, selections_of
 
 ROWS = 24
 
@@ -91,6 +91,15 @@ def test_empty_ranges_vanish_and_touching_ones_are_joined(lengths: list[tuple[in
     for start, stop in ranges:
         mask[start:stop] = True
     assert (mask_of(selected(*ranges), 30) == mask).all()
+
+
+@properties
+@given(of_owners=st.lists(st.lists(st.booleans(), min_size=5, max_size=5), max_size=4))
+def test_many_selections_in_one_pass(of_owners: list[list[bool]]) -> None:
+    # Every selected row is a range of its own, so that those that touch have to be joined.
+    owners, rows = np.nonzero(np.array(of_owners, dtype=bool).reshape(-1, 5))
+    found = selections_of(owners, rows, rows + 1, len(of_owners))
+    assert [mask_of(selection, 5).tolist() for selection in found] == of_owners
 
 
 def test_one_range_or_none() -> None:

@@ -90,7 +90,7 @@ def _random_case(random: Random, table: RandomTable) -> Case:
 
 
 async def _check(opened: cp.Table, table: RandomTable, case: Case) -> None:
-    rows = matching_rows(case.where, table.columns, table.rows.num_rows)
+    rows = matching_rows(case.where, table.values, table.rows.num_rows)
     wanted = table.rows.select(case.columns)
     scan = opened.scan(case.columns, case.where, limit=case.limit, options=case.options)
     limited = rows if case.limit is None else rows[: case.limit]
@@ -108,7 +108,7 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=time.time_ns() % 10**9)
     parser.add_argument("--tables", type=int, default=100, help=f"number of tables, {CASES_PER_TABLE} cases each")
     arguments = parser.parse_args()
-    sys.stdout.write(f"first seed {arguments.first_seed}\n")
+    print(f"first seed {arguments.first_seed}", flush=True)
     cases, failed = 0, []
     for seed in range(arguments.first_seed, arguments.first_seed + arguments.tables):
         try:
@@ -116,8 +116,8 @@ def main() -> None:
         except WrongRowsError as error:
             failed.append(seed)
             cause = traceback.format_exception(error.__cause__, limit=-4)
-            sys.stdout.write("\n".join([str(error), *cause[:-1]]))
-    sys.stdout.write(f"{cases} cases passed; seeds that failed: {failed or 'none'}\n")
+            print(error, *cause[:-1], sep="\n", flush=True)
+    print(f"{cases} cases passed; seeds that failed: {failed or 'none'}")
     sys.exit(bool(failed))
 
 

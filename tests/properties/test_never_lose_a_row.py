@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import time
 
 import pytest
@@ -24,6 +25,6 @@ async def test_no_technique_changes_the_rows(seed: int) -> None:
 @pytest.mark.parametrize("part", range(SOAK_PARTS))
 def test_no_technique_changes_the_rows_of_many_tables(part: int) -> None:
     first_seed = FIRST_SEED + part * SOAK_TABLES
-    print(f"COLDPARQUET_SEED={FIRST_SEED}, tables {first_seed} to {first_seed + SOAK_TABLES - 1}")
+    sys.stdout.write(f"COLDPARQUET_SEED={FIRST_SEED}: tables {first_seed} to {first_seed + SOAK_TABLES - 1}\n")
     cases = sum(asyncio.run(check_table(first_seed + number)) for number in range(SOAK_TABLES))
     assert cases == SOAK_TABLES * CASES_PER_TABLE

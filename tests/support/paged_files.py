@@ -10,12 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from coldparquet.format import parquet_thrift as thrift
 from coldparquet.format.chunk_places import ChunkPlaces, chunk_places
 from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
 from coldparquet.format.page_index import page_index_range, parse_page_index
+from coldparquet.format.page_thrift import ColumnIndex, OffsetIndex
 from coldparquet.format.page_walk import ChunkWalk, check_walked_pages
+from coldparquet.format.pages_file import parse_pages_file
 from coldparquet.format.parquet_footer import ParquetFooter, frame_footer
+from coldparquet.format.parquet_thrift import FileMetaData
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.ranges import ByteRange
@@ -23,6 +25,7 @@ from tests.support.parquet_fragments import footer_bytes, parsed_footer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from coldparquet.format.partition_pages import PagesFound, PartitionPages
 
@@ -54,6 +57,10 @@ class PagedFile:
         place = page_index_range(self.sidecar)
         tail = self.data[place.start : place.stop]
         return parse_page_index(self.footer, tail, tail_start=place.start, places=self.places, **options)
+
+    def indexed_anywhere(self) -> PagesFound:
+        """Parse the page index wherever in the file it lies."""
+        return parse_page_index(self.footer, self.data, tail_start=0, places=self.places)
 
     def walked(self) -> PagesFound:
         """Walk the page headers of all chunks."""
@@ -95,17 +102,15 @@ def paged_file(table: pa.Table | None = None, **options: Any) -> PagedFile:
     return PagedFile.of(written(table, **{"write_page_index": True} | options))
 
 
-def with_indexes(
-    file: PagedFile, change: Callable[[int, thrift.OffsetIndex, thrift.ColumnIndex], tuple[bytes, bytes]]
-) -> PagedFile:
+def with_indexes(file: PagedFile, change: Callable[[int, OffsetIndex, ColumnIndex], tuple[bytes, bytes]]) -> PagedFile:
     """Replace the page index: ``change`` gets each chunk's number and indexes, and returns both as bytes, or nothing."""
     raw = footer_bytes(file.data)
-    metadata = thrift.FileMetaData.decode(raw.content, path=None, offset=0)
+    metadata = FileMetaData.decode(raw.content, path=None, offset=0)
     content = bytearray(file.data[: raw.offset])
     chunks = [chunk for row_group in metadata.row_groups for chunk in row_group.columns]
     for number, chunk in enumerate(chunks):
-        offset_index = thrift.OffsetIndex.decode(file.data[chunk.offset_index_offset or 0 :], path=None, offset=0)
-        column_index = thrift.ColumnIndex.decode(file.data[chunk.column_index_offset or 0 :], path=None, offset=0)
+        offset_index = OffsetIndex.decode(file.data[chunk.offset_index_offset or 0 :], path=None, offset=0)
+        column_index = ColumnIndex.decode(file.data[chunk.column_index_offset or 0 :], path=None, offset=0)
         located, bounded = change(number, offset_index, column_index)
         chunk.offset_index_offset, chunk.offset_index_length = len(content), len(located)
         content += located
@@ -156,3 +161,15 @@ def assert_same_pages(found: PartitionPages | None, expected: PartitionPages | N
     if found is not None and expected is not None:
         assert found.dictionary_starts.tolist() == expected.dictionary_starts.tolist()
         assert found.dictionary_stops.tolist() == expected.dictionary_stops.tolist()
+
+
+def pages_beside(partition: Path) -> PartitionPages:
+    """Read the ``_pages`` of a local partition as a reader does, for the snapshot that its sidecar holds."""
+    sidecar = parse_sidecar((partition / "_pm").read_bytes())
+    return parse_pages_file(
+        (partition / "_pages").read_bytes(),
+        parquet_size_bytes=sidecar.parquet_size_bytes,
+        etag=None,
+        places=chunk_places(sidecar),
+        path=None,
+    )

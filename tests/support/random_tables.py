@@ -44,6 +44,11 @@ class RandomTable:
     shape: str
     """How it was written, for people."""
 
+    @property
+    def values(self) -> dict[str, list[Any]]:
+        """Values of each column as Python compares them, None for NULL."""
+        return {name: column.values for name, column in self.columns.items()}
+
     def open(self, options: cp.ReadOptions) -> Any:
         """Open it with the options."""
         return cp.open_table(self.path, store=self.store, options=options)
@@ -167,7 +172,7 @@ async def _index(random: Random, store: MemoryStore) -> str:
     """Write or remove sidecars and page files, and say which."""
     drawn = random.random()
     if drawn < 0.35:
-        await index_table("table", store=store)
+        await index_table("table", store=store, pages=True)
         kept = f"{_SIDECAR} and {_PAGES}"
     elif drawn < 0.8:
         await index_table("table", store=store)

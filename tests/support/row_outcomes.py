@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from coldparquet.plan.predicate import And, Comparison, In, IsNull, Literal, Not, Operator, Or
 from tests.support.random_values import literal_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from coldparquet.plan.predicate import Predicate
-    from tests.support.random_columns import RandomColumn
 
-Outcomes = list[bool | None]
+    Columns: TypeAlias = Mapping[str, Sequence[Any]]
+
+Outcomes: TypeAlias = list[bool | None]
 
 _COMPARE: Mapping[Operator, Callable[[Any, Any], bool]] = {
     Operator.EQUAL: operator.eq,
@@ -26,15 +27,21 @@ _COMPARE: Mapping[Operator, Callable[[Any, Any], bool]] = {
 }
 
 
-def matching_rows(predicate: Predicate | None, columns: Mapping[str, RandomColumn], row_count: int) -> list[int]:
-    """Return the numbers of the rows for which the predicate is true, ascending."""
+def matching_rows(predicate: Predicate | None, columns: Columns, row_count: int) -> list[int]:
+    """Return the numbers of the rows for which the predicate is true, ascending.
+
+    Args:
+        predicate: What is asked; None is true for every row.
+        columns: The values of each column as Python compares them, None for NULL.
+        row_count: Number of rows.
+    """
     if predicate is None:
         return list(range(row_count))
     return [row for row, outcome in enumerate(_outcomes(predicate, columns, row_count)) if outcome]
 
 
 def _outcomes(  # noqa: PLR0911 - one per kind
-    predicate: Predicate, columns: Mapping[str, RandomColumn], row_count: int
+    predicate: Predicate, columns: Columns, row_count: int
 ) -> Outcomes:
     match predicate:
         case And(parts=parts):
@@ -49,7 +56,7 @@ def _outcomes(  # noqa: PLR0911 - one per kind
         case Literal(value=value):
             return [value] * row_count
         case IsNull(column=name):
-            return [value is None for value in columns[name].values]
+            return [value is None for value in columns[name]]
         case In(column=name, values=literals):
             alternatives = [_compared(columns[name], Operator.EQUAL, literal) for literal in literals]
             return [_any(of_row) for of_row in zip(*alternatives, strict=True)] if literals else [False] * row_count
@@ -58,12 +65,12 @@ def _outcomes(  # noqa: PLR0911 - one per kind
     raise AssertionError(predicate)
 
 
-def _compared(column: RandomColumn, compare: Operator, literal: Any) -> Outcomes:
+def _compared(values: Sequence[Any], compare: Operator, literal: Any) -> Outcomes:
     wanted = literal_value(literal)
     if wanted is None:
-        return [None] * len(column.values)
+        return [None] * len(values)
     holds = _COMPARE[compare]
-    return [None if value is None else holds(value, wanted) for value in column.values]
+    return [None if value is None else holds(value, wanted) for value in values]
 
 
 def _any(outcomes: Any) -> bool | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from coldparquet.format.parquet_thrift import ColumnChunk, ColumnIndex, FileMetaData, OffsetIndex
+from coldparquet.format.page_thrift import ColumnIndex, OffsetIndex
+from coldparquet.format.parquet_thrift import ColumnChunk, FileMetaData
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -52,6 +52,11 @@ class PageFiles:
             if self.table_has_files is None and lookup.problem is None:
                 self.table_has_files = lookup.data is not None
 
+    def is_at_hand(self, location: PartitionLocation) -> bool:
+        """Tell whether the ``_pages`` of a partition was fetched already."""
+        lookup = self._found.get(location.directory_path)
+        return lookup is not None and lookup.data is not None
+
     async def pages_of(
         self,
         location: PartitionLocation,

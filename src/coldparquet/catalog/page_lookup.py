@@ -10,13 +10,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import ColdParquetError, FormatError, InternalError, NotFoundError, UnsupportedError
 from coldparquet.format.chunk_places import chunk_places
+from coldparquet.format.fetched_ranges import FetchedRanges
 from coldparquet.format.footer_fetch import FooterFetch
-from coldparquet.format.page_index import page_index_range, parse_page_index
+from coldparquet.format.page_index import earlier_indexes, page_index_range, parse_page_index
 from coldparquet.format.pages_file import LARGEST_PAGES_FILE_BYTES, parse_pages_file, stated_size_bytes
 from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.format.partition_pages import PagesFound
+from coldparquet.options import COALESCING_BY_GOAL
+from coldparquet.plan.coalesce import coalesce
 from coldparquet.plan.read_plan import MetadataRequest
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.base import RangeRequest
@@ -25,10 +29,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.format.parquet_footer import ParquetFooter
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.storage.base import FetchedRange, ObjectStore
 
 PAGES_FILE = "_pages"
+
+_REASON = "page index"
 
 _FIRST_REQUEST_BYTES = 256 * 1024
 """Holds about 15,000 pages, and takes hardly longer than a request of any other size."""
@@ -68,14 +75,14 @@ async def look_up_pages_file(
     spent = [] if spent is None else spent
     first = ByteRange(0, _FIRST_REQUEST_BYTES)
     try:
-        data = (await _get(store, path, first, spent, may_be_short=True)).data
+        data = (await _send(store, _of_pages_file(path, first), spent)).data
         size_bytes = stated_size_bytes(data) or len(data)
         if size_bytes > LARGEST_PAGES_FILE_BYTES:
             problem = f"it says that it has {size_bytes:,} bytes, more than any such file needs"
             return PagesFileLookup(path=path, data=None, problem=problem)
         if size_bytes > len(data) == first.stop:
             rest = ByteRange(first.stop, size_bytes)
-            data += (await _get(store, path, rest, spent, may_be_short=True)).data
+            data += (await _send(store, _of_pages_file(path, rest), spent)).data
     except NotFoundError:
         spent.append(MetadataRequest(path=path, byte_range=first, reason=f"no {PAGES_FILE}", fetched_bytes=0))
         return PagesFileLookup(path=path, data=None)
@@ -113,11 +120,13 @@ async def read_page_index(  # noqa: PLR0913 - what can be told is told by name
     *,
     row_groups: Iterable[int] | None = None,
     columns: Iterable[int] | None = None,
+    also_earlier: bool = False,
     spent: list[MetadataRequest] | None = None,
 ) -> PagesFound:
     """Read the page index that the Parquet file itself may have. 1 request: the end of the file behind the last chunk.
 
-    Where that is longer than 8 MiB only its last part is fetched, and indexes before it are not used.
+    Where that is longer than 8 MiB only its last part is fetched, and indexes before it are not used. The same goes for
+    the indexes of row groups from before an update in place, unless they are asked for.
 
     Args:
         store: Where the partition lies; it should pin versions.
@@ -125,6 +134,7 @@ async def read_page_index(  # noqa: PLR0913 - what can be told is told by name
         sidecar: The snapshot that counts.
         row_groups: Row groups whose pages are asked for; None for all.
         columns: Columns whose pages are asked for, by their indexes in the sidecar; None for all.
+        also_earlier: Also fetch indexes that lie between chunks, in one more round trip of few requests.
         spent: Gets the request.
 
     Returns:
@@ -133,27 +143,30 @@ async def read_page_index(  # noqa: PLR0913 - what can be told is told by name
     Raises:
         ColdParquetError: The store could not answer for the Parquet file, which is needed in any case.
     """
-    size_bytes = sidecar.parquet_size_bytes
-    wanted = page_index_range(sidecar)
-    answer = await _get(
-        store,
-        location.data_path,
-        wanted,
-        [] if spent is None else spent,
-        least_object_bytes=size_bytes,
-        may_grow=location.record is not None,
-    )
+    source = _ParquetSource(store, location, sidecar.parquet_size_bytes, [] if spent is None else spent)
+    place = page_index_range(sidecar)
+    answer = await source.get(place)
+    tail, in_thread = answer.data, len(answer.data) > _PARSE_IN_THREAD_BYTES
+    read_footer = partial(_footer_of_tail, tail, source)
+    try:
+        footer = await asyncio.to_thread(read_footer) if in_thread else read_footer()
+    except (FormatError, UnsupportedError) as error:
+        return PagesFound(pages=None, notes=(f"the page index is not used: {error.message}",), etag=answer.etag)
     parse = partial(
-        _parse_tail,
-        answer.data,
-        sidecar,
-        path=location.data_path,
-        tail_start=wanted.start,
+        parse_page_index,
+        footer,
+        tail,
+        tail_start=place.start,
+        places=chunk_places(sidecar),
         row_groups=row_groups,
         columns=columns,
+        earlier=await _read_earlier(source, footer, tail_start=place.start) if also_earlier else None,
     )
-    found = await asyncio.to_thread(parse) if len(answer.data) > _PARSE_IN_THREAD_BYTES else parse()
-    return replace(found, etag=answer.etag)
+    return replace(await asyncio.to_thread(parse) if in_thread else parse(), etag=answer.etag)
+
+
+def _of_pages_file(path: str, byte_range: ByteRange) -> RangeRequest:
+    return RangeRequest(path=path, byte_range=byte_range, reason=_REASON, may_be_short=True)
 
 
 def _parse_pages_file(data: bytes, sidecar: Sidecar, etag: str | None, path: str) -> PagesFound:
@@ -170,49 +183,59 @@ def _parse_pages_file(data: bytes, sidecar: Sidecar, etag: str | None, path: str
     return PagesFound(pages=pages)
 
 
-def _parse_tail(  # noqa: PLR0913 - what can be told is told by name
-    tail: bytes,
-    sidecar: Sidecar,
-    *,
-    path: str,
-    tail_start: int,
-    row_groups: Iterable[int] | None,
-    columns: Iterable[int] | None,
-) -> PagesFound:
-    size_bytes = sidecar.parquet_size_bytes
-    try:
-        fetch = FooterFetch(path=path, suffix_bytes=len(tail), size_bytes=size_bytes)
-        fetch.receive(tail, start=tail_start)
-        if fetch.next_range is not None:
-            note = f"the page index is not used: the Parquet footer alone has more than {len(tail):,} bytes"
-            return PagesFound(pages=None, notes=(note,))
-        footer = parse_footer(fetch.footer, path=path, offset=fetch.footer_offset)
-    except (FormatError, UnsupportedError) as error:
-        return PagesFound(pages=None, notes=(f"the page index is not used: {error.message}",))
-    return parse_page_index(
-        footer, tail, tail_start=tail_start, places=chunk_places(sidecar), row_groups=row_groups, columns=columns
-    )
+@dataclass(frozen=True, slots=True)
+class _ParquetSource:
+    """The committed bytes of one Parquet file."""
 
+    store: ObjectStore
+    location: PartitionLocation
+    size_bytes: int
+    spent: list[MetadataRequest]
 
-async def _get(  # noqa: PLR0913 - what can be told is told by name
-    store: ObjectStore,
-    path: str,
-    byte_range: ByteRange,
-    spent: list[MetadataRequest],
-    *,
-    may_be_short: bool = False,
-    least_object_bytes: int | None = None,
-    may_grow: bool = False,
-) -> FetchedRange:
-    answer = await store.get(
-        RangeRequest(
-            path=path,
+    async def get(self, byte_range: ByteRange) -> FetchedRange:
+        request = RangeRequest(
+            path=self.location.data_path,
             byte_range=byte_range,
-            reason="page index",
-            may_be_short=may_be_short,
-            least_object_bytes=least_object_bytes,
-            may_grow=may_grow,
+            reason=_REASON,
+            least_object_bytes=self.size_bytes,
+            may_grow=self.location.record is not None,
+        )
+        return await _send(self.store, request, self.spent)
+
+
+def _footer_of_tail(tail: bytes, source: _ParquetSource) -> ParquetFooter:
+    path = source.location.data_path
+    fetch = FooterFetch(path=path, suffix_bytes=len(tail), size_bytes=source.size_bytes)
+    fetch.receive(tail, start=source.size_bytes - len(tail))
+    if fetch.next_range is not None:
+        raise UnsupportedError(f"the Parquet footer alone has more than {len(tail):,} bytes", path=path)
+    return parse_footer(fetch.footer, path=path, offset=fetch.footer_offset)
+
+
+async def _read_earlier(source: _ParquetSource, footer: ParquetFooter, *, tail_start: int) -> FetchedRanges:
+    earlier, wanted = FetchedRanges(), earlier_indexes(footer, tail_start=tail_start)
+    if wanted is not None:
+        coalescing = COALESCING_BY_GOAL["fast"]
+        requests = coalesce(
+            wanted.starts,
+            wanted.stops,
+            gap_bytes=coalescing.gap_bytes,
+            max_request_bytes=coalescing.max_request_bytes,
+        )
+        ranges = [ByteRange(*bounds) for bounds in zip(requests.starts.tolist(), requests.stops.tolist(), strict=True)]
+        answers = await gather_or_cancel([source.get(byte_range) for byte_range in ranges])
+        earlier.add_round([(answer.start, answer.data) for answer in answers])
+    return earlier
+
+
+async def _send(store: ObjectStore, request: RangeRequest, spent: list[MetadataRequest]) -> FetchedRange:
+    answer = await store.get(request)
+    spent.append(
+        MetadataRequest(
+            path=request.path,
+            byte_range=request.byte_range,
+            reason=request.reason,
+            fetched_bytes=len(answer.data),
         )
     )
-    spent.append(MetadataRequest(path=path, byte_range=byte_range, reason="page index", fetched_bytes=len(answer.data)))
     return answer

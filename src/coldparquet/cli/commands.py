@@ -131,6 +131,9 @@ def scan(
     columns: _Columns = None,
     where: _Where = None,
     limit: _Limit = None,
+    tail: Annotated[
+        int | None, typer.Option("--tail", min=0, metavar="ROWS", help="Only the last so many rows, read from the end.")
+    ] = None,
     output: Annotated[
         str,
         typer.Option(
@@ -148,7 +151,7 @@ def scan(
         from coldparquet.cli import scan_command
 
         question = scan_command.question_about(
-            url, storage_options=storage_options, columns=columns, where=where, limit=limit
+            url, storage_options=storage_options, columns=columns, where=where, limit=limit, tail=tail
         )
         scan_command.scan(question, output=output, as_json=as_json)
 

@@ -55,6 +55,8 @@ class TableQuestion:
     """None for all."""
     where: str | None
     limit: int | None
+    tail: int | None = None
+    """The last so many rows; None for all."""
 
 
 def question_about(
@@ -64,10 +66,11 @@ def question_about(
     columns: list[str] | None = None,
     where: str | None,
     limit: int | None,
+    tail: int | None = None,
 ) -> TableQuestion:
     """Put together what the flags say; ``columns`` are lists as they were typed."""
     names = _split_columns(columns)
-    return TableQuestion(url=url, storage_options=storage_options, columns=names, where=where, limit=limit)
+    return TableQuestion(url=url, storage_options=storage_options, columns=names, where=where, limit=limit, tail=tail)
 
 
 def _split_columns(lists: list[str] | None) -> tuple[str, ...] | None:
@@ -132,6 +135,11 @@ async def _scan_to(
     async with open_table(question.url, storage_options=question.storage_options, options=options) as table:
         chosen = _scan_of(table, question)
         with closing(make_sink(file, chosen.schema)) as sink:
+            if question.tail is not None:
+                last = await chosen.tail(question.tail)
+                for batch in last.to_batches():
+                    await asyncio.to_thread(sink.write, batch)
+                return last.num_rows
             async with chosen.batches() as batches:
                 watch = _Watch(table, batches.plan, progress)
                 async for batch in batches:
@@ -179,16 +187,22 @@ async def _count(question: TableQuestion) -> int:
 
 
 async def _show(question: TableQuestion) -> None:
-    """Show the first rows on the terminal; no more than these are read."""
+    """Show the first rows on the terminal, or the last ones of the last ones wanted; no more than these are read."""
     options = ReadOptions(symbols="string")
     async with open_table(question.url, storage_options=question.storage_options, options=options) as table:
-        plan = await _scan_of(table, question).plan()
-        shown = _SHOWN_ROWS if question.limit is None else min(_SHOWN_ROWS, question.limit)
-        rows = await table.scan(question.columns, question.where, limit=shown).to_arrow()
+        chosen = _scan_of(table, question)
+        if question.tail is not None:
+            rows = await chosen.tail(min(_SHOWN_ROWS, question.tail))
+            summary = f"the last {plural(rows.num_rows, 'row')}"
+        else:
+            plan = await chosen.plan()
+            shown = _SHOWN_ROWS if question.limit is None else min(_SHOWN_ROWS, question.limit)
+            rows = await chosen.head(shown)
+            summary = _summary(rows.num_rows, shown, plan)
     console = output_console()
     rich_table, left_out = _rich_table(rows, width=console.width)
     console.print(rich_table)
-    console.print(Text(_summary(rows.num_rows, shown, plan), style="dim"))
+    console.print(Text(summary, style="dim"))
     if left_out:
         names = ", ".join(left_out)
         console.print(Text(f"{plural(len(left_out), 'column')} without room here: {names}", style="dim"))

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from coldparquet.decode.one_column_file import one_column_file
 from coldparquet.decode.parquet_reader import read_columns
 from coldparquet.decode.virtual_file import column_leaf
 from coldparquet.format.page_headers import PageType
-from coldparquet.format.parquet_thrift import DataPageHeader, PageHeader
+from coldparquet.format.page_thrift import DataPageHeader, PageHeader
 from coldparquet.format.sidecar_layout import Codec, Encoding, Repetition
 from coldparquet.plan.made_chunks import constant_bytes
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from coldparquet.decode.chunk_label import ChunkLabel
     from coldparquet.format.sidecar import Sidecar
 

@@ -28,8 +28,8 @@ from coldparquet.decode.untyped_compute import compute
 from coldparquet.decode.virtual_file import CODECS
 from coldparquet.format.logical_types import LogicalKind, LogicalType
 from coldparquet.format.page_headers import Page, PageType, parse_pages
+from coldparquet.format.page_thrift import DataPageHeader, DictionaryPageHeader, PageHeader
 from coldparquet.format.parquet_schema import LeafSpec
-from coldparquet.format.parquet_thrift import DataPageHeader, DictionaryPageHeader, PageHeader
 from coldparquet.format.sidecar_layout import Encoding, PhysicalType
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ def _numbers_of_text(
         return np.arange(len(entries), dtype=np.int32), known
     numbers = np.zeros(len(entries), dtype=np.int32)
     places = np.flatnonzero(~is_empty)
-    text = entries.take(numbers_to_arrow(places, pa.int64()))
+    text = entries.take(numbers_to_arrow(places, pa.int64())) if len(places) < len(entries) else entries
     if known is None:
         encoded: Any = text.dictionary_encode()
         numbers[places] = numbers_to_numpy(encoded.indices, np.int32)

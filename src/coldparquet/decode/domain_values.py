@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from coldparquet.plan.literals import DomainValue
 
 
-def to_arrow_value(value: DomainValue, type_: Any, *, path: str | None, column: str) -> pa.Array[Any]:
-    """Return a value of a column's domain as an Arrow array of length 1.
+def to_arrow_value(value: DomainValue, type_: Any, *, path: str | None, column: str) -> Any:
+    """Return a value of a column's domain as an Arrow array of length 1, without importing pandas.
 
     Args:
         value: An integer in the column's own unit (unscaled for decimals), a float, or bytes; it fits the type.
@@ -30,14 +30,14 @@ def to_arrow_value(value: DomainValue, type_: Any, *, path: str | None, column: 
     if isinstance(value, bytes):
         if pa.types.is_string(type_):
             _check_text(value, path=path, column=column)
-        array: pa.Array[Any] = byte_strings_to_arrow([value], pa.binary() if pa.types.is_string(type_) else type_)
+        array: Any = byte_strings_to_arrow([value], pa.binary() if pa.types.is_string(type_) else type_)
         return array.cast(type_) if pa.types.is_string(type_) else array
     if pa.types.is_floating(type_):
         return numbers_to_arrow(
             np.array([value], dtype=np.float32 if pa.types.is_float32(type_) else np.float64), type_
         )
     if pa.types.is_boolean(type_):
-        false: Any = pa.repeat(zero(type_), 1)
+        false = pa.repeat(zero(type_), 1)
         return false if not value else false.is_valid()
     number = int(value).to_bytes(type_.bit_width // 8, "little", signed=value < 0)
     return pa.Array.from_buffers(type_, 1, [None, pa.py_buffer(number)])

@@ -13,7 +13,7 @@ from coldparquet.decode.dictionary_chunks import decode_dictionary_chunk
 from coldparquet.decode.list_pages import decode_list_pages
 from coldparquet.decode.page_rows import check_flat_pages
 from coldparquet.decode.parquet_reader import read_columns
-from coldparquet.decode.selected_rows import SelectedRows, rows_within
+from coldparquet.decode.selected_rows import rows_within, select_rows
 from coldparquet.decode.virtual_file import column_leaf, column_places
 from coldparquet.errors import InternalError, UnsupportedError
 from coldparquet.format.sidecar_layout import PhysicalType
@@ -90,14 +90,12 @@ class FetchedColumns:
                 if array is not None:
                     arrays[position] = array
         arrays |= self._decode_values(file_index, [position for position in file.columns if position not in arrays])
-        selected = SelectedRows(rows_within(self._read.selection, file.rows), held_rows=held_rows)
         for position, array in arrays.items():
             if len(array) != held_rows:
-                raise self.labels[position].damaged(
-                    f"holds {len(array)} rows, expected {held_rows}", field="row_count"
-                )
-            arrays[position] = selected.of(array)
-        return arrays
+                message = f"holds {len(array)} rows, expected {held_rows}"
+                raise self.labels[position].damaged(message, field="row_count")
+        positions = rows_within(self._read.selection, file.rows)
+        return dict(zip(arrays, select_rows(list(arrays.values()), positions, held_rows=held_rows), strict=True))
 
     def _decode_dictionary(
         self, position: int, row_count: int, known: pa.Array[Any] | None
@@ -117,17 +115,17 @@ class FetchedColumns:
         """Let pyarrow decode columns of one file as they are."""
         if not positions:
             return {}
-        file, columns = self._buffer.parquet_file(file_index), self._buffer.files[file_index].columns
-        by_place: Mapping[int, int] = {columns.index(position): position for position in positions}
+        file = self._buffer.parquet_file(file_index)
+        places = {position: place for place, position in enumerate(self._buffer.files[file_index].columns)}
         int96 = {
-            place: self.labels[position]
-            for place, position in by_place.items()
+            places[position]: self.labels[position]
+            for position in positions
             if self._types[position].physical_type is PhysicalType.INT96
         }
         if int96:
             for seconds, label in zip(read_columns(file, int96, int96_unit="s"), int96.values(), strict=True):
                 _check_int96_range(seconds, label)
-        labels = {place: self.labels[position] for place, position in by_place.items()}
+        labels = {places[position]: self.labels[position] for position in positions}
         return dict(zip(positions, read_columns(file, labels), strict=True))
 
     def _decode_lists(self, position: int, rows: RowSelection | None) -> pa.ChunkedArray[Any]:
@@ -140,7 +138,9 @@ class FetchedColumns:
             rows=rows,
             label=self.labels[position],
         )
-        return SelectedRows(rows_within(self._read.selection, rows), held_rows=rows.row_count).of(lists)
+        positions = rows_within(self._read.selection, rows)
+        [selected] = select_rows([lists], positions, held_rows=rows.row_count)
+        return selected
 
     def _pieces(self, position: int) -> list[bytes]:
         read = self._read

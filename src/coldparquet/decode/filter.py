@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from decimal import Decimal
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coldparquet.decode.numpy_bridge import byte_strings_to_arrow, numbers_to_arrow
+from coldparquet.decode.numpy_bridge import byte_strings_to_arrow, mask_to_arrow, mask_to_numpy, numbers_to_arrow
+from coldparquet.decode.predicate_cost import copy_ns_per_row, in_order, predicate_cost
 from coldparquet.errors import InternalError
 from coldparquet.plan.bind import (
     BoundAnd,
@@ -31,6 +31,8 @@ from coldparquet.plan.predicate import Operator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    import numpy.typing as npt
 
     from coldparquet.plan.bind import BoundPredicate
     from coldparquet.plan.literals import DomainValue
@@ -57,13 +59,69 @@ def filter_rows(bound: BoundPredicate, table: pa.Table) -> pa.Table:
         bound: The predicate.
         table: Holds at least the predicate's fields, by name.
     """
-    kept = evaluate(bound, table)
-    matching_rows = kept.true_count
-    if matching_rows == table.num_rows:
+    kept = matching_rows(bound, table)
+    matching_count = kept.true_count
+    if matching_count == table.num_rows:
         return table
-    if matching_rows == 0:
+    if matching_count == 0:
         return table.slice(0, 0)
     return table.filter(kept)
+
+
+def matching_rows(bound: BoundPredicate, table: pa.Table) -> pa.BooleanArray:
+    """Find the rows for which a predicate is true.
+
+    The parts of an AND are evaluated one after the other, the cheapest and most selective first. Once few rows are left,
+    expensive parts only see those.
+
+    Args:
+        bound: The predicate.
+        table: Holds at least the predicate's fields, by name, with the Arrow types of ``arrow_schema``.
+
+    Returns:
+        True where it is true, else false, shape ``(rows,)``.
+
+    Raises:
+        InternalError: A field is not in the table.
+    """
+    parts = in_order(bound.parts, table.schema, of_and=True) if isinstance(bound, BoundAnd) else [bound]
+    left = table
+    # Row numbers in the table of the rows that are left, once others have been dropped from ``left``.
+    rows: npt.NDArray[np.intp] | None = None
+    matches = None
+    for number, part in enumerate(parts):
+        outcome = _true_or_false(_evaluate(part, left))
+        matches = outcome if matches is None else _AND(matches, outcome)
+        matching_count, remaining = matches.true_count, parts[number + 1 :]
+        if not matching_count:
+            break
+        if remaining and _dropping_pays(remaining, matching_count, left):
+            mask = mask_to_numpy(matches)
+            rows = np.flatnonzero(mask) if rows is None else rows[mask]
+            names = {field.name for later in remaining for field in later.fields()}
+            left = left.select([name for name in left.column_names if name in names]).filter(matches)
+            matches = None
+    if matches is None:
+        return _true_or_false(_constant(table, outcome=True))  # an AND of no parts
+    if rows is None:
+        return matches
+    of_table = np.zeros(table.num_rows, dtype=np.bool_)
+    of_table[rows[mask_to_numpy(matches)]] = True
+    return mask_to_arrow(of_table)
+
+
+def _dropping_pays(remaining: Sequence[BoundPredicate], matching_count: int, table: pa.Table) -> bool:
+    """Tell whether evaluating the remaining parts for few rows saves more than copying the values of these costs."""
+    evaluation_ns = sum(predicate_cost(part, table.schema).ns_per_row for part in remaining)
+    names = {field.name for part in remaining for field in part.fields()}
+    copy_ns = copy_ns_per_row(list(names), table.schema)
+    return matching_count * (copy_ns + evaluation_ns) + table.num_rows < table.num_rows * evaluation_ns
+
+
+def _true_or_false(outcome: pa.ChunkedArray[Any]) -> pa.BooleanArray:
+    combined: Any = outcome.combine_chunks()
+    certain: pa.BooleanArray = combined.fill_null(False) if combined.null_count else combined
+    return certain
 
 
 def evaluate(bound: BoundPredicate, table: pa.Table | pa.RecordBatch) -> pa.BooleanArray:
@@ -87,15 +145,28 @@ def evaluate(bound: BoundPredicate, table: pa.Table | pa.RecordBatch) -> pa.Bool
 def _evaluate(bound: BoundPredicate, table: pa.Table | pa.RecordBatch) -> pa.ChunkedArray[Any]:
     match bound:
         case BoundAnd(parts=parts):
-            every = _constant(table, outcome=True)
-            return reduce(_AND, (_evaluate(part, table) for part in parts), every)
+            return _join(parts, table, of_and=True)
         case BoundOr(parts=parts):
-            none = _constant(table, outcome=False)
-            return reduce(_OR, (_evaluate(part, table) for part in parts), none)
+            return _join(parts, table, of_and=False)
         case BoundNot(part=part):
             return pc.invert(_evaluate(part, table))
         case leaf:
             return _evaluate_leaf(leaf, table)
+
+
+def _join(parts: Sequence[BoundPredicate], table: pa.Table | pa.RecordBatch, *, of_and: bool) -> pa.ChunkedArray[Any]:
+    """Join parts by AND or OR; stops where no further part can change the outcome of any row."""
+    joined = _constant(table, outcome=of_and)
+    for part in in_order(parts, table.schema, of_and=of_and):
+        joined = (_AND if of_and else _OR)(joined, _evaluate(part, table))
+        if _are_all(joined, outcome=not of_and):
+            break
+    return joined
+
+
+def _are_all(outcomes: pa.ChunkedArray[Any], *, outcome: bool) -> bool:
+    chunks: list[Any] = outcomes.chunks
+    return all((chunk.true_count if outcome else chunk.false_count) == len(chunk) for chunk in chunks)
 
 
 def _evaluate_leaf(leaf: BoundPredicate, table: pa.Table | pa.RecordBatch) -> pa.ChunkedArray[Any]:

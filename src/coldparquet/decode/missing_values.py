@@ -34,7 +34,8 @@ def repeated_value(value: pa.ChunkedArray[Any], row_count: int) -> pa.ChunkedArr
         row_count: How many rows.
     """
     same_place = numbers_to_arrow(np.zeros(min(row_count, _BLOCK_ROWS), dtype=np.int32), pa.int32())
-    return _repeated_block(value.chunk(0).take(same_place), row_count)
+    block: Any = value.chunk(0).take(same_place)
+    return _repeated_block(block, row_count)
 
 
 def _repeated_block(block: pa.Array[Any], row_count: int) -> pa.ChunkedArray[Any]:

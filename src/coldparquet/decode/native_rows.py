@@ -43,7 +43,7 @@ def decode_native_rows(  # noqa: PLR0913 - one slice, what is known of it and ho
         read: What it holds.
         columns: The result's columns, in its order; each was planned by ``read``.
         text: Which text columns become dictionary arrays.
-        dictionaries: Their symbols by position of the column in the table.
+        dictionaries: Symbols of the SYMBOL columns, by position of the column in the table.
         path: Directory of the partition, for error messages.
 
     Returns:

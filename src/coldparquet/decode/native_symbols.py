@@ -55,7 +55,9 @@ def decode_symbol_keys(
     positions = np.zeros(len(keys), dtype=np.int32)
     positions[keys >= 0] = renumbered[present]
     indices: Any = pa.Array.from_buffers(pa.int32(), len(keys), [validity(is_null), pa.py_buffer(positions.tobytes())])
-    used: pa.Array[Any] = strings_to_arrow(dictionary).take(numbers_to_arrow(np.flatnonzero(is_used).astype(np.int32), pa.int32()))
+    used: pa.Array[Any] = strings_to_arrow(dictionary).take(
+        numbers_to_arrow(np.flatnonzero(is_used).astype(np.int32), pa.int32())
+    )
     if pa.types.is_dictionary(type_):
         return pa.DictionaryArray.from_arrays(indices, used)
     plain: pa.Array[Any] = used.take(indices)

@@ -58,3 +58,20 @@ def numbers_to_numpy(array: pa.Array[Any], dtype: npt.DTypeLike) -> npt.NDArray[
     if data is None:
         return np.empty(0, dtype=dtype)
     return np.frombuffer(memoryview(data), dtype=dtype, count=array.offset + len(array))[array.offset :]
+
+
+def mask_to_numpy(array: pa.BooleanArray) -> npt.NDArray[np.bool_]:
+    """Return truth values that have no nulls; a copy, a byte each."""
+    data = array.buffers()[1]
+    if data is None or not len(array):
+        return np.zeros(len(array), dtype=np.bool_)
+    flags = np.unpackbits(np.frombuffer(memoryview(data), dtype=np.uint8), bitorder="little")
+    return flags[array.offset : array.offset + len(array)].view(np.bool_)
+
+
+def mask_to_arrow(mask: npt.NDArray[np.bool_]) -> pa.BooleanArray:
+    """Return truth values as an Arrow array without nulls."""
+    bits = np.packbits(mask, bitorder="little")
+    array: Any = pa.Array.from_buffers(pa.bool_(), len(mask), [None, pa.py_buffer(bits.data)])
+    as_mask: pa.BooleanArray = array
+    return as_mask

@@ -52,7 +52,7 @@ def read_columns(
     names = [parquet.schema_arrow.names[position] for position in labels]
     try:
         # Arrow's threads share the columns: the end of a read waits for few row groups, not for one per processor.
-        table = parquet.read_row_group(0, columns=names, use_threads=True)
+        table = parquet.read_row_group(0, columns=names, use_threads=len(names) > 1)
         return [table.column(name) for name in names]
     except (pa.ArrowException, OSError):
         return [_read_column(parquet, name, label) for name, label in zip(names, labels.values(), strict=True)]

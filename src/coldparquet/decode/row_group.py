@@ -69,7 +69,7 @@ def decode_row_group(  # noqa: PLR0913 - one plan, one snapshot and how to show 
 
     Returns:
         ``read.row_count`` rows. A column that is null in every row, or missing, is nulls; BOOLEAN, BYTE, SHORT and CHAR
-        are never null but false or 0. Columns that have no room for one chunk are in several.
+        are never null but false or 0. A column may be in several chunks.
 
     Raises:
         FormatError: The bytes do not decode to the promised number of values of the promised type, or the pages hold
@@ -135,7 +135,7 @@ def _converted(
     """Convert a column whose type was changed after its partition was written."""
     if stored.arrow == wanted.arrow and holds_same_values(stored, wanted):
         return array
-    type_ = arrow_type(wanted, text=text)
+    type_: Any = arrow_type(wanted, text=text)
     chunks: list[Any] = array.chunks
     converted = [convert_values(chunk, stored, wanted, result=type_, label=label) for chunk in chunks]
     return pa.chunked_array(converted, type=type_)

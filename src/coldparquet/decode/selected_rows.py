@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from coldparquet.decode.numpy_bridge import mask_to_arrow
+from coldparquet.errors import InternalError
+
 if TYPE_CHECKING:
-    import numpy.typing as npt
+    from collections.abc import Sequence
 
     from coldparquet.plan.row_selection import RowSelection
 
@@ -19,32 +22,26 @@ _LARGEST_SHARE_LEFT_OUT = 0.5
 """A slice keeps all rows of its array in memory, so it must want most of them."""
 
 
-class SelectedRows:
-    """Some of the rows of arrays that are all equally long.
+def select_rows(
+    arrays: Sequence[pa.ChunkedArray[Any]], positions: RowSelection | None, *, held_rows: int
+) -> list[pa.ChunkedArray[Any]]:
+    """Select rows of arrays that are all equally long: as slices where they are few and long, otherwise as copies.
 
     Args:
+        arrays: The arrays.
         positions: Which rows; None for all of them.
         held_rows: Length of the arrays.
+
+    Returns:
+        One array for each; the array itself if all of its rows are selected.
     """
-
-    def __init__(self, positions: RowSelection | None, *, held_rows: int) -> None:
-        self._positions = positions
-        self._takes_all = positions is None or positions.row_count == held_rows
-        self._mask: pa.Array[Any] | None = None
-        if positions is not None and not self._takes_all and not _slices_pay(positions, held_rows):
-            self._mask = _mask(positions, held_rows)
-
-    def of(self, array: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any]:
-        """Return the selected rows of one array: slices of it where they are few and long, otherwise a copy."""
-        positions = self._positions
-        if positions is None or self._takes_all:
-            return array
-        if self._mask is not None:
-            kept: Any = array.filter(self._mask).combine_chunks()
-            return kept if isinstance(kept, pa.ChunkedArray) else pa.chunked_array([kept], type=array.type)
-        ranges = zip(positions.starts.tolist(), (positions.stops - positions.starts).tolist(), strict=True)
-        slices = [chunk for start, length in ranges for chunk in array.slice(start, length).chunks]
-        return pa.chunked_array(slices, type=array.type)
+    if positions is None or positions.row_count == held_rows or not arrays:
+        return list(arrays)
+    if _slices_pay(positions, held_rows):
+        return [_slices(array, positions) for array in arrays]
+    held = pa.Table.from_arrays(list(arrays), names=list(map(str, range(len(arrays)))))
+    copies: list[Any] = held.filter(_mask(positions, held_rows)).combine_chunks().columns
+    return copies
 
 
 def rows_within(selection: RowSelection | None, fetched: RowSelection | None) -> RowSelection | None:
@@ -55,25 +52,32 @@ def rows_within(selection: RowSelection | None, fetched: RowSelection | None) ->
         fetched: Rows of the row group, those selected among them; None for all.
 
     Returns:
-        None for all of those fetched.
+        None for all of a whole row group.
 
     Raises:
         InternalError: A row is selected that was not fetched.
     """
-    return selection if selection is None or fetched is None else fetched.positions_of(selection)
+    if fetched is None:
+        return selection
+    if selection is None:
+        raise InternalError("all rows of a row group are selected, but only some were fetched")
+    return fetched.positions_of(selection)
 
 
 def _slices_pay(positions: RowSelection, held_rows: int) -> bool:
     kept_rows = positions.row_count
-    return (
-        kept_rows >= held_rows * (1 - _LARGEST_SHARE_LEFT_OUT)
-        and kept_rows >= _LEAST_ROWS_PER_SLICE * len(positions.starts)
-    )
+    are_long = kept_rows >= _LEAST_ROWS_PER_SLICE * len(positions.starts)
+    return are_long and kept_rows >= held_rows * (1 - _LARGEST_SHARE_LEFT_OUT)
 
 
-def _mask(positions: RowSelection, row_count: int) -> pa.Array[Any]:
+def _slices(array: pa.ChunkedArray[Any], positions: RowSelection) -> pa.ChunkedArray[Any]:
+    ranges = zip(positions.starts.tolist(), (positions.stops - positions.starts).tolist(), strict=True)
+    slices: list[Any] = [chunk for start, length in ranges for chunk in array.slice(start, length).chunks]
+    return pa.chunked_array(slices, type=array.type)
+
+
+def _mask(positions: RowSelection, row_count: int) -> pa.BooleanArray:
     edges = np.zeros(row_count + 1, dtype=np.int8)
     edges[positions.starts] += 1
     edges[positions.stops] -= 1
-    bits: npt.NDArray[np.uint8] = np.packbits(np.cumsum(edges[:-1], dtype=np.int8).astype(bool), bitorder="little")
-    return pa.Array.from_buffers(pa.bool_(), row_count, [None, pa.py_buffer(bits.tobytes())])
+    return mask_to_arrow(np.cumsum(edges[:-1], dtype=np.int8).astype(bool))

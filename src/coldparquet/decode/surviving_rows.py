@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coldparquet.decode.filter import evaluate
+from coldparquet.decode.filter import matching_rows
 from coldparquet.decode.numpy_bridge import numbers_to_numpy
 from coldparquet.plan.row_selection import RowSelection
 
@@ -26,7 +26,7 @@ def surviving_rows(bound: BoundPredicate, table: pa.Table) -> tuple[pa.Table, Ro
     Returns:
         The rows, and their positions in ``table``.
     """
-    kept = evaluate(bound, table)
+    kept = matching_rows(bound, table)
     positions = numbers_to_numpy(pc.indices_nonzero(kept), np.uint64).astype(np.int64)
     rows = table if len(positions) == table.num_rows else table.filter(kept)
     return rows, RowSelection.of_ranges(positions, positions + 1)

@@ -18,8 +18,9 @@ import xxhash
 
 from coldparquet.errors import FormatError
 from coldparquet.format.column_types import Comparison
-from coldparquet.format.parquet_thrift import BloomFilterHeader, structure_stops
+from coldparquet.format.parquet_thrift import BloomFilterHeader
 from coldparquet.format.sidecar_layout import PhysicalType
+from coldparquet.format.thrift_structure import structure_stops
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -153,7 +154,9 @@ def blocks_at(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64]) -> npt
     Returns:
         The words of each block, shape ``(blocks, 8)``.
     """
-    taken = np.ascontiguousarray(data[starts[:, np.newaxis] + np.arange(BLOCK_BYTES)])
+    if not len(starts):
+        return np.empty((0, BLOCK_BYTES // _WORD_BYTES), np.uint32)
+    taken = np.ascontiguousarray(np.lib.stride_tricks.sliding_window_view(data, BLOCK_BYTES)[starts])
     return cast("npt.NDArray[np.uint32]", taken.view("<u4"))
 
 

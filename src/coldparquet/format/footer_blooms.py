@@ -91,11 +91,10 @@ class BloomTransfer:
     def wanted(self) -> WantedRanges | None:
         """Return what to fetch next from the Parquet file; None when nothing is missing."""
         ranges = [places.header_ranges(self._every)[1:] for places in self._places.values()]
-        if self._fetched.round_count and self._is_inlined():
-            ranges += [
-                (places.starts[places.present], (places.starts + places.lengths)[places.present])
-                for places in self._places.values()
-            ]
+        if self._is_inlined():
+            for places in self._places.values():
+                is_known = places.present & (places.starts != UNKNOWN)
+                ranges.append((places.starts[is_known], (places.starts + places.lengths)[is_known]))
         missing = self._fetched.missing(ranges)
         if missing is not None and self._fetched.round_count == _MOST_ROUNDS:
             raise InternalError("bytes of bloom filters are missing although all of them were asked for")
@@ -131,12 +130,14 @@ class BloomTransfer:
     def notes(self) -> tuple[str, ...]:
         """Filters that were left out because they cannot be right, one sentence per column and reason."""
         return tuple(
-            f"{len(row_groups)} bloom filters of column {self._names[column]!r} {reason} and were left out"
+            f"bloom filters of column {self._names[column]!r} {reason} and were left out, in {len(row_groups):,} of"
+            f" {len(self._every):,} row groups"
             for column, places in self._places.items()
             for reason, row_groups in places.damage.items()
         )
 
     def _is_inlined(self) -> bool:
+        """Tell whether all filters fit the sidecar, as far as their lengths are known."""
         lengths = [places.lengths[places.present] for places in self._places.values()]
         filter_count = sum(map(len, lengths))
         bloom_bytes = sum(int(of_column.sum()) for of_column in lengths)

@@ -51,7 +51,7 @@ _UNSIGNED = frozenset(
 def sidecar_content_from_footer(footer: ParquetFooter) -> SidecarContent:
     """Say in a sidecar what a Parquet footer says.
 
-    Bloom filters stay in the Parquet file.
+    Bloom filters are left out; ``footer_blooms`` adds them.
 
     Args:
         footer: The parsed footer. With QuestDB's JSON the types come from there, otherwise from Parquet's own

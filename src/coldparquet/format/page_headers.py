@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from thrift.protocol.TCompactProtocol import TCompactProtocolAcceleratedFactory
 from thrift.transport.TTransport import TMemoryBuffer
 
-from coldparquet.format.parquet_thrift import PageHeader
+from coldparquet.format.page_thrift import PageHeader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,8 +15,9 @@ import numpy as np
 
 from coldparquet.errors import FormatError
 from coldparquet.format.chunk_places import chunk_places
+from coldparquet.format.fetched_ranges import WantedRanges
 from coldparquet.format.page_checks import BoundsList, ClaimedPages, check_pages
-from coldparquet.format.parquet_thrift import ColumnIndex, OffsetIndex
+from coldparquet.format.page_thrift import ColumnIndex, OffsetIndex
 from coldparquet.format.partition_pages import PagesFound
 from coldparquet.ranges import ByteRange
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from coldparquet.format.chunk_places import ChunkPlaces
+    from coldparquet.format.fetched_ranges import FetchedRanges
     from coldparquet.format.parquet_footer import FooterRowGroup, ParquetFooter
     from coldparquet.format.sidecar import Sidecar
 
@@ -54,6 +56,7 @@ def parse_page_index(  # noqa: PLR0913 - what can be told is told by name
     places: ChunkPlaces,
     row_groups: Iterable[int] | None = None,
     columns: Iterable[int] | None = None,
+    earlier: FetchedRanges | None = None,
 ) -> PagesFound:
     """Parse the page indexes of some column chunks.
 
@@ -64,6 +67,7 @@ def parse_page_index(  # noqa: PLR0913 - what can be told is told by name
         places: What the sidecar says of the chunks.
         row_groups: Row groups to look at; None for all.
         columns: Leaf columns to look at; None for all.
+        earlier: Bytes before these, as `earlier_indexes` names them.
 
     Returns:
         The pages of the chunks that have an index and are described by it as they can be; nothing raises.
@@ -71,13 +75,34 @@ def parse_page_index(  # noqa: PLR0913 - what can be told is told by name
     if len(footer.row_groups) != places.row_group_count or len(footer.leaves) != places.column_count:
         note = "the page index is not used: the Parquet footer has other row groups or columns than the sidecar"
         return PagesFound(pages=None, notes=(note,))
-    parser = _IndexParser(tail=tail, tail_start=tail_start)
+    parser = _IndexParser(tail=tail, tail_start=tail_start, earlier=earlier)
     chosen_columns = range(places.column_count) if columns is None else sorted(set(columns))
     for row_group in range(places.row_group_count) if row_groups is None else sorted(set(row_groups)):
         for column in chosen_columns:
             parser.add_chunk(footer.row_groups[row_group], column, chunk=row_group * places.column_count + column)
     found = check_pages(parser.claimed(), places, source="page index", problems=parser.problems)
     return PagesFound(pages=found.pages, notes=(*_without_index(parser, places), *found.notes))
+
+
+def earlier_indexes(footer: ParquetFooter, *, tail_start: int) -> WantedRanges | None:
+    """Return where indexes lie before the end of the file; None if there are none, or too much to be read.
+
+    An update in place appends row groups and a footer, and leaves the indexes of the old row groups where they are.
+    """
+    ranges = [
+        (start, start + length)
+        for row_group in footer.row_groups
+        for starts, lengths in (
+            (row_group.offset_index_offsets, row_group.offset_index_lengths),
+            (row_group.column_index_offsets, row_group.column_index_lengths),
+        )
+        for start, length in zip(starts, lengths, strict=True)
+        if 0 < start < tail_start and 0 < length <= tail_start - start
+    ]
+    if not ranges or sum(stop - start for start, stop in ranges) > LARGEST_INDEX_BYTES:
+        return None
+    starts, stops = np.array(ranges, np.int64).T
+    return WantedRanges(starts=starts, stops=stops)
 
 
 def _without_index(parser: _IndexParser, places: ChunkPlaces) -> tuple[str, ...]:
@@ -94,6 +119,7 @@ class _IndexParser:
 
     tail: bytes
     tail_start: int
+    earlier: FetchedRanges | None
     problems: dict[int, str] = field(default_factory=dict)
     without_index: list[int] = field(default_factory=list)
     _chunks: list[int] = field(default_factory=list)
@@ -160,9 +186,13 @@ class _IndexParser:
 
     def _bytes_at(self, start: int, length: int) -> bytes:
         first = start - self.tail_start
-        if first < 0 or length < 0 or first + length > len(self.tail):
-            raise _OutsideError
-        return self.tail[first : first + length]
+        if 0 <= first <= len(self.tail) and 0 < length <= len(self.tail) - first:
+            return self.tail[first : first + length]
+        if self.earlier is not None and start > 0 and 0 < length <= -first:
+            found = self.earlier.bytes_at(start, start + length)
+            if found is not None:
+                return found
+        raise _OutsideError
 
 
 class _OutsideError(Exception):

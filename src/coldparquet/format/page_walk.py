@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
     from coldparquet.format.chunk_places import ChunkPlaces
     from coldparquet.format.page_headers import Page
-    from coldparquet.format.parquet_thrift import PageHeader, Statistics
+    from coldparquet.format.page_thrift import PageHeader
+    from coldparquet.format.parquet_thrift import Statistics
     from coldparquet.format.partition_pages import PagesFound
 
 WINDOW_BYTES = 8 * 1024 * 1024

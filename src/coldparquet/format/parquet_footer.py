@@ -9,6 +9,7 @@ from coldparquet.errors import FormatError, UnsupportedError
 from coldparquet.format import parquet_thrift as thrift
 from coldparquet.format import sidecar_layout as layout
 from coldparquet.format.parquet_schema import LeafSpec, SchemaLeaf, encode_leaf, parse_schema
+from coldparquet.format.thrift_structure import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,7 +90,7 @@ def parse_footer(footer: bytes, *, path: str | None, offset: int) -> ParquetFoot
         _row_group(row_group, index, leaves, path) for index, row_group in enumerate(metadata.row_groups)
     )
     row_count = sum(row_group.row_count for row_group in row_groups)
-    if metadata.num_rows not in {row_count, thrift.ABSENT}:
+    if metadata.num_rows not in {row_count, ABSENT}:
         raise FormatError(
             f"the footer counts {metadata.num_rows} rows, its row groups {row_count}; the footer is damaged",
             path=path,
@@ -149,7 +150,7 @@ def _chunk(chunk: thrift.ColumnChunk, leaf: SchemaLeaf, row_group: int, path: st
             path=path,
         )
     metadata = chunk.meta_data
-    if metadata is None or thrift.ABSENT in {
+    if metadata is None or ABSENT in {
         metadata.codec,
         metadata.num_values,
         metadata.total_compressed_size,

@@ -9,6 +9,7 @@ from coldparquet.errors import FormatError, UnsupportedError
 from coldparquet.format import parquet_thrift as thrift
 from coldparquet.format.logical_types import LogicalKind, LogicalType
 from coldparquet.format.sidecar_layout import PhysicalType, Repetition
+from coldparquet.format.thrift_structure import Empty
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -299,10 +300,10 @@ def _annotate(element: thrift.SchemaElement, logical: LogicalType | None) -> Non
         case LogicalKind.INTEGER:
             annotation.INTEGER = thrift.IntegerAnnotation(bitWidth=logical.bit_width, isSigned=logical.is_signed)
         case LogicalKind.TIME | LogicalKind.TIMESTAMP:
-            unit = thrift.UnitAnnotation(**{_UNITS[logical.unit or ""]: thrift.Empty()})
+            unit = thrift.UnitAnnotation(**{_UNITS[logical.unit or ""]: Empty()})
             setattr(annotation, logical.kind, thrift.TimeAnnotation(isAdjustedToUTC=logical.is_utc, unit=unit))
         case LogicalKind.STRING | LogicalKind.LIST | LogicalKind.DATE | LogicalKind.UUID:
-            setattr(annotation, logical.kind, thrift.Empty())
+            setattr(annotation, logical.kind, Empty())
         case LogicalKind.OTHER:
             return
     element.logicalType = annotation

@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from coldparquet.errors import FormatError
-from coldparquet.format.parquet_thrift import structure_stops
+from coldparquet.format.thrift_structure import structure_stops
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

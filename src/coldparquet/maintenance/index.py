@@ -257,8 +257,8 @@ class PartitionIndexer:
         The filters go into the sidecar where that still fits the first request of a reader; otherwise it says where in the
         Parquet file they are.
 
-        Requests: 1 or 2 for the footer; with bloom filters few for their headers, all at once, and for filters that are
-        longer than 512 bytes, or of which the footer states the length, as few for themselves if they go into the sidecar.
+        Requests: 1 or 2 for the footer; with bloom filters one round trip of few, in which headers and small filters are
+        fetched; a second one for larger filters that go into the sidecar and of which the footer does not state the length.
         """
         spent: list[MetadataRequest] = []
         footer = await Partition(location, self._store, self._options).read_footer(spent)

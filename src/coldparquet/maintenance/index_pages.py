@@ -76,7 +76,7 @@ class PagesIndexer:
         """Write the pages of one Parquet partition; only bugs raise.
 
         Requests: those for its metadata; 1 or 2 that look for ``_pages``, unless all are replaced; 1 for the page index of
-        the Parquet file; where some of its chunks have none, their pages are read, in requests of 8 MiB at most, of which
+        the Parquet file, and few more for that of row groups from before an update; where some of its chunks have none, their pages are read, in requests of 8 MiB at most, of which
         those of all partitions together hold 64 MiB at once; and 1 that writes.
         """
         try:
@@ -93,7 +93,7 @@ class PagesIndexer:
             if there is not None and lookup.data is not None:
                 return _described(there, action="kept", size_bytes=len(lookup.data), notes=())
         places = await asyncio.to_thread(chunk_places, sidecar)
-        indexed = await read_page_index(self._store, location, sidecar)
+        indexed = await read_page_index(self._store, location, sidecar, also_earlier=True)
         pages, notes = indexed.pages, indexed.notes
         missing = _unknown_chunks(pages, places)
         if missing:

@@ -6,8 +6,10 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from coldparquet.catalog.page_lookup import look_up_pages_file
 from coldparquet.catalog.partition import DATA_FILE, SIDECAR_FILE
 from coldparquet.catalog.sidecar_lookup import look_up_sidecar, shorter_than_committed
+from coldparquet.concurrency import both
 from coldparquet.errors import ColdParquetError, FormatError, NotFoundError, ObjectChangedError
 from coldparquet.format.footer_fetch import FooterFetch
 from coldparquet.format.parquet_footer import parse_footer
@@ -69,7 +71,7 @@ class PartitionVerifier:
     async def verify(self, location: PartitionLocation) -> VerifiedPartition:
         """Verify one partition; only bugs raise.
 
-        Requests: 1 or 2 for the sidecar, then 1 or 2 for the footer, and 1 or 2 more for the footer if the sidecar turns
+        Requests: 1 or 2 for the sidecar and, at the same time, 1 or 2 that look for ``_pages``; then 1 or 2 for the footer, and 1 or 2 more for the footer if the sidecar turns
         out to describe another file. None for native partitions.
         """
         verification = _Verification(location, self._store, self._options)
@@ -106,14 +108,17 @@ class _Verification:
 
     async def run(self) -> None:
         try:
-            lookup = await look_up_sidecar(self._store, self._location, self._options)
+            lookup, pages = await both(
+                look_up_sidecar(self._store, self._location, self._options),
+                look_up_pages_file(self._store, self._location),
+            )
             if self._location.sidecar_path is not None:
                 self._state = lookup.state
             self.findings += await asyncio.to_thread(_sidecar_problems, lookup, self._location, self._write_anew)
             fetch, sidecar = await self._footer(lookup.sidecar)
             self._size_bytes = fetch.size_bytes
             self.findings += self._file_problems(fetch)
-            self._check = await asyncio.to_thread(self._check_metadata, fetch, sidecar)
+            self._check = await asyncio.to_thread(self._check_metadata, fetch, sidecar, pages.data)
             self.findings += self._check.findings
         except ColdParquetError as error:
             self.findings.append(self._what_stopped(error))
@@ -174,7 +179,7 @@ class _Verification:
             fetch.receive(answer.data, start=answer.start, object_size_bytes=answer.object_size_bytes)
         return fetch
 
-    def _check_metadata(self, fetch: FooterFetch, sidecar: Sidecar | None) -> PartitionCheck:
+    def _check_metadata(self, fetch: FooterFetch, sidecar: Sidecar | None, pages_file: bytes | None) -> PartitionCheck:
         """Parse and check what was fetched: work of a processor, for a thread."""
         record, directory = self._location.record, self._location.directory
         return check_partition(
@@ -183,6 +188,7 @@ class _Verification:
             recorded_rows=None if record is None else record.row_count,
             time_range_ns=None if directory is None else (directory.start_ns, directory.stop_ns),
             sidecar_remedy=self._write_anew,
+            pages_file=pages_file,
         )
 
     def _file_problems(self, fetch: FooterFetch) -> list[Finding]:

@@ -61,7 +61,7 @@ async def verify_table(  # noqa: PLR0913 - what can be told is told by name
     others. Native partitions are only checked to be there.
 
     Requests: those of :func:`coldparquet.catalog.discovery.discover`; with a ``_txn`` one more listing, to its end (1 request per
-    1,000 names); per Parquet partition 1 for the sidecar and 1 for the footer, each one more where the first guess was too
+    1,000 names); per Parquet partition 1 for the sidecar, 1 that looks for ``_pages`` and 1 for the footer, each one more where the first guess was too
     short, and one more footer where a sidecar turns out to be stale.
 
     Args:

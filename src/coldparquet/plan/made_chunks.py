@@ -123,7 +123,9 @@ def _are_equal(lower: Side, upper: Side, candidates: npt.NDArray[np.intp], *, is
         numbers_equal: BoolArray = lower.numbers[candidates] == upper.numbers[candidates]
         return numbers_equal
     lengths = lower.lengths[candidates]
-    equal: BoolArray = (lower.prefixes[candidates] == upper.prefixes[candidates]) & (lengths == upper.lengths[candidates])
+    equal: BoolArray = (lower.prefixes[candidates] == upper.prefixes[candidates]) & (
+        lengths == upper.lengths[candidates]
+    )
     longer = lengths > PREFIX_BYTES
     if is_variable:
         return equal & ~longer

@@ -14,7 +14,7 @@ import numpy as np
 from coldparquet.plan.bind import BoundAnd
 from coldparquet.plan.page_statistics import PageStatistics
 from coldparquet.plan.prune import prune
-from coldparquet.plan.row_selection import RowSelection
+from coldparquet.plan.row_selection import selections_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from coldparquet.plan.bind import BoundPredicate
     from coldparquet.plan.bounds import BoolArray, IntArray
     from coldparquet.plan.page_statistics import Segments
+    from coldparquet.plan.row_selection import RowSelection
     from coldparquet.plan.statistics import StatisticsSource
 
 
@@ -121,17 +122,9 @@ def prune_pages(  # noqa: PLR0913 - what a partition consists of
 
 
 def _selections(segments: Segments, kept: BoolArray, row_groups: IntArray) -> tuple[RowSelection, ...]:
-    """Join the segments that are kept to the ranges of each row group, all row groups in one pass."""
-    row_group, starts, stops = segments.row_groups[kept], segments.starts[kept], segments.stops[kept]
-    begins = np.ones(len(starts), dtype=bool)
-    begins[1:] = (row_group[1:] != row_group[:-1]) | (starts[1:] > stops[:-1])
-    ends = np.append(begins[1:], True)[: len(begins)]
-    range_starts, range_stops = starts[begins], stops[ends]
-    edges = np.searchsorted(row_group[begins], row_groups), np.searchsorted(row_group[begins], row_groups, side="right")
-    return tuple(
-        RowSelection(starts=range_starts[first:stop], stops=range_stops[first:stop])
-        for first, stop in zip(*(edge.tolist() for edge in edges), strict=True)
-    )
+    """Join the segments that are kept to the ranges of each row group."""
+    owners = np.searchsorted(row_groups, segments.row_groups[kept])
+    return selections_of(owners, segments.starts[kept], segments.stops[kept], len(row_groups))
 
 
 def _report(

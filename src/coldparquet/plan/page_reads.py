@@ -14,7 +14,7 @@ import numpy as np
 
 from coldparquet.errors import InternalError
 from coldparquet.plan.chunk_pages import pages_of_chunks
-from coldparquet.plan.row_selection import RowSelection
+from coldparquet.plan.row_selection import RowSelection, selections_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -194,11 +194,10 @@ def _column_rows(
     read: RowGroupRead, listed: ChunkPages, kept: BoolArray, loses_pages: BoolArray
 ) -> tuple[RowSelection | None, ...]:
     """Say which rows the fetched pages of each column hold; a page that is kept ends where the next one begins."""
-    edges = np.searchsorted(listed.chunk[kept], np.arange(len(read.columns) + 1)).tolist()
-    starts, stops = listed.first_rows[kept], listed.stop_rows[kept]
+    of_pages = selections_of(listed.chunk[kept], listed.first_rows[kept], listed.stop_rows[kept], len(read.columns))
     return tuple(
-        RowSelection.of_ranges(starts[first:stop], stops[first:stop]) if is_cut else before
-        for first, stop, is_cut, before in zip(edges, edges[1:], loses_pages.tolist(), read.column_rows, strict=False)
+        after if is_cut else before
+        for before, after, is_cut in zip(read.column_rows, of_pages, loses_pages.tolist(), strict=True)
     )
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from coldparquet.format.parquet_footer import ParquetFooter
+    from coldparquet.format.partition_pages import PartitionPages
     from coldparquet.format.sidecar import Sidecar
 
 ROWS_PER_PAGE = 20_000
@@ -33,19 +34,22 @@ _COMPACT_ANYWAY = "'coldparquet compact --force' writes the partition anew"
 """What alone does not make a partition due for compaction, see ``coldparquet.plan.compaction_policy``."""
 
 
-def advise(footer: ParquetFooter, sidecar: Sidecar, *, unused_bytes: int) -> tuple[Finding, ...]:
+def advise(
+    footer: ParquetFooter, sidecar: Sidecar, *, unused_bytes: int, pages: PartitionPages | None
+) -> tuple[Finding, ...]:
     """Say what could be better about one Parquet file.
 
     Args:
         footer: Its footer.
         sidecar: What is known of the same file; reads are planned from it.
         unused_bytes: Dead bytes that the writer noted.
+        pages: What the ``_pages`` beside it says; None where there is none that is of use.
     """
     return (
         *_dead_bytes(sidecar, unused_bytes),
         *_small_row_groups(sidecar),
         *_uncompressed(sidecar),
-        *_pages(footer),
+        *_pages(footer, pages),
         *_statistics(sidecar),
     )
 
@@ -89,13 +93,17 @@ def _uncompressed(sidecar: Sidecar) -> Iterator[Finding]:
         )
 
 
-def _pages(footer: ParquetFooter) -> Iterator[Finding]:
+def _pages(footer: ParquetFooter, pages: PartitionPages | None) -> Iterator[Finding]:
     single, unindexed = [], []
+    described = None if pages is None else np.diff(pages.first_page).reshape(pages.row_group_count, pages.column_count)
     for index, row_group in enumerate(footer.row_groups):
         if row_group.row_count < 2 * ROWS_PER_PAGE:
             continue
         places = zip(row_group.offset_index_lengths, row_group.chunks, strict=True)
-        if not any(row_group.offset_index_lengths):
+        if described is not None and described[index].any():
+            if described[index].max() == 1:
+                single.append(index)
+        elif not any(row_group.offset_index_lengths):
             unindexed.append(index)
         elif all(0 < length < _two_pages_bytes(chunk.data_page_offset) for length, chunk in places):
             single.append(index)
@@ -113,7 +121,7 @@ def _pages(footer: ParquetFooter) -> Iterator[Finding]:
             severity="advice",
             kind="NoPageIndex",
             message=f"{row_group_spans(unindexed)}: no page index, so pages cannot be told apart before they are read",
-            remedy=f"{_COMPACT_ANYWAY} with a page index",
+            remedy=f"{_COMPACT_ANYWAY} with a page index; 'coldparquet index --pages' describes the pages as they are",
             row_groups=tuple(unindexed),
         )
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from coldparquet.errors import ColdParquetError
+from coldparquet.errors import ColdParquetError, FormatError, UnsupportedError
+from coldparquet.format.chunk_places import chunk_places
 from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
+from coldparquet.format.pages_file import parse_pages_file
 from coldparquet.format.questdb_json import parse_questdb_json
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_writer import encode_sidecar
@@ -18,6 +20,7 @@ from coldparquet.plan.stated_times import misplaced_times
 
 if TYPE_CHECKING:
     from coldparquet.format.parquet_footer import ParquetFooter
+    from coldparquet.format.partition_pages import PartitionPages
     from coldparquet.format.sidecar import Sidecar
 
 
@@ -35,13 +38,14 @@ class PartitionCheck:
     """Bytes in neither a column chunk nor the footer: the dead ones, page indexes and bloom filters."""
 
 
-def check_partition(
+def check_partition(  # noqa: PLR0913 - what can be told is told by name
     footer: ParquetFooter,
     found: Sidecar | None,
     *,
     recorded_rows: int | None,
     time_range_ns: tuple[int, int] | None,
     sidecar_remedy: str,
+    pages_file: bytes | None = None,
 ) -> PartitionCheck:
     """Check a footer, and the sidecar that stands for it, against each other and against what cannot be.
 
@@ -52,6 +56,7 @@ def check_partition(
         time_range_ns: Half-open range of the times that its directory stands for, in nanoseconds since 1970; None where
             the name says none.
         sidecar_remedy: How to get a sidecar that describes the file, for the findings.
+        pages_file: The ``_pages`` beside it, as it was fetched; None where there is none.
 
     Raises:
         FormatError: The footer contradicts itself.
@@ -72,7 +77,9 @@ def check_partition(
     noted = _noted_unused_bytes(footer)
     unused_bytes = max(noted, usable.footer.unused_bytes)
     findings += _compare_unused_bytes(noted, usable.footer.unused_bytes, chunk_layout.other_bytes)
-    findings += advise(footer, usable, unused_bytes=unused_bytes)
+    pages, problems = _parse_pages(pages_file, usable)
+    findings += problems
+    findings += advise(footer, usable, unused_bytes=unused_bytes, pages=pages)
     return PartitionCheck(
         findings=tuple(findings),
         row_count=derived.total_rows,
@@ -88,6 +95,28 @@ def _differences(found: Sidecar, derived: Sidecar, remedy: str) -> tuple[Finding
         return compare_sidecars(found, derived, remedy=remedy)
     except ColdParquetError as error:
         return (finding_of_error(error, remedy=remedy),)
+
+
+def _parse_pages(data: bytes | None, sidecar: Sidecar) -> tuple[PartitionPages | None, tuple[Finding, ...]]:
+    if data is None:
+        return None, ()
+    try:
+        pages = parse_pages_file(
+            data,
+            parquet_size_bytes=sidecar.parquet_size_bytes,
+            etag=None,
+            places=chunk_places(sidecar),
+            path=None,
+        )
+    except (FormatError, UnsupportedError) as error:
+        problem = Finding(
+            severity="warning",
+            kind="StalePages" if error.kind == "StalePages" else "DamagedPages",
+            message=f"_pages: {error.message}",
+            remedy="until then readers look for the pages in the Parquet file, which takes a round trip more",
+        )
+        return None, (problem,)
+    return pages, ()
 
 
 def _compare_rows(row_count: int, recorded_rows: int | None) -> tuple[Finding, ...]:

@@ -121,11 +121,10 @@ def page_index_pays(  # noqa: PLR0911, PLR0913 - one return per reason, on all t
         return Choice(pays=False, reason=f"{saving}, but that is one more request")
     if saved_bytes < index_bytes + _BYTES_PER_REQUEST[goal]:
         return Choice(pays=False, reason=f"only {saving}")
-    if goal != "fast":
+    if goal != "fast" or not extra_round_trip:
         return Choice(pays=True, reason=saving)
-    before_s, after_s = speed.seconds(read_bytes), speed.seconds(read_bytes - saved_bytes)
-    if extra_round_trip:
-        after_s += speed.seconds(index_bytes)
+    before_s = speed.seconds(read_bytes)
+    after_s = speed.seconds(index_bytes) + speed.seconds(read_bytes - saved_bytes)
     if after_s > (1 - _LEAST_GAIN) * before_s:
         return Choice(pays=False, reason=f"{saving}, but {_against(after_s, before_s)}")
     return Choice(pays=True, reason=f"{saving}: {_against(after_s, before_s)}")

@@ -6,6 +6,7 @@ Pruning by pages leaves some of them, a predicate leaves some of those, and only
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -128,3 +129,22 @@ class RowSelection:
         inside = np.searchsorted(packed_starts, starts, side="right") - 1
         shift = self.starts[inside] - packed_starts[inside] if len(starts) else starts
         return RowSelection.of_ranges(starts + shift, stops + shift)
+
+
+def selections_of(
+    owners: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64], owner_count: int
+) -> tuple[RowSelection, ...]:
+    """Make many selections in one pass, such as one per row group or per column.
+
+    Args:
+        owners: Which selection each range belongs to, ascending, shape ``(ranges,)``.
+        starts: First row of each range; the ranges of an owner ascend, do not overlap, and none is empty.
+        stops: One past its last row.
+        owner_count: Number of selections; those without a range select nothing.
+    """
+    begins = np.ones(len(owners), dtype=bool)
+    begins[1:] = (owners[1:] != owners[:-1]) | (starts[1:] > stops[:-1])
+    ends = np.append(begins[1:], True)[: len(begins)]
+    starts, stops = starts[begins].astype(np.int64), stops[ends].astype(np.int64)
+    edges = np.searchsorted(owners[begins], np.arange(owner_count + 1)).tolist()
+    return tuple(RowSelection(starts=starts[first:stop], stops=stops[first:stop]) for first, stop in pairwise(edges))

@@ -24,6 +24,7 @@ from coldparquet.plan.bind import (
     BoundLiteral,
     BoundNot,
     BoundOr,
+    BoundPredicate,
     ConstantUnlessNull,
 )
 from coldparquet.plan.bounds import NumericSide, SortedValues
@@ -31,14 +32,17 @@ from coldparquet.plan.predicate import Operator
 from coldparquet.plan.prune import prune
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from coldparquet.format.sidecar import Sidecar
-    from coldparquet.plan.bind import BoundPredicate
+    from coldparquet.plan.bind import BoundField
     from coldparquet.plan.bounds import Bounds, IntArray, Side
     from coldparquet.plan.statistics import StatisticsSource
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
+
+_BELOW = frozenset({Operator.LESS, Operator.LESS_OR_EQUAL})
+_ABOVE = frozenset({Operator.GREATER, Operator.GREATER_OR_EQUAL})
 
 _UNKNOWN_RANGE = 0.5
 """Fraction of the values that a comparison with ``<`` or ``>`` leaves where there are no bounds."""
@@ -165,6 +169,26 @@ def _is_in_order(bounds: Bounds | None) -> bool:
     return bool(max(ascending, descending) >= _IN_ORDER and lower.min() < upper.max())
 
 
+@dataclass(frozen=True, slots=True)
+class _Range(BoundPredicate):
+    """Comparisons of one field with ``<`` or ``>`` joined by AND: its two ends are anything but independent."""
+
+    field: BoundField
+    parts: tuple[BoundComparison, ...]
+
+
+def _join_ranges(parts: tuple[BoundPredicate, ...]) -> list[BoundPredicate]:
+    """Put the comparisons of one field together."""
+    by_field: dict[BoundField, list[BoundComparison]] = {}
+    others: list[BoundPredicate] = []
+    for part in parts:
+        if isinstance(part, BoundComparison) and part.operator in _BELOW | _ABOVE:
+            by_field.setdefault(part.field, []).append(part)
+        else:
+            others.append(part)
+    return [*(_Range(field, tuple(comparisons)) for field, comparisons in by_field.items()), *others]
+
+
 class _Estimator:
     """Estimates one predicate, part by part; see :func:`estimate_selectivity`."""
 
@@ -183,19 +207,21 @@ class _Estimator:
     def estimate(self, predicate: BoundPredicate) -> _Outcomes:
         match predicate:
             case BoundAnd(parts=parts):
-                return reduce(_and, map(self.estimate, parts), _Outcomes(true=self._ones, false=0 * self._ones))
+                return self._all(map(self.estimate, _join_ranges(parts)))
             case BoundOr(parts=parts):
-                parts_not = [_not(self.estimate(part)) for part in parts]
-                return _not(reduce(_and, parts_not, _Outcomes(true=self._ones, false=0 * self._ones)))
+                return _not(self._all(_not(self.estimate(part)) for part in parts))
             case BoundNot(part=part):
                 return _not(self.estimate(part))
             case BoundLiteral(value=value):
                 return _Outcomes(true=self._ones * (value is True), false=self._ones * (value is False))
-            case BoundComparison() | BoundIn() | BoundIsNull() | ConstantUnlessNull():
+            case BoundComparison() | BoundIn() | BoundIsNull() | ConstantUnlessNull() | _Range():
                 return self._leaf(predicate)
         raise InternalError(f"{type(predicate).__name__} is not a kind of predicate that can be estimated")
 
-    def _leaf(self, leaf: BoundComparison | BoundIn | BoundIsNull | ConstantUnlessNull) -> _Outcomes:
+    def _all(self, parts: Iterable[_Outcomes]) -> _Outcomes:
+        return reduce(_and, parts, _Outcomes(true=self._ones, false=0 * self._ones))
+
+    def _leaf(self, leaf: BoundComparison | BoundIn | BoundIsNull | ConstantUnlessNull | _Range) -> _Outcomes:
         bounds = self._source.bounds(leaf.field)
         if bounds is None or (self._fields is not None and leaf.field.index not in self._fields):
             return _Outcomes(true=self._ones, false=self._ones)
@@ -208,6 +234,8 @@ class _Estimator:
                 return _Outcomes(true=null_fraction, false=present)
             case ConstantUnlessNull(value=value):
                 return _Outcomes(true=present * value, false=present * (not value))
+            case _Range(parts=parts):
+                fraction = _fraction_between(parts, bounds)
             case BoundComparison() | BoundIn():
                 distinct = self._ones if counted is None else counted.distinct_values
                 fraction = _fraction(leaf, bounds, distinct)
@@ -233,10 +261,21 @@ def _fraction(leaf: BoundComparison | BoundIn, bounds: Bounds, distinct: FloatAr
             return np.minimum(_count_within(search, bounds) / distinct, 1)
         case BoundComparison(operator=Operator.NOT_EQUAL):
             return 1 - np.minimum(_count_within(search, bounds) / distinct, 1)
-        case BoundComparison(operator=Operator.LESS | Operator.LESS_OR_EQUAL):
-            return _fraction_below(search, bounds)
         case BoundComparison():
-            return 1 - _fraction_below(search, bounds)
+            return _fraction_between((leaf,), bounds)
+
+
+def _fraction_between(parts: tuple[BoundComparison, ...], bounds: Bounds) -> FloatArray:
+    """Estimate which part of the values satisfies all comparisons with ``<`` and ``>``."""
+    below = above = np.ones(len(bounds.may_hold_values))
+    for part in parts:
+        fraction = _fraction_below(SortedValues.of((part.value,)), bounds)
+        if part.operator in _BELOW:
+            below = np.minimum(below, fraction)
+        else:
+            above = np.minimum(above, 1 - fraction)
+    between = np.maximum(below + above - 1, 0)
+    return np.where(np.isnan(between), _UNKNOWN_RANGE, between)
 
 
 def _count_within(search: SortedValues, bounds: Bounds) -> FloatArray:
@@ -247,7 +286,8 @@ def _count_within(search: SortedValues, bounds: Bounds) -> FloatArray:
         first = np.where(bounds.lower.known, bounds.lower.ranks(search)[0], first)
     if bounds.upper is not None:
         stop = np.where(bounds.upper.known, bounds.upper.ranks(search)[1], stop)
-    return np.maximum(stop - first, 0).astype(np.float64)
+    within: FloatArray = np.maximum(stop - first, 0).astype(np.float64)
+    return within
 
 
 def _whole_numbers_between(bounds: Bounds) -> FloatArray:
@@ -260,18 +300,17 @@ def _whole_numbers_between(bounds: Bounds) -> FloatArray:
 
 
 def _fraction_below(search: SortedValues, bounds: Bounds) -> FloatArray:
-    """Estimate which part of the values lies below the one literal."""
-    unknown = np.full(len(bounds.may_hold_values), _UNKNOWN_RANGE)
+    """Estimate which part of the values lies below the one literal; NaN where it is not known."""
     if bounds.lower is None or bounds.upper is None:
-        return unknown
+        return np.full(len(bounds.may_hold_values), np.nan)
     value = search.keys[0] if search.prefixes is None else search.prefixes[0]
     lower, upper = _positions(bounds.lower), _positions(bounds.upper)
     with np.errstate(divide="ignore", invalid="ignore"):
         fraction = (float(value) - lower) / (upper - lower)
     known = bounds.lower.known & bounds.upper.known & np.isfinite(fraction)
-    return np.where(known, np.clip(fraction, 0, 1), unknown)
+    return np.where(known, np.clip(fraction, 0, 1), np.nan)
 
 
 def _positions(side: Side) -> FloatArray:
     """Place bounds on a line: numbers as they are, byte strings by their first 8 bytes."""
-    return np.asarray(side.numbers if isinstance(side, NumericSide) else side.prefixes, np.float64)
+    return side.numbers.astype(np.float64) if isinstance(side, NumericSide) else side.prefixes.astype(np.float64)

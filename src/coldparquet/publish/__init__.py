@@ -3,7 +3,7 @@
 A published table is a QuestDB table directory in a bucket. What makes one version of it is its `_txn`, which is
 replaced last, in one request, and only if nobody else replaced it meanwhile:
 
-    2024-03-01.12/data.parquet, _pm   the partitions: written once, never changed
+    2024-03-01.12/data.parquet, _pm   the partitions: written once, never changed; with _pages where the source has it
     _meta.v7, _cv.v3                  immutable copies of the table files by the version that `_txn` names
     _published.v41-9f3c2a10           which partitions the version 41 of the table has, and where they came from
     side.o, .c, .k, .v, _name         what a QuestDB needs besides, if the table is to be restored

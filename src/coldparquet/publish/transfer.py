@@ -1,4 +1,4 @@
-"""Writing one partition to the destination: data first, then its sidecar, nothing that exists is ever replaced."""
+"""Writing one partition to the destination: data first, its sidecar last, nothing that exists is ever replaced."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from coldparquet.catalog.page_lookup import PAGES_FILE
 from coldparquet.catalog.partition import DATA_FILE, SIDECAR_FILE
 from coldparquet.errors import FormatError, InvalidInputError, NotFoundError, ObjectChangedError, UnsupportedError
 from coldparquet.format.sidecar import parse_sidecar
@@ -69,8 +70,8 @@ class PartitionWriter:
     async def write(self, new: NewPartition) -> WrittenPartition:
         """Write one partition, or find that an earlier run that was killed has written it.
 
-        Requests at the destination: those of :func:`upload_object` and 1 for the sidecar; 1 to 3 more where a directory
-        of this name exists.
+        Requests at the destination: those of :func:`upload_object`, 1 for the sidecar and 1 for ``_pages`` if there is one;
+        1 to 3 more where a directory of this name exists.
 
         Raises:
             ObjectChangedError: The source was changed meanwhile (kind ``SourceChanged``), or another publisher is at work
@@ -121,6 +122,8 @@ class PartitionWriter:
             if not await self._is_same(found, new, content):
                 return None
             self._on_sent(content.data.size_bytes)
+        if content.pages is not None:
+            await self._put_pages(f"{self._published.path}/{candidate.name}/{PAGES_FILE}", content.pages)
         is_new = await self._put_sidecar(f"{self._published.path}/{candidate.name}/{SIDECAR_FILE}", content) or is_new
         return "published" if is_new else "found"
 
@@ -163,6 +166,14 @@ class PartitionWriter:
             if error.path == new.location.data_path:
                 raise source_changed(new.location.directory_path) from error
             raise publisher_conflict(found.path) from error
+
+    async def _put_pages(self, path: str, pages: bytes) -> None:
+        """Write the pages, unless there are some: readers check whose they are, and can do without."""
+        try:
+            await self._store.put(path, pages, overwrite=False)
+        except InvalidInputError as error:
+            if error.kind != "AlreadyExists":
+                raise
 
     async def _put_sidecar(self, path: str, content: PartitionContent) -> bool:
         """Write the sidecar; False if there is one that describes the same file, such as one made from the footer."""

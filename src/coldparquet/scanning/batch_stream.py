@@ -9,10 +9,9 @@ the limit can be exceeded by what one row group needs, and never blocks.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
 from typing import TYPE_CHECKING, Self
-
-import pyarrow as pa
 
 from coldparquet.decode.batches import copied, to_batches
 from coldparquet.errors import InvalidInputError
@@ -27,10 +26,16 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
     from types import TracebackType
 
+    import pyarrow as pa
+
     from coldparquet.plan.read_plan import ReadPlan
     from coldparquet.scanning.memory_room import Holding
     from coldparquet.scanning.scan_planner import PlannedScan
     from coldparquet.storage.base import ObjectStore
+
+_GRANTED_SHARE = 0.6
+"""Part of the memory limit that is granted. The rest is left to what nobody can count: memory that was freed but that the
+allocators have not given back yet, and an answer while it is copied."""
 
 
 class BatchStream:
@@ -86,8 +91,9 @@ class BatchStream:
             question=question,
             store=self._store,
             executor=self._executor,
-            memory=Room(options.memory_limit_bytes),
+            memory=Room(int(options.memory_limit_bytes * _GRANTED_SHARE)),
             requests=Room(options.max_concurrency),
+            decoders=Room(options.decode_threads or os.cpu_count() or 1),
             sizes=DecodedSizes(),
             part_bytes=options.coalescing.part_bytes(plan.bytes_wanted, options.max_concurrency),
         )
@@ -184,7 +190,9 @@ class BatchStream:
             self._in_hand.release()
         self._in_hand = work.memory
         if self._rows_left is not None:
-            rows = rows.slice(max(rows.num_rows - self._rows_left, 0) if self._newest_first else 0, self._rows_left)
+            # Only if need be: to slice a table without columns makes up rows that it does not have.
+            if rows.num_rows > self._rows_left:
+                rows = rows.slice(rows.num_rows - self._rows_left if self._newest_first else 0, self._rows_left)
             self._rows_left -= rows.num_rows
         return rows
 

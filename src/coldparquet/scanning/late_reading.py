@@ -9,7 +9,7 @@ import numpy as np
 
 from coldparquet.plan.page_reads import defer_columns
 from coldparquet.plan.read_plan import RowGroupRead, Technique
-from coldparquet.plan.reading_choices import StoreSpeed, late_materialisation_pays
+from coldparquet.plan.reading_choices import late_materialisation_pays
 from coldparquet.scanning.planned_partition import PlannedParquet
 
 if TYPE_CHECKING:
@@ -92,24 +92,24 @@ def _first_columns(question: Question, plan: PartitionPlan) -> set[int]:
 
 
 def _choose(question: Question, plans: Sequence[PartitionPlan], candidates: Sequence[_Candidate]) -> LateChoice:
-    selectivity, rows_per_page, row_counts = [], [], []
+    matching_rows, page_rows, row_counts = [], [], []
     for candidate in candidates:
         plan = plans[candidate.plan]
         if plan.estimate is not None:
-            selectivity.append(plan.estimate.selectivity[candidate.read])
-            rows_per_page.append(plan.estimate.rows_per_page[candidate.read])
+            matching_rows.append(plan.estimate.matching_rows[candidate.read])
+            page_rows.append(plan.estimate.page_rows[candidate.read])
             row_counts.append(plan.row_groups[candidate.read].row_count)
     all_bytes = sum(read.bytes_wanted for plan in plans for read in plan.row_groups)
     return late_materialisation_pays(
         first_bytes=np.array([candidate.first_bytes for candidate in candidates], dtype=np.int64),
         deferred_bytes=np.array([candidate.deferred_bytes for candidate in candidates], dtype=np.int64),
-        selectivity=np.array(selectivity, dtype=np.float64),
+        matching_rows=np.array(matching_rows, dtype=np.float64),
         row_counts=np.array(row_counts, dtype=np.int64),
-        rows_per_page=np.array(rows_per_page, dtype=np.int64),
+        page_rows=np.array(page_rows, dtype=np.int64),
         other_bytes=all_bytes - sum(candidate.first_bytes + candidate.deferred_bytes for candidate in candidates),
         when=question.options.late_materialisation,
         goal=question.options.goal,
-        speed=StoreSpeed.default(question.options.max_concurrency),
+        speed=question.speed,
     )
 
 

@@ -6,6 +6,7 @@ hold a row of the result.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -70,9 +71,11 @@ async def read_latest_rows(
     newest = _NewestOfEach(keys, timestamp)
     proofs = _KeyProofs(question, keys, newest)
     sources: dict[int, _Source] = {}
+    loop = asyncio.get_running_loop()
     steps = plan_from_one_end(replace(question, output_columns=found_by), executor, newest_first=True, by_time=True)
     async for planned in steps:
         step = _Step(planned, newest, proofs, timestamp=timestamp, reads_before=len(sources))
+        await loop.run_in_executor(executor, step.prepare)
         await read_in_waves(planned, executor, order=step.order, is_needed=step.is_needed, take=step.take)
         sources |= step.sources()
         if proofs.has_every_key:
@@ -81,7 +84,7 @@ async def read_latest_rows(
         winners = {sources[place] for place in np.unique(newest.rows.places).tolist()}
         everything = replace(question, output_columns=tuple(dict.fromkeys((*question.output_columns, *found_by))))
         newest = await _read_again(everything, executor, winners, keys, timestamp)
-    return newest.in_order(schema)
+    return await loop.run_in_executor(executor, newest.in_order, schema)
 
 
 async def _read_again(
@@ -242,8 +245,14 @@ class _Step:
         self._planned = planned
         self._newest = newest
         self._proofs = proofs
-        self._greatest = time_ranks(planned, timestamp, ascending=False).greatest
-        self._places = table_places(len(planned.plan.row_groups), reads_before, ascending=False)
+        self._timestamp = timestamp
+        self._reads_before = reads_before
+
+    def prepare(self) -> None:
+        """Rank the reads, which may be thousands: in a thread."""
+        planned = self._planned
+        self._greatest = time_ranks(planned, self._timestamp, ascending=False).greatest
+        self._places = table_places(len(planned.plan.row_groups), self._reads_before, ascending=False)
         self.order: IntArray = np.lexsort((self._places, self._greatest))[::-1]
 
     def is_needed(self, reads: IntArray) -> BoolArray:

@@ -6,6 +6,7 @@ column itself (``plan/exact_bounds.py``). Of the others only those are read that
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -120,7 +121,7 @@ def _known_nulls(known: _KnownColumn) -> tuple[int, BoolArray]:
 
 async def find_extremes(
     question: Question, executor: Executor, column: TableColumn, wanted: Sequence[Extreme]
-) -> dict[Extreme, pa.Scalar[Any]]:
+) -> list[Any]:
     """Find the smallest or the largest value of a column, or both; NaN counts only where there is nothing else.
 
     Requests: metadata; data only of row groups that metadata does not answer and whose bounds leave room for a better value
@@ -134,7 +135,7 @@ async def find_extremes(
         wanted: What to look for.
 
     Returns:
-        What was wanted, of the column's type, text as plain strings; null where there is no value.
+        What was wanted, in this order: Arrow scalars of the column's type, text as plain strings; null without a value.
 
     Raises:
         UnsupportedError: The values of the column have no order (kind ``UnsupportedComparison``).
@@ -146,11 +147,12 @@ async def find_extremes(
             column=column.name,
             type=column.readable_type.name,
         )
+    in_thread = asyncio.get_running_loop().run_in_executor
     known = await _know_column(question, executor, column, is_read=question.predicate is not None)
-    extremes = _Extremes(known, column, wanted)
+    extremes = await in_thread(executor, _Extremes, known, column, wanted)
     if extremes.are_undecided and question.predicate is None:
         known = await _know_column(question, executor, column, is_read=True)
-        extremes = _Extremes(known, column, wanted)
+        extremes = await in_thread(executor, _Extremes, known, column, wanted)
     if question.limit is None:
         await read_in_waves(
             known.planned,
@@ -189,7 +191,10 @@ async def _know_column(question: Question, executor: Executor, column: TableColu
     """
     options = question.options if is_read else replace(question.options, page_index="never")
     planned = await plan_question(replace(question, output_columns=(column,), options=options), executor)
-    return _KnownColumn(planned=planned, facts=column_facts(planned, column) if question.limit is None else [])
+    if question.limit is not None:
+        return _KnownColumn(planned=planned, facts=[])
+    facts = await asyncio.get_running_loop().run_in_executor(executor, column_facts, planned, column)
+    return _KnownColumn(planned=planned, facts=facts)
 
 
 class _Extremes:
@@ -227,9 +232,9 @@ class _Extremes:
         for search in self._searches:
             search.take(values)
 
-    def values(self) -> dict[Extreme, pa.Scalar[Any]]:
+    def values(self) -> list[Any]:
         """Return what is wanted."""
-        return {search.extreme: search.value for search in self._searches}
+        return [search.value for search in self._searches]
 
     def _may_change(self) -> BoolArray:
         result: BoolArray = np.any([search.may_change() for search in self._searches], axis=0)
@@ -246,7 +251,7 @@ class _Search:
     """
 
     def __init__(self, extreme: Extreme, known: _KnownColumn, column: TableColumn) -> None:
-        self.extreme = extreme
+        self._extreme = extreme
         type_: Any = arrow_type(column.readable_type, text=PLAIN_TEXT)
         self.value: Any = pa.nulls(1, type_)[0]
         self._facts = known.facts
@@ -268,9 +273,9 @@ class _Search:
 
     def take(self, values: Any) -> None:
         """Take values of which one may be better than the one known."""
-        best = compute.min_max(values)[self.extreme]
+        best = compute.min_max(values)[self._extreme]
         if best.is_valid and self.value.is_valid:
-            best = compute.min_max(pa.concat_arrays([pa.repeat(best, 1), pa.repeat(self.value, 1)]))[self.extreme]
+            best = compute.min_max(pa.concat_arrays([pa.repeat(best, 1), pa.repeat(self.value, 1)]))[self._extreme]
         if best.is_valid:
             self.value = best
 
@@ -281,7 +286,7 @@ class _Search:
         if best is not None:
             for facts in self._facts:
                 exact = facts.exact
-                may_be_better = exact.may_be_below(best) if self.extreme == "min" else exact.may_be_above(best)
+                may_be_better = exact.may_be_below(best) if self._extreme == "min" else exact.may_be_above(best)
                 result[facts.reads] &= may_be_better[facts.row_groups]
         return result
 
@@ -291,8 +296,8 @@ class _Search:
         for facts in self._facts:
             bounds = facts.exact.bounds
             if bounds is not None:
-                side = bounds.lower if self.extreme == "min" else bounds.upper
-                result[facts.reads] = _about(side, facts.row_groups, -1.0 if self.extreme == "min" else 1.0)
+                side = bounds.lower if self._extreme == "min" else bounds.upper
+                result[facts.reads] = _about(side, facts.row_groups, -1.0 if self._extreme == "min" else 1.0)
         return result
 
 

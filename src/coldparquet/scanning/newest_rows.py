@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +43,7 @@ async def read_last_rows(question: Question, executor: Executor, count: int, sch
     """
     best = _BestRows(count)
     await _read_best(replace(question, last_rows=count), executor, best, timestamp=None, ascending=False)
-    return best.in_order(schema, best_first=False)
+    return await asyncio.get_running_loop().run_in_executor(executor, best.in_order, schema)
 
 
 async def read_top_rows(  # noqa: PLR0913 - one question
@@ -71,12 +72,10 @@ async def read_top_rows(  # noqa: PLR0913 - one question
     best = _BestRows(count)
     found_by = replace(question, output_columns=tuple(dict.fromkeys((*question.output_columns, timestamp))))
     await _read_best(found_by, executor, best, timestamp=timestamp, ascending=ascending)
-    return best.in_order(schema, best_first=True)
+    return await asyncio.get_running_loop().run_in_executor(executor, best.best_first, schema)
 
 
-async def find_time(
-    question: Question, executor: Executor, timestamp: TableColumn, *, ascending: bool
-) -> pa.Scalar[Any]:
+async def find_time(question: Question, executor: Executor, timestamp: TableColumn, *, ascending: bool) -> Any:
     """Find the largest timestamp of the rows that satisfy the predicate, or the smallest one.
 
     Requests: the metadata of the last partition; then of twice as many, as long as no row is found. Data only where that
@@ -90,14 +89,14 @@ async def find_time(
         ascending: Whether the smallest one is wanted.
 
     Returns:
-        Of the column's type; null without any row.
+        An Arrow scalar of the column's type; null without any row.
     """
     best = _BestRows(1)
     question = replace(question, output_columns=(timestamp,))
     await _read_best(question, executor, best, timestamp=timestamp, ascending=ascending, knows_times=True)
     type_: Any = arrow_type(timestamp.readable_type, text=PLAIN_TEXT)
     schema = pa.schema([pa.field(timestamp.name, type_)])
-    found = best.in_order(schema, best_first=True).column(0)
+    found = best.in_order(schema).column(0)
     return found[0] if len(found) else pa.nulls(1, type_)[0]
 
 
@@ -124,8 +123,7 @@ async def _read_best(  # noqa: PLR0913 - one question
     steps = plan_from_one_end(question, executor, newest_first=not ascending, by_time=timestamp is not None)
     async for planned in steps:
         step = _Step(planned, best, timestamp=timestamp, ascending=ascending, reads_before=reads_before)
-        if knows_times:
-            step.take_known_times()
+        await asyncio.get_running_loop().run_in_executor(executor, step.prepare, knows_times)
         await read_in_waves(planned, executor, order=step.order, is_needed=step.is_needed, take=step.take, cut=step.cut)
         reads_before += len(planned.plan.row_groups)
         if best.row_count >= best.count:
@@ -160,13 +158,19 @@ class _BestRows:
         ranks = np.concatenate([nothing, *(rows.ranks for rows in self._found)])
         return ranks, np.concatenate([nothing, *(rows.places for rows in self._found)])
 
-    def in_order(self, schema: pa.Schema, *, best_first: bool) -> pa.Table:
-        """Return the best rows: the best one first, or last."""
+    def in_order(self, schema: pa.Schema) -> pa.Table:
+        """Return the best rows, the best one last."""
+        return self._chosen(schema, slice(-self.count, None))
+
+    def best_first(self, schema: pa.Schema) -> pa.Table:
+        """Return the best rows, the best one first."""
+        return self._chosen(schema, slice(-1, -self.count - 1, -1))
+
+    def _chosen(self, schema: pa.Schema, chosen: slice) -> pa.Table:
         if not self._found:
             return schema.empty_table()
         rows = RankedRows.joined(self._found)
-        order = rows.from_worst_to_best[-self.count :]
-        return rows.at(order[::-1] if best_first else order).table.select(schema.names).cast(schema)
+        return rows.at(rows.from_worst_to_best[chosen]).table.select(schema.names).cast(schema)
 
 
 class _Step:
@@ -193,6 +197,15 @@ class _Step:
         self._best = best
         self._timestamp = timestamp
         self._ascending = ascending
+        self._reads_before = reads_before
+
+    def prepare(self, knows_times: bool) -> None:
+        """Rank the reads, which may be thousands: in a thread.
+
+        Args:
+            knows_times: Whether to take the best timestamp that metadata tells, and leave out the reads that it is of.
+        """
+        planned, timestamp, ascending = self._planned, self._timestamp, self._ascending
         reads = planned.plan.row_groups
         self._row_counts = np.fromiter((read.row_count for read in reads), np.int64, len(reads))
         self._is_certain = np.fromiter((read.all_rows_match for read in reads), np.bool_, len(reads))
@@ -201,29 +214,11 @@ class _Step:
             if timestamp is None
             else time_ranks(planned, timestamp, ascending=ascending)
         )
-        self._places = table_places(len(reads), reads_before, ascending=ascending)
+        self._places = table_places(len(reads), self._reads_before, ascending=ascending)
         self._most_rows = self._rows_that_may_matter()
         self.order: IntArray = np.lexsort((self._places, self._ranks.greatest))[::-1]
-
-    def take_known_times(self) -> None:
-        """Take the best timestamp that metadata tells, and leave out the reads that it is the best one of."""
-        if self._timestamp is None:
-            return
-        is_known = np.zeros(len(self.order), dtype=np.bool_)
-        for facts in column_facts(self._planned, self._timestamp):
-            is_exact = facts.exact.is_least_known if self._ascending else facts.exact.is_greatest_known
-            is_known[facts.reads] = facts.is_whole & is_exact[facts.row_groups]
-        known_from_the_best = self.order[is_known[self.order]]
-        if len(known_from_the_best):
-            best = known_from_the_best[:1]
-            ranks = self._ranks.greatest[best]
-            time = int(flipped(ranks, ascending=self._ascending)[0])
-            type_ = arrow_type(self._timestamp.readable_type, text=PLAIN_TEXT)
-            value = to_arrow_value(time, type_, path=None, column=self._timestamp.name)
-            table = pa.table([value], names=[self._timestamp.name])
-            numbers = np.zeros(1, dtype=np.int64)
-            self._best.add(RankedRows(table=table, ranks=ranks, places=self._places[best], numbers=numbers))
-        self.order = self.order[~is_known[self.order]]
+        if knows_times and timestamp is not None:
+            self._take_known_times(timestamp)
 
     def is_needed(self, reads: IntArray) -> BoolArray:
         """Tell which reads may bring a row that is better than the last one wanted of those found or certain to be found."""
@@ -278,3 +273,20 @@ class _Step:
         missing_rows = np.clip(self._best.count - self._best.row_count - better_rows, 1, self._row_counts)
         may_be_cut = self._is_certain & (least == greatest)
         return np.where(may_be_cut, missing_rows, self._row_counts)
+
+    def _take_known_times(self, timestamp: TableColumn) -> None:
+        is_known = np.zeros(len(self.order), dtype=np.bool_)
+        for facts in column_facts(self._planned, timestamp):
+            is_exact = facts.exact.is_least_known if self._ascending else facts.exact.is_greatest_known
+            is_known[facts.reads] = facts.is_whole & is_exact[facts.row_groups]
+        known_from_the_best = self.order[is_known[self.order]]
+        if len(known_from_the_best):
+            best = known_from_the_best[:1]
+            ranks = self._ranks.greatest[best]
+            time = int(flipped(ranks, ascending=self._ascending)[0])
+            type_ = arrow_type(timestamp.readable_type, text=PLAIN_TEXT)
+            value = to_arrow_value(time, type_, path=None, column=timestamp.name)
+            table = pa.table([value], names=[timestamp.name])
+            numbers = np.zeros(1, dtype=np.int64)
+            self._best.add(RankedRows(table=table, ranks=ranks, places=self._places[best], numbers=numbers))
+        self.order = self.order[~is_known[self.order]]

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from coldparquet.errors import FormatError
 from coldparquet.format.page_index import page_index_range
+from coldparquet.format.sidecar_layout import PARQUET_TAIL_BYTES
 from coldparquet.plan.bloom_probes import plan_bloom_probes
-from coldparquet.plan.page_pruning import prune_pages
 from coldparquet.plan.decoded_size import decoded_row_bytes
+from coldparquet.plan.page_pruning import prune_pages
 from coldparquet.plan.page_reads import first_rows, read_pages, without_filter
 from coldparquet.plan.page_runs import split_into_runs
 from coldparquet.plan.partition_plan import plan_row_groups
 from coldparquet.plan.projection import match_columns
 from coldparquet.plan.read_plan import PartitionRead, RowGroupsDropped, Technique
-from coldparquet.plan.reading_choices import Choice, StoreSpeed, page_index_pays
+from coldparquet.plan.reading_choices import Choice, page_index_pays
 from coldparquet.plan.selectivity import clustered_fields, count_values, estimate_selectivity
 from coldparquet.plan.stated_times import misplaced_times
 from coldparquet.plan.statistics import SidecarStatistics
@@ -26,7 +27,9 @@ from coldparquet.scanning.partition_plan import MatchEstimate, PartitionPlan
 from coldparquet.scanning.planned_partition import PlannedParquet
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+    import numpy.typing as npt
 
     from coldparquet.catalog.partition import Partition, PartitionMetadata
     from coldparquet.format.partition_pages import PartitionPages
@@ -38,8 +41,9 @@ if TYPE_CHECKING:
     from coldparquet.plan.read_plan import MetadataRequest, RowGroupRead
     from coldparquet.scanning.question import Question
 
-_SHARE_OF_MEMORY = 4
-"""One read takes at most this part of the memory limit: one is consumed, one decoded, one fetched, one begun."""
+_SHARE_OF_MEMORY = 8
+"""One read takes at most this part of the memory limit: decoding takes twice what it yields, and while the rows of one
+read are consumed, a second is decoded and a third fetched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +101,7 @@ def draft_parquet(
     _check_times(question, partition, sidecar, places)
     row_groups = _row_groups(question, sidecar, places, index=index, blooms=None)
     predicate_places = _predicate_places(question, places)
-    return ParquetDraft(
+    draft = ParquetDraft(
         question=question,
         partition=partition,
         metadata=metadata,
@@ -105,8 +109,9 @@ def draft_parquet(
         places=places,
         row_groups=row_groups,
         probes=_bloom_probes(question, sidecar, predicate_places, row_groups),
-        page_index=_page_index_choice(question, sidecar, predicate_places, row_groups, rows_wanted),
+        page_index=None,
     )
+    return replace(draft, page_index=_page_index_choice(draft, predicate_places, rows_wanted))
 
 
 def plan_parquet(draft: ParquetDraft, look: CloserLook, *, rows_left: int | None) -> PartitionPlan:
@@ -215,46 +220,58 @@ def _bloom_probes(
 
 
 def _page_index_choice(
-    question: Question,
-    sidecar: Sidecar,
-    predicate_places: Mapping[int, int | None],
-    row_groups: PartitionRowGroups,
-    rows_wanted: int | None,
+    draft: ParquetDraft, predicate_places: Mapping[int, int | None], rows_wanted: int | None
 ) -> Choice | None:
     """Decide whether the pages are worth a look; None where every page would be read anyway."""
-    options, reads = question.options, row_groups.reads
-    by_rows = question.predicate is None and rows_wanted is not None
-    undecided = [read for read in reads if not read.all_rows_match]
-    looked_at = reads if by_rows else undecided
+    question, sidecar, reads = draft.question, draft.sidecar, draft.row_groups.reads
+    options, page_files = question.options, question.snapshot.page_files
     if options.page_index == "never" or not any(read.columns for read in reads):
         return None
     if max(_memory_bytes(sidecar, read, options) for read in reads) > options.memory_limit_bytes // _SHARE_OF_MEMORY:
         return Choice(pays=True, reason="row groups are too large for the memory limit, and are read in runs of pages")
-    if not any(read.columns for read in looked_at):
+    by_rows = question.predicate is None and rows_wanted is not None
+    looked_at = [read for read in reads if by_rows or not read.all_rows_match]
+    if not any(read.columns for read in looked_at) or not (by_rows or options.statistics):
         return None
-    if by_rows:
-        rows_left = rows_wanted or 0
-        fractions = np.array([min(1.0, rows_left / max(read.row_count, 1)) for read in looked_at])
-    elif question.predicate is not None and options.statistics:
-        statistics = SidecarStatistics(sidecar, predicate_places)
-        fields = clustered_fields(question.predicate, statistics, sidecar, predicate_places)
-        estimated = estimate_selectivity(
-            question.predicate, statistics, count_values(sidecar, predicate_places), fields=fields
-        )
-        fractions = estimated[[read.row_group for read in looked_at]]
-    else:
-        return None
-    index_range = page_index_range(sidecar)
+    if page_files.is_at_hand(draft.partition.location):
+        return Choice(pays=True, reason="the pages came with the sidecar")
+    if options.page_index == "auto" and page_files.has_small_pages is False:
+        return Choice(pays=False, reason="chunks of this table have one page each, as far as they were looked at")
+    index_bytes = page_index_range(sidecar).length_bytes - sidecar.footer.parquet_footer_length
     return page_index_pays(
-        index_bytes=index_range.length_bytes,
+        index_bytes=max(0, index_bytes - PARQUET_TAIL_BYTES),
         chunk_count=sidecar.row_group_count * sidecar.column_count,
         row_group_bytes=np.array([read.bytes_wanted for read in looked_at], dtype=np.int64),
-        clustered_fraction=fractions,
-        extra_round_trip=True,
+        surviving_fraction=_surviving_fractions(question, sidecar, predicate_places, looked_at, rows_wanted),
+        extra_round_trip=draft.probes is None,
         when=options.page_index,
         goal=options.goal,
-        speed=StoreSpeed.default(options.max_concurrency),
+        speed=question.speed,
     )
+
+
+def _surviving_fractions(
+    question: Question,
+    sidecar: Sidecar,
+    places: Mapping[int, int | None],
+    reads: Sequence[RowGroupRead],
+    rows_wanted: int | None,
+) -> npt.NDArray[np.float64]:
+    """Estimate which part of the rows of each read will be left by what pages can tell."""
+    if question.predicate is None:
+        row_counts = np.array([read.row_count for read in reads], dtype=np.int64)
+        before = np.cumsum(row_counts) - row_counts
+        left: npt.NDArray[np.float64] = np.clip((rows_wanted or 0) - before, 0, row_counts) / np.maximum(row_counts, 1)
+        return left
+    statistics = SidecarStatistics(sidecar, places)
+    estimated = estimate_selectivity(
+        question.predicate,
+        statistics,
+        count_values(sidecar, places),
+        sidecar.row_counts,
+        fields=clustered_fields(question.predicate, statistics, sidecar, places),
+    )
+    return estimated[[read.row_group for read in reads]]
 
 
 def _memory_bytes(sidecar: Sidecar, read: RowGroupRead, options: ReadOptions) -> float:
@@ -359,17 +376,15 @@ def _estimate(draft: ParquetDraft, look: CloserLook, reads: tuple[RowGroupRead, 
     places = _predicate_places(question, draft.places)
     statistics = SidecarStatistics(sidecar, places, blooms=look.blooms)
     numbers = np.array([read.row_group for read in reads], dtype=np.int64)
-    row_counts = np.array([read.row_count for read in reads], dtype=np.int64)
     group_rows = sidecar.row_counts[numbers]
-    of_group = estimate_selectivity(question.predicate, statistics, count_values(sidecar, places))[numbers]
+    selectivity = estimate_selectivity(
+        question.predicate, statistics, count_values(sidecar, places), sidecar.row_counts
+    )
     page_counts = np.ones(len(reads), dtype=np.int64)
     if look.pages is not None:
         pages_of_chunk = np.diff(look.pages.first_page).reshape(sidecar.row_group_count, sidecar.column_count)
         page_counts = np.maximum(pages_of_chunk.max(axis=1, initial=1)[numbers], 1)
-    return MatchEstimate(
-        selectivity=np.minimum(of_group * group_rows / np.maximum(row_counts, 1), 1.0),
-        rows_per_page=-(-group_rows // page_counts),
-    )
+    return MatchEstimate(matching_rows=selectivity[numbers] * group_rows, page_rows=-(-group_rows // page_counts))
 
 
 def _least_saving_bytes(question: Question) -> int:
@@ -395,17 +410,31 @@ def _page_technique(choice: Choice, look: CloserLook, selected: PagesSelected | 
     if selected is None:
         return Technique(name="page index", is_used=True, text="only the pages of the rows wanted")
     report = selected.report
-    text = f"{selected.rows_left:,} of {report.rows:,} rows left, {report.pages_left:,} of {report.pages:,} pages"
+    text = f"{report.rows_left:,} of {report.rows:,} rows left, {report.pages_left:,} of {report.pages:,} pages"
     return Technique(name="page index", is_used=True, text=text)
 
 
 def _check_times(question: Question, partition: Partition, sidecar: Sidecar, places: Mapping[int, int | None]) -> None:
     """Refuse a partition that is not where its rows belong, if partitions were left out by the times of directories."""
-    timestamp, promised = question.snapshot.designated_timestamp, partition.time_range_ns
-    if promised is None or all(column.index != timestamp for column in question.predicate_columns):
+    timestamp = question.snapshot.designated_timestamp
+    if all(column.index != timestamp for column in question.predicate_columns):
         return
-    place = None if timestamp is None else places[timestamp]
-    found = None if place is None else misplaced_times(sidecar, place, promised)
+    refuse_misplaced_times(partition, sidecar, None if timestamp is None else places[timestamp])
+
+
+def refuse_misplaced_times(partition: Partition, sidecar: Sidecar, timestamp: int | None) -> None:
+    """Refuse a partition whose rows are known to be of other times than its directory stands for.
+
+    Args:
+        partition: The partition.
+        sidecar: What is known of it.
+        timestamp: Index of the designated timestamp in the sidecar; None where it has none.
+
+    Raises:
+        FormatError: They are (kind ``TimeRangeMismatch``).
+    """
+    promised = partition.time_range_ns
+    found = None if timestamp is None or promised is None else misplaced_times(sidecar, timestamp, promised)
     if found is not None:
         raise FormatError(
             f"its rows are of {found}, outside of the times that the directory's name and the table's _txn give it, so that"

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 class MatchEstimate:
     """How many rows of each read are expected to satisfy the predicate, for the choice of what to fetch first."""
 
-    selectivity: npt.NDArray[np.float64]
-    """Fraction of the rows of each read, shape ``(reads,)``."""
-    rows_per_page: npt.NDArray[np.int64]
+    matching_rows: npt.NDArray[np.float64]
+    """Number of them in the row group of each read, shape ``(reads,)``."""
+    page_rows: npt.NDArray[np.int64]
     """Rows that are fetched together with any one of them: those of a page, or of the row group."""
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from coldparquet.scanning.parquet_planner import refuse_misplaced_times
+from coldparquet.scanning.planned_partition import PlannedParquet
 from coldparquet.scanning.scan_planner import plan_question, prune_partitions
 
 if TYPE_CHECKING:
@@ -30,7 +33,11 @@ async def plan_from_one_end(
         newest_first: Whether to begin at the end of the table; the partitions of a step are in table order all the same.
         by_time: Whether the caller relies on all rows of one step to be of later times than those of the steps that come
             after it (earlier, if not ``newest_first``). Where the names of the partitions do not promise that, all are
-            planned at once then.
+            planned at once then. The timestamp is one of the question's columns then.
+
+    Raises:
+        FormatError: ``by_time``, and a partition's rows are of other times than its directory stands for (kind
+            ``TimeRangeMismatch``).
     """
     kept, _ = prune_partitions(question)
     step = 1 if not by_time or _follow_each_other(kept) else len(kept)
@@ -39,8 +46,12 @@ async def plan_from_one_end(
         start, stop = done, min(done + step, len(kept))
         if newest_first:
             start, stop = len(kept) - stop, len(kept) - start
-        snapshot = replace(question.snapshot, partitions=tuple(kept[start:stop]))
-        yield await plan_question(replace(question, snapshot=snapshot), executor)
+        partitions = tuple(kept[start:stop])
+        snapshot = replace(question.snapshot, partitions=partitions)
+        planned = await plan_question(replace(question, snapshot=snapshot), executor)
+        if by_time:
+            await asyncio.get_running_loop().run_in_executor(executor, _check_times, planned, partitions)
+        yield planned
         done, step = done + stop - start, 2 * step
 
 
@@ -49,3 +60,10 @@ def _follow_each_other(partitions: Sequence[Partition]) -> bool:
     ranges = [partition.time_range_ns for partition in partitions]
     known = [time_range for time_range in ranges if time_range is not None]
     return len(known) == len(ranges) and all(before[1] <= after[0] for before, after in pairwise(known))
+
+
+def _check_times(planned: PlannedScan, partitions: Sequence[Partition]) -> None:
+    timestamp = planned.question.snapshot.designated_timestamp
+    for partition, found in zip(partitions, planned.partitions, strict=True):
+        if isinstance(found, PlannedParquet) and timestamp is not None:
+            refuse_misplaced_times(partition, found.sidecar, found.places[timestamp])

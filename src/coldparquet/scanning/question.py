@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from coldparquet.plan.bind import BoundPredicate
     from coldparquet.plan.projection import TableColumn
     from coldparquet.plan.read_plan import MetadataRequest
+    from coldparquet.plan.reading_choices import StoreSpeed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -37,6 +38,8 @@ class Question:
 
     url: str
     options: ReadOptions
+    speed: StoreSpeed
+    """Of the store, for the choice between bytes and round trips."""
     snapshot: TableSnapshot
     output_columns: tuple[TableColumn, ...]
     """Columns of the result; none where only the number of rows is wanted."""

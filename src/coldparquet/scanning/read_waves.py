@@ -42,6 +42,9 @@ async def read_each(planned: PlannedScan, executor: Executor, take: Callable[[in
         take: Gets the position of a read in the plan and those of its rows that satisfy the predicate, perhaps none.
     """
 
+    if not planned.plan.row_groups:
+        return
+
     async def already_planned() -> PlannedScan:
         return planned
 

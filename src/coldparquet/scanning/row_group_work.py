@@ -46,6 +46,8 @@ class StreamMeans:
     """Bytes: in flight, fetched, and decoded but not yet consumed."""
     requests: Room
     """Requests in flight."""
+    decoders: Room
+    """Threads that decode."""
     sizes: DecodedSizes
     part_bytes: int
     """About how long requests should be."""
@@ -67,6 +69,15 @@ class StreamMeans:
         self.decoding.add(future)
         future.add_done_callback(self.decoding.discard)
         return await asyncio.wrap_future(future)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _DecodeMemory:
+    """What is held for one decoding."""
+
+    estimated_bytes: int
+    """What it will yield, before anything was learned."""
+    held_bytes: int
 
 
 class RowGroupWork:
@@ -93,7 +104,7 @@ class RowGroupWork:
         self._partition = partition
         self._stages = ReadStages.of(read, partition, means.question)
         self._means = means
-        self._may_decode: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._may_decode: asyncio.Future[_DecodeMemory] = asyncio.get_running_loop().create_future()
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -135,13 +146,11 @@ class RowGroupWork:
 
     async def _read_rows(self) -> pa.Table:
         await self.gathering.complete()
-        estimated_bytes = await self._may_decode
+        memory = await self._may_decode
         stages = self._stages
         if not stages.deferred_columns:
-            return (await self._decode(stages.decode, self.gathering, estimated_bytes=estimated_bytes)).rows
-        first = await self._decode(
-            stages.decode_first, self.gathering, self._means.part_bytes, estimated_bytes=estimated_bytes
-        )
+            return (await self._decode(stages.decode, self.gathering, memory=memory)).rows
+        first = await self._decode(stages.decode_first, self.gathering, self._means.part_bytes, memory=memory)
         self.memory.keep(first.rows.get_total_buffer_size())
         if first.narrowed is None:
             return first.rows
@@ -149,9 +158,9 @@ class RowGroupWork:
         fetches = pair(first.requests, [first.narrowed], [gathering], self._partition)
         gathering.begin()
         await self._send(fetches)
-        estimated_bytes = await self._take_memory_to_decode(first.narrowed, stages.deferred_columns)
+        memory = await self._take_memory_to_decode(first.narrowed, stages.deferred_columns)
         await gathering.complete()
-        second = await self._decode(stages.decode_second, gathering, first, estimated_bytes=estimated_bytes)
+        second = await self._decode(stages.decode_second, gathering, first, memory=memory)
         return second.rows
 
     async def _send(self, fetches: Sequence[Fetch]) -> None:
@@ -179,19 +188,40 @@ class RowGroupWork:
         except NotFoundError as error:
             raise self._partition.missing(request) from error
 
-    async def _take_memory_to_decode(self, read: PlannedRead, columns: Sequence[TableColumn]) -> int:
-        """Wait until there is memory for what decoding will take; return the estimate of what it yields."""
+    async def _take_memory_to_decode(self, read: PlannedRead, columns: Sequence[TableColumn]) -> _DecodeMemory:
+        """Wait until there is memory for what decoding will take, as far as is known now."""
         estimated_bytes = self._partition.decoded_bytes(read, columns, self._means.question.options)
-        await self.memory.take(self._means.sizes.working_bytes(estimated_bytes))
-        return estimated_bytes
+        held_bytes = self._means.sizes.working_bytes(estimated_bytes)
+        await self.memory.take(held_bytes)
+        return _DecodeMemory(estimated_bytes=estimated_bytes, held_bytes=held_bytes)
 
     async def _decode(
-        self, function: Callable[..., DecodedRows], *arguments: object, estimated_bytes: int
+        self, function: Callable[..., DecodedRows], *arguments: object, memory: _DecodeMemory
     ) -> DecodedRows:
         """Decode in a thread, and learn from the size of what comes out."""
-        decoded = await self._means.in_thread(function, *arguments)
-        self._means.sizes.learn(estimated_bytes=estimated_bytes, decoded_bytes=decoded.decoded_bytes)
+        means = self._means
+        await self._take_decoder(memory)
+        try:
+            decoded = await means.in_thread(function, *arguments)
+        finally:
+            means.decoders.hold(-1)
+        means.sizes.learn(estimated_bytes=memory.estimated_bytes, decoded_bytes=decoded.decoded_bytes)
         return decoded
+
+    async def _take_decoder(self, memory: _DecodeMemory) -> None:
+        """Wait for a thread, with as much memory as decoding takes by what others have shown meanwhile."""
+        sizes, decoders = self._means.sizes, self._means.decoders
+        held_bytes = memory.held_bytes
+        while True:
+            needed_bytes = sizes.working_bytes(memory.estimated_bytes)
+            if needed_bytes > held_bytes:
+                # Whoever waits for memory must not keep a thread from those whose turn comes earlier.
+                await self.memory.take(needed_bytes - held_bytes)
+                held_bytes = needed_bytes
+            await decoders.take(1, turn=self.turn)
+            if sizes.working_bytes(memory.estimated_bytes) <= held_bytes:
+                return
+            decoders.hold(-1)
 
     def _start(self, coroutine: Coroutine[object, object, None]) -> None:
         self._tasks.append(self._means.start(coroutine))

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from coldparquet.catalog.partition import Partition
     from coldparquet.plan.read_plan import MetadataRequest, PlannedRead
-    from coldparquet.scanning.partition_planner import KnownPartition
     from coldparquet.scanning.partition_plan import PartitionPlan
+    from coldparquet.scanning.partition_planner import KnownPartition
     from coldparquet.scanning.planned_partition import PlannedPartition
     from coldparquet.scanning.question import Question
 
@@ -224,10 +224,3 @@ def _spent_on(
     of_partitions = [request for found in known for request in found.requests if request not in before]
     of_looks = [request for look in looks for request in look.requests]
     return (*before, *of_partitions, *question.symbols.requests, *of_looks)
-
-
-def only_undecided(planned: PlannedScan) -> PlannedScan:
-    """Leave out of a plan the row groups whose rows all match: counting them needs no data."""
-    plan = planned.plan
-    undecided = tuple(read for read in plan.row_groups if not read.all_rows_match)
-    return replace(planned, plan=replace(plan, row_groups=undecided))

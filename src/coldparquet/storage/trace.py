@@ -83,6 +83,10 @@ class TraceStore(StoreWrapper):
         """Requests that are over, in the order in which they started."""
         return tuple(sorted(self._records, key=lambda record: record.started_s))
 
+    def newest(self, count: int) -> tuple[RequestRecord, ...]:
+        """Return the last requests that ended, at most so many."""
+        return tuple(self._records[-count:])
+
     def clear(self) -> None:
         """Forget all records and start the clock anew."""
         self._records.clear()

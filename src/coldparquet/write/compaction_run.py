@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from coldparquet.catalog.discovery import chosen_partitions, discover
+from coldparquet.catalog.page_lookup import PAGES_FILE
 from coldparquet.concurrency import TableThreads, gather_or_cancel
 from coldparquet.errors import (
     ColdParquetError,
@@ -178,14 +179,18 @@ class CompactionRun:
         new_name = f"{_directory(location).base_name}.{version}"
         scan = scan_as_stored(source, store, self._read_options, self._threads)
         # Without a transaction no server can open the table, and nobody else reads its indexes.
-        carried = () if self._table is None else await carried_files(self._store, location.directory_path)
+        beside = () if self._table is None else await carried_files(self._store, location.directory_path)
+        carried = tuple(file for file in beside if file.name != PAGES_FILE)  # it describes the old Parquet file
+        options = options_for_file(self._options.write, source, self._table)
+        if len(carried) < len(beside) and options.page_index:
+            options = replace(options, pages=True)
         async with scan.batches() as stream:
             rewriter = PartitionRewriter(
                 source=source,
                 stream=stream,
                 schema=scan.schema,
                 loop=asyncio.get_running_loop(),
-                options=options_for_file(self._options.write, source, self._table),
+                options=options,
                 files=self._files or LocalFiles(),
                 on_rows=self._note_rows,
             )

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from coldparquet.catalog.page_lookup import PAGES_FILE
 from coldparquet.catalog.partition import DATA_FILE, SIDECAR_FILE
 from coldparquet.catalog.table_files import COLUMN_VERSIONS_FILE, METADATA_FILE, TRANSACTION_FILE
 from coldparquet.errors import InvalidInputError
@@ -99,8 +100,11 @@ async def write_object_version(
         local = CheckedStore(LocalStore())
         for name, size_bytes in (
             (DATA_FILE, written.parquet_size_bytes),
+            (PAGES_FILE, written.pages_size_bytes),
             (SIDECAR_FILE, written.sidecar_size_bytes),
         ):
+            if size_bytes is None:
+                continue
             source = StoreSource(local, f"{directory}/{name}", size_bytes=size_bytes)
             await upload_object(store, f"{path}/{name}", source, overwrite=False, memory=memory)
     for file in carried:

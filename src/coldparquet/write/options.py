@@ -50,6 +50,10 @@ class WriteOptions:
     page_index: bool = True
     """Whether to write bounds and places of all pages, which readers need to fetch single pages."""
 
+    pages: bool = False
+    """Whether to write the page index once more, into a ``_pages`` beside the sidecar: readers fetch both at once, and need
+    no further round trip to find the pages that they want. A compaction also does it where the old version had one."""
+
     bloom_columns: tuple[str, ...] = ()
     """Columns that get a bloom filter per row group: those asked for by ``=`` whose values are many and unsorted. A filter
     takes up to 1.3 bytes per distinct value."""
@@ -78,6 +82,8 @@ class WriteOptions:
                 raise InvalidInputError(
                     f"WriteOptions.{name} is {value!r}; it must be a whole number from 1 to {_MOST_ROWS:,}"
                 )
+        if self.pages and not self.page_index:
+            raise InvalidInputError("WriteOptions.pages needs page_index: that is where the pages are taken from")
         if not 0 < self.bloom_fpp < 1:
             raise InvalidInputError(f"WriteOptions.bloom_fpp is {self.bloom_fpp!r}; it must lie between 0 and 1")
         if isinstance(self.bloom_columns, str):

@@ -24,6 +24,7 @@ from coldparquet.write.local_files import NewFile
 from coldparquet.write.parquet_writer import RowGroupWriter
 from coldparquet.write.row_groups import TimeOrder, split_rows
 from coldparquet.write.stored_blooms import sidecar_content_of_file
+from coldparquet.write.stored_pages import write_pages_file
 from coldparquet.write.stored_values import stored_table
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ class RewrittenFiles:
 
     parquet_size_bytes: int
     sidecar_size_bytes: int
+    pages_size_bytes: int | None
+    """None unless a ``_pages`` was written."""
     row_group_count: int
     page_count: int | None
     """Data pages; None without a page index."""
@@ -73,7 +76,7 @@ class PartitionRewriter:
     """Called with the number of rows of each row group that was written, in the event loop."""
 
     def write(self, directory: str, give_up: threading.Event) -> RewrittenFiles:
-        """Write and flush both files.
+        """Write and flush its files.
 
         Raises:
             InvalidInputError: The rows are not in the order of the designated timestamp (kind ``NotSorted``).
@@ -82,11 +85,14 @@ class PartitionRewriter:
         data = NewFile(f"{directory}/{DATA_FILE}", self.files)
         footer = self._write_data(data, give_up)
         sidecar = NewFile(f"{directory}/{SIDECAR_FILE}", self.files)
-        sidecar.append(self._encode_sidecar(data.path, footer))
+        described = self._encode_sidecar(data.path, footer)
+        sidecar.append(described)
         sidecar.flush()
+        pages_bytes = write_pages_file(data.path, footer, described, self.files) if self.options.pages else None
         return RewrittenFiles(
             parquet_size_bytes=data.size_bytes,
             sidecar_size_bytes=sidecar.size_bytes,
+            pages_size_bytes=pages_bytes,
             row_group_count=len(footer.row_groups),
             page_count=_count_pages(data.path, footer),
         )

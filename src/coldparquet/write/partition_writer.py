@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from coldparquet.catalog.page_lookup import PAGES_FILE
 from coldparquet.catalog.partition import DATA_FILE, SIDECAR_FILE
 from coldparquet.errors import InvalidInputError
 from coldparquet.format.parquet_footer import frame_footer, parse_footer
@@ -31,6 +32,7 @@ from coldparquet.write.parquet_writer import RowGroupWriter, questdb_json
 from coldparquet.write.row_groups import TimeOrder, no_rows, schema_and_batches, sorted_batches, split_rows
 from coldparquet.write.stored_blooms import sidecar_content_of_file
 from coldparquet.write.stored_columns import columns_of_schema, designated_index, with_symbols
+from coldparquet.write.stored_pages import write_pages_file
 from coldparquet.write.stored_values import stored_table
 
 if TYPE_CHECKING:
@@ -56,6 +58,8 @@ class WrittenPartition:
     row_group_count: int
     parquet_size_bytes: int
     sidecar_size_bytes: int
+    pages_size_bytes: int | None
+    """None unless a ``_pages`` was written."""
     first_timestamp: int | None
     """Designated timestamp of the first row, in its own unit since 1970; None without one."""
     last_timestamp: int | None
@@ -73,7 +77,7 @@ async def write_partition(  # noqa: PLR0913 - what can be told is told by name
     store: ObjectStore | None = None,
     files: FileOperations | None = None,
 ) -> WrittenPartition:
-    """Write a new partition: ``data.parquet`` and the sidecar ``_pm``.
+    """Write a new partition: ``data.parquet``, the sidecar ``_pm`` and, if the options say so, our ``_pages``.
 
     Columns get the QuestDB type that their field metadata ``questdb.type`` names as ``SHOW COLUMNS`` prints it, else the
     one with their Arrow type: int8 is a BYTE, string a VARCHAR, a dictionary of strings a SYMBOL, ``timestamp('us')`` a
@@ -126,7 +130,7 @@ async def write_partition(  # noqa: PLR0913 - what can be told is told by name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Encoder:
-    """Writes the two files of a partition into a local directory. Blocks."""
+    """Writes the files of a partition into a local directory. Blocks."""
 
     rows: Rows
     timestamp: str | None
@@ -135,7 +139,7 @@ class _Encoder:
     files: FileOperations
 
     def write(self, directory: str, give_up: threading.Event) -> WrittenPartition:
-        """Write and flush both files."""
+        """Write and flush them."""
         schema, batches = schema_and_batches(self.rows)
         columns = with_symbols(columns_of_schema(schema, timestamp=self.timestamp), self.symbols)
         designated = designated_index(columns)
@@ -160,14 +164,17 @@ class _Encoder:
         data.flush()
         footer = parse_footer(written.content, path=data.path, offset=written.offset)
         sidecar = NewFile(f"{directory}/{SIDECAR_FILE}", self.files)
-        sidecar.append(encode_sidecar(sidecar_content_of_file(data.path, footer)))
+        described = encode_sidecar(sidecar_content_of_file(data.path, footer))
+        sidecar.append(described)
         sidecar.flush()
+        pages_bytes = write_pages_file(data.path, footer, described, self.files) if self.options.pages else None
         return WrittenPartition(
             directory=directory,
             row_count=footer.row_count,
             row_group_count=len(footer.row_groups),
             parquet_size_bytes=data.size_bytes,
             sidecar_size_bytes=sidecar.size_bytes,
+            pages_size_bytes=pages_bytes,
             first_timestamp=order.first,
             last_timestamp=order.last,
         )
@@ -225,9 +232,15 @@ async def _write_object(store: ObjectStore, path: str, encoder: _Encoder) -> Wri
     local = CheckedStore(LocalStore())
     with tempfile.TemporaryDirectory(prefix="coldparquet-") as directory:
         written = await run_to_end(partial(encoder.write, directory))
-        for name, size_bytes in ((DATA_FILE, written.parquet_size_bytes), (SIDECAR_FILE, written.sidecar_size_bytes)):
+        for name, size_bytes in (
+            (DATA_FILE, written.parquet_size_bytes),
+            (PAGES_FILE, written.pages_size_bytes),
+            (SIDECAR_FILE, written.sidecar_size_bytes),
+        ):
+            if size_bytes is None:
+                continue
             source = StoreSource(local, f"{directory}/{name}", size_bytes=size_bytes)
-            await _upload(store, f"{path}/{name}", source, may_exist=name == DATA_FILE)
+            await _upload(store, f"{path}/{name}", source, may_exist=name != SIDECAR_FILE)
     return replace(written, directory=path)
 
 

@@ -27,6 +27,7 @@ from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.format.type_codes import TypeTag, is_decimal
 from coldparquet.format.values_as_stored import values_as_stored
 from coldparquet.plan.projection import table_columns
+from coldparquet.plan.reading_choices import StoreSpeed
 from coldparquet.scan import Scan
 from coldparquet.scanning.question import Question
 from coldparquet.storage.base import RangeRequest
@@ -204,6 +205,7 @@ def scan_as_stored(source: RewriteSource, store: CheckedStore, options: ReadOpti
     question = Question(
         url=location.directory_path,
         options=options,
+        speed=StoreSpeed(connections=options.max_concurrency),
         snapshot=snapshot,
         output_columns=columns,
         predicate_text=None,

@@ -1,0 +1,210 @@
+"""When a bound is a value of the column itself, and when a count of nulls counts rows."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coldparquet.format.column_types import resolve_type
+from coldparquet.format.sidecar import parse_sidecar
+from coldparquet.format.sidecar_layout import (
+    ENCODING_PLAIN,
+    ENCODING_RLE_DICTIONARY,
+    PhysicalType,
+    Repetition,
+    column_flags,
+)
+from coldparquet.format.sidecar_writer import (
+    BoundSpec,
+    ChunkSpec,
+    ColumnSpec,
+    RowGroupSpec,
+    SidecarContent,
+    encode_sidecar,
+)
+from coldparquet.format.type_codes import TypeTag
+from coldparquet.plan.bind import BoundField
+from coldparquet.plan.exact_bounds import ExactBounds, exact_bounds
+
+ROWS = 10
+INT32, INT64, DOUBLE = PhysicalType.INT32, PhysicalType.INT64, PhysicalType.DOUBLE
+BYTES, FIXED = PhysicalType.BYTE_ARRAY, PhysicalType.FIXED_LEN_BYTE_ARRAY
+
+
+def chunk(
+    low: bytes | None, high: bytes | None, nulls: int | None = 0, *, exact: bool = True, encodings: int = ENCODING_PLAIN
+) -> ChunkSpec:
+    return ChunkSpec(
+        codec=0,
+        encodings=encodings,
+        num_values=ROWS,
+        byte_range_start=4,
+        total_compressed_bytes=1,
+        null_count=nulls,
+        min=None if low is None else BoundSpec(low, exact=exact),
+        max=None if high is None else BoundSpec(high, exact=exact),
+    )
+
+
+def known(
+    chunks: list[ChunkSpec],
+    tag: TypeTag,
+    physical_type: PhysicalType,
+    *,
+    width: int = 0,
+    column_id: int = 0,
+    max_def_level: int = 1,
+    wanted: tuple[TypeTag, PhysicalType] | None = None,
+) -> ExactBounds:
+    """What is known of the one column ``x`` of a partition with these chunks."""
+    repetition = Repetition.REQUIRED if max_def_level == 0 else Repetition.OPTIONAL
+    column = ColumnSpec(
+        name="x",
+        id=column_id,
+        type_code=tag,
+        physical_type=physical_type,
+        flags=column_flags(repetition=repetition),
+        fixed_byte_length=width,
+        max_rep_level=0,
+        max_def_level=max_def_level,
+    )
+    row_groups = [RowGroupSpec(row_count=ROWS, chunks=[chunk]) for chunk in chunks]
+    content = SidecarContent(
+        columns=[column], row_groups=row_groups, parquet_footer_offset=100, parquet_footer_length=10
+    )
+    wanted_type = resolve_type(*(wanted or (tag, physical_type)), width, 0)
+    field = BoundField(name="x", index=0, type=wanted_type)
+    return exact_bounds(parse_sidecar(encode_sidecar(content)), 0, field)
+
+
+def i32(number: int) -> bytes:
+    return struct.pack("<i", number)
+
+
+def i64(number: int) -> bytes:
+    return struct.pack("<q", number)
+
+
+def f64(number: float) -> bytes:
+    return struct.pack("<d", number)
+
+
+def flags(found: ExactBounds) -> tuple[list[bool], list[bool]]:
+    return found.is_least_known.tolist(), found.is_greatest_known.tolist()
+
+
+def test_exact_numbers_answer_and_the_extremes_of_all_row_groups_are_found() -> None:
+    found = known([chunk(i64(-5), i64(7)), chunk(i64(3), i64(9), 2), chunk(None, None, ROWS)], TypeTag.LONG, INT64)
+    assert flags(found) == ([True] * 3, [True] * 3)
+    assert found.null_counts.tolist() == [0, 2, ROWS]
+    everywhere = np.ones(3, dtype=np.bool_)
+    assert (found.least(everywhere), found.greatest(everywhere)) == (-5, 9)
+    only_nulls = np.array([False, False, True])
+    assert (found.least(only_nulls), found.greatest(only_nulls)) == (None, None)
+    assert found.may_be_below(3).tolist() == [True, False, False]
+    assert found.may_be_above(7).tolist() == [False, True, False]
+
+
+def test_bounds_that_are_not_marked_exact_answer_nothing() -> None:
+    found = known([chunk(i64(1), i64(2), exact=False), chunk(None, i64(2))], TypeTag.LONG, INT64)
+    assert flags(found) == ([False, False], [False, True])
+    assert found.may_be_below(1).tolist() == [False, True]  # as bounds they still hold
+
+
+def test_distrusted_bounds_answer_nothing() -> None:
+    assert not known(
+        [chunk(f64(np.nan), f64(1.0)), chunk(f64(2.0), f64(1.0))], TypeTag.DOUBLE, DOUBLE
+    ).is_least_known.any()
+    by_dictionary = chunk(i32(1), i32(2), encodings=ENCODING_RLE_DICTIONARY)
+    assert flags(known([by_dictionary, chunk(i32(1), i32(2))], TypeTag.IPV4, INT32)) == ([False, True], [False, True])
+    assert not known([chunk(b"\0", b"\1")], TypeTag.BOOLEAN, PhysicalType.BOOLEAN).is_least_known.any()
+    assert not known([chunk(b"a", b"b")], TypeTag.BINARY, BYTES).is_greatest_known.any()
+
+
+def test_a_missing_value_of_a_type_without_null_is_zero() -> None:
+    chunks = [chunk(i32(3), i32(9), 0), chunk(i32(3), i32(9), 4), chunk(None, None, ROWS), chunk(i32(3), i32(9), None)]
+    found = known(chunks, TypeTag.SHORT, INT32, max_def_level=0)
+    assert flags(found) == ([True, True, True, False], [True, True, True, False])
+    assert [found.least(np.arange(4) == row_group) for row_group in range(3)] == [3, 0, 0]
+    assert [found.greatest(np.arange(4) == row_group) for row_group in range(3)] == [9, 9, 0]
+    assert found.null_counts.tolist() == [0] * 4
+
+
+def test_numbers_outside_of_a_narrow_type_answer_nothing() -> None:
+    found = known([chunk(i32(-129), i32(127)), chunk(i32(-128), i32(128))], TypeTag.BYTE, INT32)
+    assert flags(found) == ([False, True], [True, False])
+
+
+@pytest.mark.parametrize(("length", "is_known"), [(60, True), (61, False), (64, False), (200, False)])
+def test_text_that_may_have_been_cut_answers_nothing(length: int, is_known: bool) -> None:
+    found = known([chunk(b"a" * length, b"b" * length)], TypeTag.VARCHAR, BYTES)
+    assert flags(found) == ([is_known], [is_known])
+
+
+def test_text_of_foreign_files_answers_nothing() -> None:
+    assert not known([chunk(b"a", b"b")], TypeTag.VARCHAR, BYTES, column_id=-1).is_least_known.any()
+
+
+def test_the_extremes_of_text_are_found_by_all_of_its_bytes() -> None:
+    texts = [b"BTC", b"BT", b"a longer name 2", b"a longer name 1", b"a longer"]
+    found = known([chunk(text, text) for text in texts], TypeTag.SYMBOL, BYTES)
+    everywhere = np.ones(len(texts), dtype=np.bool_)
+    assert (found.least(everywhere), found.greatest(everywhere)) == (min(texts), max(texts))
+    last = np.array([False, False, True, True, True])
+    assert (found.least(last), found.greatest(last)) == (min(texts[2:]), max(texts[2:]))
+
+
+def test_uuids_answer() -> None:
+    low, high = bytes(range(16)), bytes(range(16, 32))
+    found = known([chunk(low, high), chunk(low[:8], high)], TypeTag.UUID, FIXED, width=16)
+    assert flags(found) == ([True, False], [True, True])
+    assert found.greatest(np.ones(2, dtype=np.bool_)) == high
+
+
+@pytest.mark.parametrize("wanted", [(TypeTag.LONG, INT64), (TypeTag.DOUBLE, DOUBLE)])
+def test_a_column_whose_type_was_changed_answers_nothing(wanted: tuple[TypeTag, PhysicalType]) -> None:
+    found = known([chunk(i32(1), i32(2))], TypeTag.INT, INT32, wanted=wanted)
+    assert flags(found) == ([False], [False])
+    assert found.null_counts.tolist() == [-1]
+    assert found.may_be_below(1).tolist() == [False]
+
+
+def test_text_types_are_one() -> None:
+    found = known([chunk(b"a", b"b", 1)], TypeTag.VARCHAR, BYTES, wanted=(TypeTag.SYMBOL, BYTES))
+    assert flags(found) == ([True], [True])
+    assert found.null_counts.tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("nulls", "max_def_level", "expected"), [(None, 1, -1), (ROWS + 1, 1, -1), (3, 0, -1), (0, 0, 0)]
+)
+def test_counts_of_nulls_that_cannot_be_right_are_not_known(
+    nulls: int | None, max_def_level: int, expected: int
+) -> None:
+    found = known([chunk(i64(1), i64(2), nulls)], TypeTag.LONG, INT64, max_def_level=max_def_level)
+    assert found.null_counts.tolist() == [expected]
+
+
+@pytest.mark.parametrize(
+    ("tag", "physical_type", "extreme", "nulls"),
+    [(TypeTag.LONG, INT64, None, ROWS), (TypeTag.SHORT, INT32, 0, 0)],
+)
+def test_a_column_that_came_later_is_null_or_zero(
+    tag: TypeTag, physical_type: PhysicalType, extreme: Any, nulls: int
+) -> None:
+    column = ColumnSpec(
+        name="y", type_code=TypeTag.LONG, physical_type=INT64, flags=0, max_rep_level=0, max_def_level=1
+    )
+    content = SidecarContent(
+        columns=[column],
+        row_groups=[RowGroupSpec(row_count=ROWS, chunks=[chunk(None, None)])],
+        parquet_footer_offset=100,
+        parquet_footer_length=10,
+    )
+    field = BoundField(name="x", index=7, type=resolve_type(tag, physical_type, 0, 0))
+    found = exact_bounds(parse_sidecar(encode_sidecar(content)), None, field)
+    assert flags(found) == ([True], [True])
+    assert (found.least(np.ones(1, np.bool_)), found.null_counts.tolist()) == (extreme, [nulls])

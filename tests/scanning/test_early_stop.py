@@ -1,0 +1,155 @@
+"""Streams that need not run to their end: limits, the newest rows first, and consumers that have enough."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import coldparquet as cp
+from coldparquet.maintenance.index import index_table
+from coldparquet.scanning.batch_stream import BatchStream
+from coldparquet.scanning.scan_planner import plan_question
+from coldparquet.storage.memory import MemoryStore
+from coldparquet.testing.stores import FaultStore, Hang
+from tests.support.request_logs import METADATA_REASONS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from coldparquet.scan import Scan
+    from coldparquet.scanning.scan_planner import PlannedScan
+    from coldparquet.storage.base import RangeRequest
+    from coldparquet.storage.trace import RequestRecord
+
+ROW_GROUPS, ROW_GROUP_ROWS = 20, 100
+ROWS = ROW_GROUPS * ROW_GROUP_ROWS
+OWN_REQUESTS = cp.ReadOptions(coalesce_gap_bytes=0, max_request_bytes=1000, late_materialisation="never")
+
+
+@pytest.fixture
+async def store() -> MemoryStore:
+    """``late`` is 1 in every third row from the second row group on, which minima and maxima do not tell."""
+    x = np.arange(ROWS)
+    late = np.where((x < ROW_GROUP_ROWS) & (x % 3 == 1), 0, x % 3)
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"x": x, "late": late}), sink, row_group_size=ROW_GROUP_ROWS)
+    store = MemoryStore({"t/data.parquet": sink.getvalue().to_pybytes()})
+    await index_table("t", store=store)
+    return store
+
+
+def newest_first(scan: Scan) -> BatchStream:
+    return BatchStream(
+        lambda: plan_question(scan.question, scan.executor),
+        store=scan.question.snapshot.store,
+        executor=scan.executor,
+        newest_first=True,
+    )
+
+
+def row_groups_read(log: Sequence[RequestRecord]) -> set[int]:
+    of_data = [record.reason for record in log if record.reason not in METADATA_REASONS]
+    return {int(reason.split(":")[0].removeprefix("row group ")) for reason in of_data}
+
+
+async def xs(stream: BatchStream) -> list[Any]:
+    return [x async for batch in stream for x in batch.column("x").to_pylist()]
+
+
+async def settle() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0.005)
+
+
+async def test_a_limit_with_a_predicate_reads_little_ahead(store: MemoryStore) -> None:
+    async with cp.open_partition("t", store=store, options=OWN_REQUESTS) as partition:
+        before = len(partition.request_log)
+        found = await partition.scan(["x"], "late = 2", limit=3).to_arrow()
+        assert found.column("x").to_pylist() == [2, 5, 8]
+        assert row_groups_read(partition.request_log[before:]) <= {0, 1, 2}
+
+
+async def test_reading_ahead_grows_while_too_little_is_found(store: MemoryStore) -> None:
+    async with cp.open_partition("t", store=store, options=OWN_REQUESTS) as partition:
+        before = len(partition.request_log)
+        found = await partition.scan(["x"], "late = 1", limit=400).to_arrow()
+        assert found.column("x").to_pylist() == [x for x in range(100, ROWS) if x % 3 == 1][:400]
+        assert set(range(13)) <= row_groups_read(partition.request_log[before:])
+
+
+async def test_requests_in_flight_are_cancelled_once_enough_rows_are_certain(store: MemoryStore) -> None:
+    def hang(_: int, request: RangeRequest) -> Hang | None:
+        return Hang() if request.reason.startswith("row group 2:") else None
+
+    faults = FaultStore(store, hang)
+    async with (
+        cp.open_partition("t", store=faults, options=OWN_REQUESTS) as partition,
+        partition.scan(["x"], "late = 1", limit=3).batches() as batches,
+    ):
+        assert await xs(batches) == [100, 103, 106]
+        await settle()
+        assert faults.hanging_count == 0
+        assert await batches.next_batch() is None
+
+
+async def test_a_limit_without_a_predicate_needs_no_careful_start(store: MemoryStore) -> None:
+    async with cp.open_partition("t", store=store, options=OWN_REQUESTS) as partition:
+        scan = partition.scan(["x"], limit=ROWS - 50)
+        async with scan.batches() as batches:
+            await batches.next_batch()
+            await settle()
+            assert len(row_groups_read(partition.request_log)) == ROW_GROUPS
+            assert len(await xs(batches)) == ROWS - 50 - ROW_GROUP_ROWS
+
+
+async def test_the_newest_row_groups_come_first_and_their_rows_in_order(store: MemoryStore) -> None:
+    async with (
+        cp.open_partition("t", store=store) as partition,
+        newest_first(partition.scan(["x"])) as batches,
+    ):
+        found = await xs(batches)
+    assert found == [
+        group * ROW_GROUP_ROWS + row for group in reversed(range(ROW_GROUPS)) for row in range(ROW_GROUP_ROWS)
+    ]
+
+
+async def test_a_consumer_of_the_newest_rows_may_stop_when_it_has_enough(store: MemoryStore) -> None:
+    def hang(_: int, request: RangeRequest) -> Hang | None:
+        return Hang() if request.reason.startswith(("row group 17:", "row group 16:")) else None
+
+    faults = FaultStore(store, hang)
+    async with cp.open_partition("t", store=faults, options=OWN_REQUESTS) as partition:
+        async with newest_first(partition.scan(["x"])) as batches:
+            newest = await batches.next_row_group()
+            assert newest is not None
+            assert newest.column("x").to_pylist() == list(range(ROWS - ROW_GROUP_ROWS, ROWS))
+            second = await batches.next_row_group()
+            assert second is not None
+        assert faults.hanging_count == 0
+        assert row_groups_read(partition.request_log) <= {13, 14, 15, 16, 17, 18, 19}
+
+
+@pytest.mark.parametrize("limit", [0, 1, 100, 150, ROWS, ROWS + 1])
+@pytest.mark.parametrize("where", [None, "late = 1"])
+async def test_a_limit_of_the_newest_rows_keeps_the_last_ones(
+    store: MemoryStore, limit: int, where: str | None
+) -> None:
+    async with cp.open_partition("t", store=store) as partition:
+        everything = partition.scan(["x"], where)
+        limited = replace(everything, question=replace(everything.question, limit=limit))
+
+        async def plan() -> PlannedScan:
+            # The plan of all rows: which of them a limit takes is for the stream to find out.
+            planned = await plan_question(everything.question, everything.executor)
+            return replace(planned, question=limited.question)
+
+        async with BatchStream(plan, store=store, executor=everything.executor, newest_first=True) as batches:
+            found = await xs(batches)
+        matching = (await everything.to_arrow()).column("x").to_pylist()
+    assert sorted(found) == matching[max(len(matching) - limit, 0) :]
