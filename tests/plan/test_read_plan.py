@@ -232,7 +232,7 @@ def example_plan(*, limit: int | None = None) -> ReadPlan:
         metadata_requests=(
             MetadataRequest(path="a/_pm", byte_range=ByteRange(0, 65536), reason="sidecar prefix", fetched_bytes=4000),
             MetadataRequest(path="c/data.parquet", byte_range=SuffixRange(65536), reason="footer", fetched_bytes=65536),
-            MetadataRequest(path="bucket/trades", byte_range=None, reason="listing", fetched_bytes=0),
+            MetadataRequest(path="bucket/trades", byte_range=None, reason="listing", fetched_bytes=0, operation="list"),
         ),
         options=options,
     )
@@ -351,7 +351,7 @@ def test_a_lower_bound_of_zero_rows_is_not_told() -> None:
 def test_the_look_at_an_absent_sidecar_is_a_get() -> None:
     spent = [
         MetadataRequest(path="bucket/trades/2024-03-01/_pm", byte_range=None, reason="no sidecar", fetched_bytes=0),
-        MetadataRequest(path="bucket/trades", byte_range=None, reason="listing", fetched_bytes=0),
+        MetadataRequest(path="bucket/trades", byte_range=None, reason="listing", fetched_bytes=0, operation="list"),
     ]
     data = dataclasses.replace(example_plan(), metadata_requests=tuple(spent)).as_dict()
     assert [request["operation"] for request in data["metadata_requests"]] == ["get", "list"]

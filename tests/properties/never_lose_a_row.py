@@ -7,6 +7,8 @@ Each table belongs to a seed, and each case to a table and a number; a failure n
     python -m tests.properties.never_lose_a_row --first-seed 4711 --tables 1
 """
 
+# ruff: noqa: T201 - a command prints
+
 from __future__ import annotations
 
 import argparse

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from coldparquet.format.parquet_thrift import ColumnChunk
 
 ROWS, ROW_GROUP_ROWS, PAGE_ROWS = 900, 300, 25
-DATA, SIDECAR, PAGES = "t/data.parquet", "t/_pm", "t/_pages"
+DATA, PAGES = "t/data.parquet", "t/_pages"
 BY_PAGES = cp.ReadOptions(page_index="always")
 QUESTIONS: tuple[Any, ...] = (
     cp.col("ascending").between(120, 190),
@@ -199,11 +199,14 @@ IMPOSSIBLE: dict[str, Callable[[ChunkIndexes], None]] = {
 
 
 @pytest.mark.parametrize("name", IMPOSSIBLE)
-@pytest.mark.parametrize("with_sidecar", [True, False], ids=["sidecar", "footer"])
-async def test_an_impossible_page_index_is_left_aside(name: str, with_sidecar: bool) -> None:
+async def test_an_impossible_page_index_is_left_aside(name: str) -> None:
     store = await store_of(with_changed_indexes(honest_file(), IMPOSSIBLE[name]))
-    if not with_sidecar:
-        await store.delete([SIDECAR])
+    notes = await assert_no_row_is_lost(store)
+    assert any("page index" in note and "left aside" in note for note in notes), notes
+
+
+async def test_a_page_index_is_checked_where_there_is_no_sidecar() -> None:
+    store = MemoryStore({DATA: with_changed_indexes(honest_file(), IMPOSSIBLE["pages overlap"])})
     notes = await assert_no_row_is_lost(store)
     assert any("page index" in note and "left aside" in note for note in notes), notes
 
@@ -324,21 +327,17 @@ NEEDLE_ROWS = (0, 299, 300, 555, 899)
         *((offset, length) for offset in (1, 4, 1000, 1 << 40, -5) for length in (None, 47, 64)),
     ],
 )
-@pytest.mark.parametrize("with_sidecar", [True, False], ids=["sidecar", "footer"])
-async def test_an_impossible_bloom_filter_loses_no_row(
-    offset: int | None, length: int | None, with_sidecar: bool
-) -> None:
+async def test_an_impossible_bloom_filter_loses_no_row(offset: int | None, length: int | None) -> None:
     def lie(chunk: ColumnChunk) -> None:
         if chunk.meta_data is not None and chunk.meta_data.bloom_filter_offset is not None:
             chunk.meta_data.bloom_filter_length = length
             chunk.meta_data.bloom_filter_offset = offset or chunk.meta_data.bloom_filter_offset
 
-    store = await store_of(with_changed_chunks(honest_file(), lie))
-    if not with_sidecar:
-        await store.delete([SIDECAR])
-    async with cp.open_partition("t", store=store) as table:
-        for row in NEEDLE_ROWS:
-            needle = rows()["needle"][row].as_py()
-            found = await table.scan(where=cp.col("needle") == needle).to_arrow()
-            assert_identical(found, rows().slice(row, 1))
-        assert await table.scan(where=cp.col("needle").is_in([1, 2])).count() == 0
+    file = with_changed_chunks(honest_file(), lie)
+    for store in (MemoryStore({DATA: file}), await store_of(file)):
+        async with cp.open_partition("t", store=store) as table:
+            for row in NEEDLE_ROWS:
+                needle = rows()["needle"][row].as_py()
+                found = await table.scan(where=cp.col("needle") == needle).to_arrow()
+                assert_identical(found, rows().slice(row, 1))
+            assert await table.scan(where=cp.col("needle").is_in([1, 2])).count() == 0

@@ -122,6 +122,20 @@ async def test_first_and_last_time_look_at_the_ends_only() -> None:
         assert await table.scan(where="symbol = 'nobody'").first_timestamp() is None
 
 
+async def test_the_last_time_of_a_native_partition_is_one_value(tmp_path: Path) -> None:
+    directory = tmp_path / "interval_day"
+    shutil.copytree(GOLDEN / "interval_day" / "table", directory)
+    assert (await index_table(directory)).count("failed") == 0
+    async with cp.open_table(directory) as table:
+        rows = await table.scan(["ts"]).to_arrow()
+        before = len(table.request_log)
+        assert await table.scan().last_timestamp() == rows.column("ts")[-1].as_py()
+        data = [record for record in table.request_log[before:] if data_reasons([record])]
+        assert [(record.path.rpartition("/")[2], record.fetched_bytes) for record in data] == [("ts.d", 8)]
+        assert await table.scan().first_timestamp() == rows.column("ts")[0].as_py()
+        assert len([record for record in table.request_log[before:] if data_reasons([record])]) == 1
+
+
 async def test_any_stops_at_the_first_row() -> None:
     store = await store_of({day: day_of_trades(day, rows=240, row_groups=10) for day in range(8)})
     async with cp.open_table("trades", store=store) as table:

@@ -16,10 +16,10 @@ from coldparquet.format.parquet_thrift import (
     BloomCompression,
     BloomFilterHeader,
     BloomHash,
-    Empty,
 )
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
 from coldparquet.format.sidecar_writer import encode_sidecar
+from coldparquet.format.thrift_structure import Empty
 from tests.support.parquet_fragments import parsed_footer
 
 if TYPE_CHECKING:

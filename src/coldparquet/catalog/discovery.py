@@ -27,7 +27,7 @@ from coldparquet.storage.base import Listing
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from coldparquet.catalog.table_files import TableFiles
+    from coldparquet.catalog.table_files import ColumnVersionsFor, TableFiles
     from coldparquet.storage.base import ObjectStore
 
 _LATEST_TIMESTAMP = (1 << 63) - 1
@@ -55,7 +55,7 @@ class Discovery:
     requests: tuple[MetadataRequest, ...]
 
 
-async def discover(store: ObjectStore, path: str, *, with_column_versions: bool = False) -> Discovery:
+async def discover(store: ObjectStore, path: str, *, column_versions_for: ColumnVersionsFor = "native") -> Discovery:
     """Find the partitions below a directory.
 
     Requests: the listing, ``_txn`` and ``_meta``, all at the same time; see
@@ -64,7 +64,7 @@ async def discover(store: ObjectStore, path: str, *, with_column_versions: bool 
     Args:
         store: Where the directory lies; it must not pin versions, because table files change.
         path: A table directory, a directory of partition directories, or one partition directory.
-        with_column_versions: Read `_cv` even if no partition is native.
+        column_versions_for: What needs `_cv`.
 
     Raises:
         NotFoundError: There is nothing at ``path``, or nothing that is a partition.
@@ -75,7 +75,7 @@ async def discover(store: ObjectStore, path: str, *, with_column_versions: bool 
         path=path, byte_range=None, reason="list the partitions", fetched_bytes=0, operation="list"
     )
     requests = [listed]
-    listing, files = await _list_and_read(store, path, requests, with_column_versions=with_column_versions)
+    listing, files = await _list_and_read(store, path, requests, column_versions_for=column_versions_for)
     if files is not None and not _is_partition(listing):
         locations = await asyncio.to_thread(_recorded_locations, path.rstrip("/"), files)
         return Discovery(
@@ -99,7 +99,7 @@ async def discover(store: ObjectStore, path: str, *, with_column_versions: bool 
 
 
 async def _list_and_read(
-    store: ObjectStore, path: str, spent: list[MetadataRequest], *, with_column_versions: bool
+    store: ObjectStore, path: str, spent: list[MetadataRequest], *, column_versions_for: ColumnVersionsFor
 ) -> tuple[Listing, TableFiles | None]:
     """List the first page of a directory and read its table files, all in one round trip.
 
@@ -108,7 +108,7 @@ async def _list_and_read(
     """
     listing, files = await both(
         _listing_or_error(store, path),
-        read_table_files(store, path, with_column_versions=with_column_versions, spent=spent),
+        read_table_files(store, path, column_versions_for=column_versions_for, spent=spent),
     )
     if isinstance(listing, Listing):
         return listing, files

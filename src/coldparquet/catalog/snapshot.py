@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from coldparquet.catalog.discovery import Discovery
     from coldparquet.catalog.partition import PartitionLocation, PartitionMetadata
-    from coldparquet.catalog.table_files import TableFiles
+    from coldparquet.catalog.table_files import ColumnVersionsFor, TableFiles
     from coldparquet.options import ReadOptions
     from coldparquet.plan.projection import TableColumn
     from coldparquet.plan.read_plan import MetadataRequest
@@ -78,7 +78,8 @@ class TableOrigin:
         """
         if self.is_partition:
             return await self._from_newest((partition_location(self.path),))
-        discovery = await discover(self.store, self.path, with_column_versions=self.options.symbols == "global")
+        column_versions_for: ColumnVersionsFor = "symbols" if self.options.symbols == "global" else "native"
+        discovery = await discover(self.store, self.path, column_versions_for=column_versions_for)
         if discovery.files is None:
             return await self._from_newest(discovery.locations, discovery)
         return self._from_transaction(discovery, discovery.files, previous)

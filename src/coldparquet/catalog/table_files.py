@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import FormatError, NotFoundError, ObjectChangedError, StorageError
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from coldparquet.format.table_metadata import TableMetadata
     from coldparquet.format.txn import PartitionRecords, TableTransaction
     from coldparquet.storage.base import ObjectStore
+
+ColumnVersionsFor: TypeAlias = Literal["native", "symbols", "anything"]
+"""``native``: only for native partitions; ``symbols``: for symbol columns too."""
 
 TRANSACTION_FILE = "_txn"
 METADATA_FILE = "_meta"
@@ -80,19 +83,19 @@ async def read_table_files(
     store: ObjectStore,
     path: str,
     *,
-    with_column_versions: bool = False,
+    column_versions_for: ColumnVersionsFor = "native",
     spent: list[MetadataRequest] | None = None,
 ) -> TableFiles | None:
     """Read one committed state of the table in a directory.
 
-    Requests: `_txn` and `_meta` at the same time; `_cv` after them if a partition is native, or if asked for. One more for each of the
+    Requests: `_txn` and `_meta` at the same time; `_cv` after them if a partition is native, or where else it is needed. One more for each of the
     latter two that is of another version than `_txn` names: for the copy under that version that a publisher leaves. All
     of it again only while a writer replaces them: 8 attempts, in less than 4 seconds of waiting.
 
     Args:
         store: Where the directory lies; it must not pin versions, because these files change.
         path: The directory.
-        with_column_versions: Read `_cv` even if no partition is native.
+        column_versions_for: What needs `_cv`; it is not read where there is nothing of the kind.
         spent: Gets what it cost, retries included.
 
     Returns:
@@ -108,7 +111,7 @@ async def read_table_files(
     for attempt, delay_s in enumerate(_RETRY_DELAYS_S, start=1):
         await asyncio.sleep(delay_s)
         try:
-            return await _Attempt(store, path.rstrip("/"), spent).read(with_column_versions=with_column_versions)
+            return await _Attempt(store, path.rstrip("/"), spent).read(column_versions_for=column_versions_for)
         except _NotOneStateError as error:
             contradiction = str(error)
         except ObjectChangedError as error:
@@ -142,7 +145,7 @@ class _Attempt:
         self._spent = spent
         self._etags: dict[str, str | None] = {}
 
-    async def read(self, *, with_column_versions: bool) -> TableFiles | None:
+    async def read(self, *, column_versions_for: ColumnVersionsFor) -> TableFiles | None:
         transaction_bytes, metadata_bytes = await gather_or_cancel(
             [self._whole(TRANSACTION_FILE), self._whole(METADATA_FILE)]
         )
@@ -160,7 +163,12 @@ class _Attempt:
         metadata = await self._metadata(metadata_bytes, transaction)
         _check_symbols(transaction, metadata, path=f"{self._path}/{TRANSACTION_FILE}")
         records = transaction.partitions_of(metadata.interval)
-        needs_column_versions = with_column_versions or not records.is_parquet.all()
+        has_symbols = any(column.symbol_index is not None for column in metadata.columns)
+        needs_column_versions = (
+            not records.is_parquet.all()
+            or column_versions_for == "anything"
+            or (column_versions_for == "symbols" and has_symbols)
+        )
         return TableFiles(
             transaction=transaction,
             metadata=metadata,

@@ -181,7 +181,7 @@ def _facts(description: Mapping[str, Any]) -> RenderableType:
         facts.add_row("sorted by", _names(description, header["sorting_columns"]))
     if header["bloom_filter_columns"]:
         place = "in the Parquet file" if header["bloom_filters_external"] else "in the sidecar"
-        facts.add_row("bloom filters", f"{_names(description, header['bloom_filter_columns'])} ({place})")
+        facts.add_row("bloom filter", f"{_names(description, header['bloom_filter_columns'])} ({place})")
     if header["squash_tracker"] is not None:
         facts.add_row("squash tracker", str(header["squash_tracker"]))
     if footer["seq_txn"] is not None:

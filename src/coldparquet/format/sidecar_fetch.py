@@ -1,8 +1,8 @@
 """Which bytes of a sidecar to fetch: a state machine that does no I/O itself.
 
 The first range is a prefix. Most sidecars fit it, and one round trip is all. When the committed size in the first 8
-bytes exceeds it, one more range brings exactly the rest. The length of the object plays no part: it may include an
-append that was never committed.
+bytes exceeds it, one more round trip brings exactly the rest, a large one in parts that can be fetched side by side. The
+length of the object plays no part: it may include an append that was never committed.
 
     fetch = SidecarFetch(path, prefix_bytes=65536)
     while wanted := fetch.wanted():
@@ -16,6 +16,9 @@ from __future__ import annotations
 from coldparquet.errors import FormatError, InternalError, InvalidInputError
 from coldparquet.format import sidecar_layout as layout
 from coldparquet.ranges import ByteRange
+
+_PART_BYTES = 8 * 1024 * 1024
+"""Longest range of the rest: inlined bloom filters can make a sidecar of tens of megabytes."""
 
 
 class SidecarFetch:
@@ -33,13 +36,13 @@ class SidecarFetch:
                 path=path,
             )
         self._path = path
-        self._wanted: ByteRange | None = ByteRange(0, prefix_bytes)
+        self._wanted: tuple[ByteRange, ...] = (ByteRange(0, prefix_bytes),)
         self._committed_size_bytes: int | None = None
         self._received: bytes | bytearray | memoryview = b""
 
     def wanted(self) -> tuple[ByteRange, ...]:
         """Return the ranges to fetch next; empty when the sidecar is complete."""
-        return () if self._wanted is None else (self._wanted,)
+        return self._wanted
 
     def receive(self, byte_range: ByteRange, data: bytes | bytearray | memoryview) -> None:
         """Take the bytes of a wanted range.
@@ -52,24 +55,26 @@ class SidecarFetch:
             FormatError: The committed size is none that the object can have, or the object ends before it (`Truncated`).
             InternalError: The range was not wanted, or there are more bytes than it has.
         """
-        if byte_range != self._wanted:
+        if byte_range not in self._wanted:
             raise InternalError(f"received {byte_range}, wanted {self._wanted}", path=self._path)
         if len(data) > byte_range.length_bytes:
             raise InternalError(f"received {len(data)} bytes for {byte_range}", path=self._path)
-        self._wanted = None
+        self._wanted = tuple(wanted for wanted in self._wanted if wanted != byte_range)
         object_ends = len(data) < byte_range.length_bytes
         if self._committed_size_bytes is None:
-            self._committed_size_bytes = self._parse_committed_size(data, object_ends=object_ends)
+            size_bytes = self._committed_size_bytes = self._parse_committed_size(data, object_ends=object_ends)
             self._received = data
-            if self._committed_size_bytes > len(data):
-                self._wanted = ByteRange(len(data), self._committed_size_bytes)
+            if size_bytes > len(data):
+                self._received = bytearray(size_bytes)
+                self._received[: len(data)] = data
+                self._wanted = tuple(
+                    ByteRange(start, min(start + _PART_BYTES, size_bytes))
+                    for start in range(len(data), size_bytes, _PART_BYTES)
+                )
             return
         if object_ends:
             raise self._unusable_size(self._committed_size_bytes, f"the object ends at {byte_range.start + len(data)}")
-        whole = bytearray(self._committed_size_bytes)
-        whole[: byte_range.start] = self._received
-        whole[byte_range.start :] = data
-        self._received = whole
+        memoryview(self._received)[byte_range.start : byte_range.stop] = data
 
     def committed_bytes(self) -> memoryview:
         """Return the sidecar up to its committed size.
@@ -77,7 +82,7 @@ class SidecarFetch:
         Raises:
             InternalError: Something is still wanted.
         """
-        if self._wanted is not None:
+        if self._wanted:
             raise InternalError(f"the sidecar is not complete: {self._wanted} is still wanted", path=self._path)
         return memoryview(self._received)[: self._committed_size_bytes]
 

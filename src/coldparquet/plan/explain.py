@@ -32,7 +32,7 @@ _LONGEST_TEXT = 300
 _TEXTS_LISTED = 3
 """Different fates of one technique that the text lists before it says in how many partitions it was otherwise."""
 
-_LABEL_WIDTH = 13
+_LABEL_WIDTH = 12
 
 _PLANNED_FROM = {"sidecar": "sidecar", "footer": "footer: no usable sidecar", "native": "native files"}
 

@@ -114,7 +114,7 @@ class RowGroupsDropped:
     row_groups: int
 
 
-TechniqueName: TypeAlias = Literal["bloom filters", "page index", "late reading"]
+TechniqueName: TypeAlias = Literal["bloom filter", "page index", "late reading"]
 """``late reading`` is late materialisation: the predicate's columns first, the others where rows are left."""
 
 

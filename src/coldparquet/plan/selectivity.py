@@ -305,7 +305,9 @@ def _fraction_below(search: SortedValues, bounds: Bounds) -> FloatArray:
         return np.full(len(bounds.may_hold_values), np.nan)
     value = search.keys[0] if search.prefixes is None else search.prefixes[0]
     lower, upper = _positions(bounds.lower), _positions(bounds.upper)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(
+        divide="ignore", invalid="ignore", over="ignore"
+    ):  # the extremes of doubles are further apart than any
         fraction = (float(value) - lower) / (upper - lower)
     known = bounds.lower.known & bounds.upper.known & np.isfinite(fraction)
     return np.where(known, np.clip(fraction, 0, 1), np.nan)

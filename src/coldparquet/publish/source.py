@@ -82,7 +82,7 @@ async def read_source(store: ObjectStore, path: str) -> SourceTable:
         FormatError: A table file is damaged.
         StorageError: The table files kept changing (kind ``TableBusy``).
     """
-    found = await discover(store, path, with_column_versions=True)
+    found = await discover(store, path, column_versions_for="anything")
     files = found.files
     if files is None:
         raise NotFoundError(

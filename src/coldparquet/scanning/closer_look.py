@@ -14,7 +14,7 @@ from coldparquet.scanning.parquet_planner import CloserLook
 if TYPE_CHECKING:
     from coldparquet.plan.bloom_probes import BloomAnswers
     from coldparquet.plan.read_plan import MetadataRequest
-    from coldparquet.scanning.parquet_planner import ParquetDraft
+    from coldparquet.scanning.parquet_draft import ParquetDraft
 
 
 async def look_closer(draft: ParquetDraft) -> CloserLook:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from coldparquet.scanning.parquet_planner import refuse_misplaced_times
+from coldparquet.scanning.parquet_draft import refuse_misplaced_times
 from coldparquet.scanning.planned_partition import PlannedParquet
 from coldparquet.scanning.scan_planner import plan_question, prune_partitions
 

@@ -41,7 +41,6 @@ async def read_each(planned: PlannedScan, executor: Executor, take: Callable[[in
         executor: Decodes, and runs ``take``.
         take: Gets the position of a read in the plan and those of its rows that satisfy the predicate, perhaps none.
     """
-
     if not planned.plan.row_groups:
         return
 

@@ -19,7 +19,8 @@ from coldparquet.scanning.closer_look import look_closer
 from coldparquet.scanning.known_symbols import look_up_symbols
 from coldparquet.scanning.late_reading import read_late
 from coldparquet.scanning.native_partition import NativePlan
-from coldparquet.scanning.parquet_planner import CloserLook, ParquetDraft, draft_parquet, plan_parquet
+from coldparquet.scanning.parquet_draft import ParquetDraft, draft_parquet
+from coldparquet.scanning.parquet_planner import CloserLook, plan_parquet
 from coldparquet.scanning.partition_planner import look_into, plan_native
 
 if TYPE_CHECKING:

@@ -103,7 +103,7 @@ class CompactionRun:
         """Do everything, one partition after the other."""
         started_s = time.monotonic()
         with contextlib.nullcontext() if self._files is None else no_server(self._path):
-            found = await discover(self._store, self._path, with_column_versions=True)
+            found = await discover(self._store, self._path, column_versions_for="symbols")
             if any(location.directory_path == self._path for location in found.locations):
                 raise InvalidInputError(
                     "this is one partition; its table's directory is needed, in which the new version of it will lie",
