@@ -14,13 +14,20 @@ import pyarrow as pa
 
 from coldparquet.write import WriteOptions, write_partition
 
-ROWS_PER_DAY = 24_000
+ROWS_PER_DAY = 100_000
+OPTIONS = WriteOptions(
+    row_group_rows=25_000,
+    page_rows=2_500,  # small pages: a question about minutes reads minutes
+    pages=True,  # where they lie, in a file that is fetched along with the sidecar
+    bloom_columns=("order_id",),  # unsorted and nearly unique: minima and maxima cannot find one, a bloom filter can
+)
 SCHEMA = pa.schema(
     [
         pa.field("ts", pa.timestamp("us", "UTC"), nullable=False),  # sorted and never null: the designated timestamp
         pa.field("symbol", pa.string()),
         pa.field("price", pa.float64()),
         pa.field("amount", pa.float64()),
+        pa.field("order_id", pa.int64()),
     ]
 )
 
@@ -35,6 +42,7 @@ def make_day(day: datetime) -> pa.Table:
         np.array(["BTC", "ETH", "SOL"])[random.integers(0, 3, ROWS_PER_DAY)],
         100 + np.cumsum(random.normal(0, 0.01, ROWS_PER_DAY)),
         random.exponential(1.0, ROWS_PER_DAY),
+        random.integers(1, 10**9, ROWS_PER_DAY),
     ]
     return pa.table(columns, schema=SCHEMA)
 
@@ -47,9 +55,7 @@ async def main() -> None:
         if partition.exists():  # made by an earlier run; partitions are never replaced
             print(f"{partition}: kept")
             continue
-        written = await write_partition(
-            partition, make_day(day), timestamp="ts", options=WriteOptions(row_group_rows=4_000)
-        )
+        written = await write_partition(partition, make_day(day), timestamp="ts", options=OPTIONS)
         print(f"{partition}: {written.row_count:,} rows, {written.parquet_size_bytes:,} bytes, with its sidecar")
 
 

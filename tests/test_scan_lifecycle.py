@@ -32,6 +32,15 @@ def parquet() -> bytes:
     return sink.getvalue().to_pybytes()
 
 
+def parquet_with_times() -> bytes:
+    times = pa.array(range(1_709_251_200_000_000, 1_709_251_200_000_000 + ROWS), pa.timestamp("us"))
+    schema = pa.schema([pa.field("ts", times.type, nullable=False), pa.field("x", pa.int64())])
+    sink = pa.BufferOutputStream()
+    rows = pa.Table.from_arrays([times, pa.array(range(ROWS))], schema=schema)
+    pq.write_table(rows, sink, row_group_size=ROWS // ROW_GROUPS, sorting_columns=[pq.SortingColumn(0)])
+    return sink.getvalue().to_pybytes()
+
+
 @pytest.fixture
 def store() -> MemoryStore:
     return MemoryStore({"t/data.parquet": parquet()})
@@ -70,6 +79,28 @@ async def test_a_stream_that_is_not_open_says_so_instead_of_ending(store: Memory
             assert await stream.next_batch() is not None
         with pytest.raises(cp.errors.InvalidInputError, match="async with"):
             await stream.next_batch()
+
+
+async def test_closing_a_stream_tells_a_consumer_that_waits_in_another_task(store: MemoryStore) -> None:
+    async with cp.open_table("t", store=LatencyStore(store, first_byte_s=0.05)) as table:
+        async with table.scan(["x"]).batches() as batches:
+            waiting = asyncio.create_task(batches.next_batch())
+            await asyncio.sleep(0.01)
+        with pytest.raises(cp.errors.InvalidInputError, match="not open") as caught:
+            await waiting
+    assert caught.value.kind == "StreamNotOpen"
+
+
+@pytest.mark.parametrize("method", ["tail", "top_k", "latest_by"])
+async def test_a_walk_from_the_end_that_is_cancelled_leaves_nothing_behind(method: str) -> None:
+    store = MemoryStore({"t/2024-03-01/data.parquet": parquet_with_times()})
+    faults = FaultStore(store, lambda _number, request: Hang() if request.reason == "data" else None)
+    async with cp.open_table("t", store=faults) as table:
+        read = getattr(table.scan(None, "x > 5"), method)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(read("x" if method == "latest_by" else 3), timeout=0.2)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert faults.hanging_count == 0
 
 
 async def test_a_timeout_loses_no_rows(store: MemoryStore) -> None:

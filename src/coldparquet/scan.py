@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from coldparquet.scanning.batch_stream import BatchStream
 from coldparquet.scanning.latest_rows import read_latest_rows
 from coldparquet.scanning.metadata_answers import count_nulls, count_rows, find_extremes, has_rows
 from coldparquet.scanning.newest_rows import find_time, read_last_rows, read_top_rows
-from coldparquet.scanning.scan_planner import plan_question
+from coldparquet.scanning.scan_planner import PlannedOnce
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -37,13 +37,17 @@ _NO_KEYS = frozenset({"list", "float32", "float64"})
 class Scan:
     """An immutable question. Planning costs metadata requests at most; only reading fetches data.
 
-    Made by :meth:`coldparquet.table.Table.scan`; running it twice asks the question twice.
+    Made by :meth:`coldparquet.table.Table.scan`. It is planned once; reading it twice fetches the data twice.
     """
 
     question: Question
     executor: Executor
     schema: pa.Schema
     """Columns and Arrow types of the result."""
+    _planned: PlannedOnce = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_planned", PlannedOnce(self.question, self.executor))
 
     def __repr__(self) -> str:
         columns = ", ".join(self.schema.names) or "no columns"
@@ -65,18 +69,14 @@ class Scan:
             UnsupportedError: A partition holds a column with a type that does not become the table's, or is marked in a
                 way that this version does not know.
         """
-        return (await plan_question(self.question, self.executor)).plan
+        return (await self._planned.get()).plan
 
     def batches(self) -> BatchStream:
         """Stream the rows as record batches, in table order: ``async with scan.batches() as batches``.
 
         Requests: those of the plan, fetched ahead of the consumer within ``options.memory_limit_bytes``.
         """
-        return BatchStream(
-            lambda: plan_question(self.question, self.executor),
-            store=self.question.snapshot.store,
-            executor=self.executor,
-        )
+        return BatchStream(self._planned.get, store=self.question.snapshot.store, executor=self.executor)
 
     async def to_arrow(self) -> pa.Table:
         """Read all rows into one table. Requests: those of the plan."""

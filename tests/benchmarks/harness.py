@@ -164,7 +164,7 @@ def _measure_in_child(module: str, question: str, name: str, endpoint_url: str) 
 
 def _result(of_reader: list[dict[str, Any]]) -> Result:
     def median(key: str) -> float:
-        return statistics.median(measured[key] for measured in of_reader)
+        return float(statistics.median(measured[key] for measured in of_reader))
 
     last = of_reader[-1]
     return Result(

@@ -115,8 +115,12 @@ async def scan(directory: Path, limit_mb: int, where: str | None) -> Measured:
 
 
 def _peak_mb() -> float:
-    unit_bytes = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit_bytes / MIB
+    """Return the largest resident set of this process so far."""
+    status = Path("/proc/self/status")
+    if status.exists():  # what getrusage tells on Linux counts the process that started this one as well
+        peak_kb = next(line.split()[1] for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(peak_kb) * 1024 / MIB
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / MIB
 
 
 def scan_in_child(directory: Path, limit_mb: int, where: str | None = None) -> Measured:

@@ -58,18 +58,21 @@ def rows() -> pa.Table:
 
 @functools.cache
 def honest_file() -> bytes:
-    output = pa.BufferOutputStream()
-    pq.write_table(
-        rows(),
-        output,
-        row_group_size=ROW_GROUP_ROWS,
+    return _written(
         max_rows_per_page=PAGE_ROWS,
         write_batch_size=PAGE_ROWS,
         use_dictionary=["nullable"],
-        compression="zstd",
-        write_page_index=True,
         bloom_filter_options={"needle": {"ndv": ROW_GROUP_ROWS, "fpp": 0.01}},
     )
+
+
+def other_version() -> bytes:
+    return _written(data_page_size=100)
+
+
+def _written(**settings: Any) -> bytes:
+    output = pa.BufferOutputStream()
+    pq.write_table(rows(), output, row_group_size=ROW_GROUP_ROWS, write_page_index=True, **settings)
     content: bytes = output.getvalue().to_pybytes()
     return content
 
@@ -260,13 +263,6 @@ async def page_file_of(file: bytes) -> bytes:
         RangeRequest(path=PAGES, byte_range=ByteRange(0, 1 << 20), reason="test", may_be_short=True)
     )
     return bytes(found.data)
-
-
-def other_version() -> bytes:
-    output = pa.BufferOutputStream()
-    pq.write_table(rows(), output, row_group_size=ROW_GROUP_ROWS, write_page_index=True, data_page_size=100)
-    content: bytes = output.getvalue().to_pybytes()
-    return content
 
 
 async def test_a_page_file_of_another_version_is_not_used() -> None:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 
 TIMESTAMP = "ts"
+MOST_PAGES = 60
+"""Of one column in one file, about: more pages only take longer."""
 _DAY_US = 86_400_000_000
 _FIRST_DAY_US = 19_783 * _DAY_US  # 2024-03-01
 _SIDECAR, _PAGES = "_pm", "_pages"
@@ -124,7 +126,7 @@ def _write_options(random: Random, columns: Mapping[str, RandomColumn], row_coun
     return WriteOptions(
         codec=random.choice(("zstd", "lz4_raw", "snappy", "gzip", "brotli", "none")),
         row_group_rows=random.choice((1_000_000, max(row_count // 3, 1), max(row_count // 7, 1))),
-        page_rows=random.choice((1_000_000, 1, 7, 20, 100)),
+        page_rows=max(random.choice((1_000_000, 1, 7, 20, 100)), row_count // MOST_PAGES),
         page_index=random.random() < 0.8,
         bloom_columns=tuple(name for name in bloomable if random.random() < 0.4),
         bloom_fpp=random.choice((0.01, 0.5)),
@@ -145,12 +147,13 @@ def _foreign_file(random: Random, rows: pa.Table, columns: Mapping[str, RandomCo
     }
     # Older versions of the format store nanoseconds and UINT32 as other types.
     needs_version_2 = any("ns" in column.kind.name or column.kind.name == "uint32" for column in columns.values())
+    least_page_rows = rows.num_rows // MOST_PAGES
     settings: dict[str, Any] = {
         "row_group_size": random.choice((1_000_000, max(rows.num_rows // 3, 1), max(rows.num_rows // 7, 1))),
         "compression": random.choice(("none", "snappy", "gzip", "brotli", "zstd", "lz4")),
         "data_page_size": random.choice((1, 64, 300, 2000, 1 << 20)),
-        "write_batch_size": random.choice((1, 5, 16, 64, 1024)),
-        "max_rows_per_page": random.choice((None, None, 1, 10, 77)),
+        "write_batch_size": max(random.choice((1, 5, 16, 64, 1024)), least_page_rows),
+        "max_rows_per_page": random.choice((None, None, max(1, least_page_rows), 77)),
         "data_page_version": random.choice(("1.0", "2.0")),
         "version": "2.6" if needs_version_2 else random.choice(("1.0", "2.4", "2.6")),
         "use_dictionary": random.choice(([], [name for name in columns if name not in encodings])),

@@ -10,8 +10,10 @@ from coldparquet.catalog.discovery import discover, partition_location
 from coldparquet.catalog.page_files import PageFiles
 from coldparquet.catalog.partition import NATIVE_PARTITION, Partition
 from coldparquet.catalog.symbol_dictionaries import SymbolDictionaries
+from coldparquet.concurrency import both
 from coldparquet.errors import InternalError, UnsupportedError
 from coldparquet.plan.projection import table_columns, table_columns_of_metadata
+from coldparquet.plan.read_plan import MetadataRequest
 from coldparquet.storage.checked import CheckedStore
 
 if TYPE_CHECKING:
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from coldparquet.catalog.table_files import ColumnVersionsFor, TableFiles
     from coldparquet.options import ReadOptions
     from coldparquet.plan.projection import TableColumn
-    from coldparquet.plan.read_plan import MetadataRequest
     from coldparquet.storage.base import ObjectStore
 
 
@@ -66,7 +67,7 @@ class TableOrigin:
 
         Requests: the listing, ``_txn`` and ``_meta``, all at the same time; ``_cv`` after them if there are native
         partitions, or if symbols are to be numbered as in the table. Without a ``_txn``, the metadata of the newest
-        partition (1 or 2) after them. For one partition, its metadata only.
+        partition (1 or 2), and the look for its ``_pages`` (1) after them. For one partition only these.
 
         Args:
             previous: An older snapshot. What it knows of partitions that did not change since is not read again.
@@ -87,10 +88,16 @@ class TableOrigin:
     async def _from_newest(
         self, locations: Iterable[PartitionLocation], discovery: Discovery | None = None
     ) -> TableSnapshot:
-        """Take the columns of the newest partition for those of the table: 1 or 2 requests, for its metadata."""
+        """Take the columns of the newest partition for those of the table: 1 or 2 requests, for its metadata.
+
+        At the same time 1 for its ``_pages``, which tells whether the table has such files.
+        """
         store = CheckedStore(self.store)
         partitions = tuple(Partition(location, store, self.options) for location in locations)
-        newest = await _newest_readable(partitions)
+        page_files, spent = PageFiles(store), list[MetadataRequest]()
+        newest, _ = await both(
+            _newest_readable(partitions), self._look_up_pages(page_files, partitions[-1].location, spent)
+        )
         return TableSnapshot(
             store=store,
             partitions=partitions,
@@ -98,11 +105,17 @@ class TableOrigin:
             designated_timestamp=newest.sidecar.designated_timestamp,
             files=None,
             symbol_dictionaries=None,
-            page_files=PageFiles(store),
+            page_files=page_files,
             source=discovery.source if discovery else None,
             notes=discovery.notes if discovery else (),
-            requests=(*(discovery.requests if discovery else ()), *newest.metadata_requests),
+            requests=(*(discovery.requests if discovery else ()), *newest.metadata_requests, *spent),
         )
+
+    async def _look_up_pages(
+        self, page_files: PageFiles, location: PartitionLocation, spent: list[MetadataRequest]
+    ) -> None:
+        if self.options.page_index != "never":
+            await page_files.look_up(location, spent)
 
     def _from_transaction(
         self, discovery: Discovery, files: TableFiles, previous: TableSnapshot | None

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from coldparquet.errors import FormatError
+from coldparquet.format.bloom_places import locate_blooms
 from coldparquet.format.chunk_places import chunk_places
 from coldparquet.format.fetched_ranges import WantedRanges
 from coldparquet.format.page_checks import BoundsList, ClaimedPages, check_pages
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 LARGEST_INDEX_BYTES = 8 * 1024 * 1024
 """More is not fetched to leave out pages: it holds the index of 100,000 pages and more."""
 
+_BLOOM_HEADER_BYTES = 64
+"""A filter begins with a header of about 16 bytes, which is not part of its range."""
+
 _LARGEST_PAGE_BYTES = (1 << 31) - 1
 _DAMAGED = "it is damaged"
 _ELSEWHERE = "it does not lie right before the footer"
@@ -41,11 +45,26 @@ _LISTS_DIFFER = "its lists differ in length"
 def page_index_range(sidecar: Sidecar) -> ByteRange:
     """Return where the page index lies in a Parquet file, footer and all: what follows the last chunk.
 
-    It is no more than the last ``LARGEST_INDEX_BYTES``, in which the rest of the index is not found.
+    Bloom filters that lie directly behind the chunks, where the sidecar knows them, are left out; other writers put them
+    behind the page index. It is no more than the last ``LARGEST_INDEX_BYTES``, in which the rest of the index is not found.
     """
-    behind_chunks = int(chunk_places(sidecar).stops.max(initial=0))
+    start = int(chunk_places(sidecar).stops.max(initial=0))
     size_bytes = sidecar.parquet_size_bytes
-    return ByteRange(max(behind_chunks, size_bytes - LARGEST_INDEX_BYTES), size_bytes)
+    first, stop = _bloom_range(sidecar)
+    if start <= first <= start + _BLOOM_HEADER_BYTES:
+        start = min(stop, sidecar.footer.parquet_footer_offset)
+    return ByteRange(max(start, size_bytes - LARGEST_INDEX_BYTES), size_bytes)
+
+
+def _bloom_range(sidecar: Sidecar) -> tuple[int, int]:
+    """Return where the first bloom filter in the Parquet file begins and the last one ends; 0 and 0 if none is known."""
+    starts, stops = [], []
+    for column in sidecar.bloom_columns if sidecar.blooms_external else ():
+        blooms = locate_blooms(sidecar, column)
+        is_known = blooms.present & (blooms.starts > 0) & (blooms.lengths > 0)
+        starts += blooms.starts[is_known].tolist()
+        stops += (blooms.starts + blooms.lengths)[is_known].tolist()
+    return (min(starts), max(stops)) if starts else (0, 0)
 
 
 def parse_page_index(  # noqa: PLR0913 - what can be told is told by name

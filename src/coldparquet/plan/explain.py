@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from coldparquet.plan.cost import (
@@ -18,7 +19,7 @@ from coldparquet.ranges import SuffixRange
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from coldparquet.plan.read_plan import MetadataRequest, ReadPlan
+    from coldparquet.plan.read_plan import MetadataRequest, ReadPlan, Technique, TechniqueName
 
 _LISTED = 20
 """Partitions, and requests, that the text lists before it says how many more there are."""
@@ -29,10 +30,16 @@ _NAMES_LISTED = 12
 _LONGEST_TEXT = 300
 """Longest predicate or reason, in characters: an IN list may hold thousands of values."""
 
-_TEXTS_LISTED = 3
-"""Different fates of one technique that the text lists before it says in how many partitions it was otherwise."""
-
 _LABEL_WIDTH = 12
+_TEXT_WIDTH = 100
+"""Longer reasons are continued on a second line."""
+
+_ACHIEVED: dict[TechniqueName, str] = {
+    "bloom filter": "ruled out",
+    "page index": "left out",
+    "late reading": "fetches the condition's columns first for",
+}
+"""What each technique does to what it counts."""
 
 _PLANNED_FROM = {"sidecar": "sidecar", "footer": "footer: no usable sidecar", "native": "native files"}
 
@@ -130,7 +137,15 @@ def _partition_dict(plan: ReadPlan, index: int) -> dict[str, Any]:
         "dropped": [{"reason": dropped.reason, "row_groups": dropped.row_groups} for dropped in partition.dropped],
         "made_columns": list(partition.made_columns),
         "techniques": [
-            {"name": technique.name, "is_used": technique.is_used, "text": technique.text}
+            {
+                "name": technique.name,
+                "is_used": technique.is_used,
+                "affected": technique.affected,
+                "considered": technique.considered,
+                "unit": technique.unit,
+                "reason": technique.reason,
+                "details": technique.details,
+            }
             for technique in partition.techniques
         ],
         "notes": list(partition.notes),
@@ -207,21 +222,48 @@ def _pruning(plan: ReadPlan) -> list[str]:
 
 
 def _techniques(plan: ReadPlan) -> list[str]:
-    """Say of each technique what became of it: once for all partitions of which the same can be said."""
-    texts: dict[str, Counter[str]] = {}
+    """Say of each technique what it brought, added up over the partitions, and where and why it was not used."""
+    by_name: dict[TechniqueName, list[Technique]] = {}
     for partition in plan.partitions:
         for technique in partition.techniques:
-            text = technique.text if technique.is_used else f"not used: {technique.text}"
-            texts.setdefault(technique.name, Counter())[text] += 1
+            # Where nothing is read, nothing could be saved by what was not used.
+            if technique.is_used or partition.row_groups_read:
+                by_name.setdefault(technique.name, []).append(technique)
     lines = []
-    for name, counts in texts.items():
-        shown = [
-            text if count == len(plan.partitions) == 1 else f"{text} ({plural(count, 'partition')})"
-            for text, count in counts.most_common(_TEXTS_LISTED)
-        ]
-        others = counts.total() - sum(count for _, count in counts.most_common(_TEXTS_LISTED))
-        lines += _labelled(name, [*shown, f"otherwise in {plural(others, 'partition')}"] if others else shown)
+    for name, techniques in by_name.items():
+        used = [technique for technique in techniques if technique.is_used]
+        unused = [technique for technique in techniques if not technique.is_used]
+        of_several = len(plan.partitions) > 1
+        texts = [_used(used, of_several=of_several)] if used else []
+        texts += [_unused(unused, of_several=of_several)] if unused else []
+        lines += _labelled(name, [line for text in texts for line in wrap(text, _TEXT_WIDTH)])
     return lines
+
+
+def _used(techniques: Sequence[Technique], *, of_several: bool) -> str:
+    """Add up what one technique brought in the partitions where it was used."""
+    affected = sum(technique.affected for technique in techniques)
+    considered = sum(technique.considered for technique in techniques)
+    first = techniques[0]
+    where = f" in {plural(len(techniques), 'partition')}" if of_several else ""
+    text = f"{_ACHIEVED[first.name]} {affected:,} of {considered:,} {first.unit}{where}"
+    is_shared = all(technique.reason == first.reason for technique in techniques)
+    return f"{text}: {_reason(techniques)}" if first.reason and is_shared else text
+
+
+def _unused(techniques: Sequence[Technique], *, of_several: bool) -> str:
+    """Give the reason of most of the partitions in which one technique was not used."""
+    [(reason, count)] = Counter(technique.reason for technique in techniques).most_common(1)
+    where = f" in {plural(len(techniques), 'partition')}" if of_several else ""
+    mostly = "" if count == len(techniques) else f", in {count:,} of them because"
+    shared = [technique for technique in techniques if technique.reason == reason]
+    return f"not used{where}{mostly}: {_reason(shared)}"
+
+
+def _reason(techniques: Sequence[Technique]) -> str:
+    """Return the reason that partitions share, with its numbers where it is that of one partition."""
+    [first, *others] = techniques
+    return f"{first.reason} ({first.details})" if first.details and not others else first.reason
 
 
 def _with_reasons(kept: str, pruned: int, reasons: Counter[str]) -> list[str]:

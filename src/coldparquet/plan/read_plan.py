@@ -124,8 +124,16 @@ class Technique:
 
     name: TechniqueName
     is_used: bool
-    text: str
-    """What it brought and cost, or why it was not used."""
+    unit: Literal["row groups", "rows"]
+    """What is counted."""
+    affected: int = 0
+    """How many of those considered a bloom filter or a page index left out, or for how many late reading is used."""
+    considered: int = 0
+    """0 where it is not used."""
+    reason: str = ""
+    """Why it is used or not used, in words that other partitions may share; empty where the counts say it."""
+    details: str = ""
+    """The numbers of this partition behind the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

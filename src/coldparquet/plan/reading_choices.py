@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from coldparquet.plan.cost import CONNECTION_BYTES_PER_S, FIRST_BYTE_S
+from coldparquet.plan.explain import human_bytes
 
 if TYPE_CHECKING:
     from coldparquet.options import Goal, When
@@ -66,7 +67,9 @@ class Choice:
 
     pays: bool
     reason: str
-    """For people, in lower case and without a full stop."""
+    """For people, in lower case and without a full stop; without numbers, so that many partitions can share it."""
+    details: str = ""
+    """The numbers behind it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -76,7 +79,9 @@ class LateChoice:
     late: BoolArray
     """Shape ``(row_groups,)``."""
     reason: str
-    """For people, in lower case and without a full stop."""
+    """Why there, or why nowhere; for people, in lower case and without a full stop."""
+    why_not: str = ""
+    """Why not in the others; empty where there are none."""
 
 
 def page_index_pays(  # noqa: PLR0911, PLR0913 - one return per reason, on all that it depends on
@@ -116,18 +121,23 @@ def page_index_pays(  # noqa: PLR0911, PLR0913 - one return per reason, on all t
     if round(pages) <= 1:
         return Choice(pays=False, reason="the size of the page index says that chunks have one page each")
     saved_bytes = float((row_group_bytes * (1 - np.minimum(surviving_fraction + 1 / pages, 1))).sum())
-    saving = f"about {saved_bytes:,.0f} of {read_bytes:,} bytes can be left out for an index of {index_bytes:,} bytes"
+    saving = (
+        f"about {human_bytes(round(saved_bytes))} of {human_bytes(read_bytes)} can be left out for an index of"
+        f" {human_bytes(index_bytes)}"
+    )
     if goal == "few-requests":
-        return Choice(pays=False, reason=f"{saving}, but that is one more request")
+        return Choice(pays=False, reason="it would take one more request", details=saving)
     if saved_bytes < index_bytes + _BYTES_PER_REQUEST[goal]:
-        return Choice(pays=False, reason=f"only {saving}")
+        return Choice(pays=False, reason="it would save too little", details=saving)
+    worth_it = "it saves more than it costs"
     if goal != "fast" or not extra_round_trip:
-        return Choice(pays=True, reason=saving)
+        return Choice(pays=True, reason=worth_it, details=saving)
     before_s = speed.seconds(read_bytes)
     after_s = speed.seconds(index_bytes) + speed.seconds(read_bytes - saved_bytes)
     if after_s > (1 - _LEAST_GAIN) * before_s:
-        return Choice(pays=False, reason=f"{saving}, but {_against(after_s, before_s)}")
-    return Choice(pays=True, reason=f"{saving}: {_against(after_s, before_s)}")
+        details = f"{saving}, but reading would take {_times(after_s, before_s)}"
+        return Choice(pays=False, reason="fetching it first would take longer than what it saves", details=details)
+    return Choice(pays=True, reason=worth_it, details=f"{saving}: {_times(after_s, before_s)}")
 
 
 def late_materialisation_pays(  # noqa: PLR0911, PLR0913 - one return per reason, on all that it depends on
@@ -173,20 +183,28 @@ def late_materialisation_pays(  # noqa: PLR0911, PLR0913 - one return per reason
     saved_bytes = deferred_bytes * (1 - is_touched)
     late = can_wait & (saved_bytes >= np.maximum(_BYTES_PER_REQUEST[goal], _LEAST_GAIN * deferred_bytes))
     total_bytes = int(first_bytes.sum() + deferred_bytes.sum()) + other_bytes
+    why_not = _why_at_once(deferred_bytes[~late], _BYTES_PER_REQUEST[goal])
     if not late.any():
-        reason = "rows are expected to survive in nearly every page, or the columns that could wait are small"
-        return LateChoice(late=nowhere, reason=reason)
+        return LateChoice(late=nowhere, reason=why_not)
     saved = float(saved_bytes[late].sum())
-    saving = (
-        f"{int(late.sum()):,} of {len(late):,} row groups, where about {saved:,.0f} of {total_bytes:,} bytes are saved"
-    )
+    saving = f"about {human_bytes(round(saved))} of {human_bytes(total_bytes)} need not be fetched"
     if goal != "fast":
-        return LateChoice(late=late, reason=saving)
+        return LateChoice(late=late, reason=saving, why_not=why_not)
     before_s, after_s = speed.seconds(total_bytes), speed.first_byte_s + speed.seconds(total_bytes - saved)
     if after_s > (1 - _LEAST_GAIN) * before_s:
-        return LateChoice(late=nowhere, reason=f"{saving}, but {_against(after_s, before_s)}")
-    return LateChoice(late=late, reason=f"{saving}: {_against(after_s, before_s)}")
+        reason = f"{saving}, but reading would take {_times(after_s, before_s)}"
+        return LateChoice(late=nowhere, reason=reason)
+    return LateChoice(late=late, reason=f"{saving}: {_times(after_s, before_s)}", why_not=why_not)
 
 
-def _against(after_s: float, before_s: float) -> str:
-    return f"about {after_s * 1e3:,.0f} ms with a round trip more, {before_s * 1e3:,.0f} ms without"
+def _why_at_once(deferred_bytes: IntArray, least_bytes: int) -> str:
+    """Say what keeps most of the row groups that are read at once from waiting; nothing where there are none."""
+    if len(deferred_bytes) == 0:
+        return ""
+    if 2 * np.count_nonzero(deferred_bytes < least_bytes) > len(deferred_bytes):
+        return "the columns that could wait are small"
+    return "rows are expected to survive in too many pages"
+
+
+def _times(after_s: float, before_s: float) -> str:
+    return f"about {after_s * 1e3:,.0f} ms in two round trips, {before_s * 1e3:,.0f} ms in one"

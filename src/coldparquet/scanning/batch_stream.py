@@ -1,9 +1,9 @@
 """The rows of a plan as a stream of record batches: fetched ahead, decoded in threads, handed over in order.
 
-Row groups begin in the order in which they are consumed, each when there is memory for its bytes and for what becomes
-of them. Bytes in flight, fetched bytes and decoded rows that are not yet consumed stay within the memory limit; a slow
-consumer thereby stops the fetching. Only what the consumer itself waits for goes on whatever the limit says, so that
-the limit can be exceeded by what one row group needs, and never blocks.
+Row groups begin in the order in which they are consumed, each when there is memory for its bytes; they are decoded when
+there is memory for the rows. Bytes in flight, fetched bytes and decoded rows that are not yet consumed stay within the
+memory limit; a slow consumer thereby stops the fetching. Only what the consumer itself waits for goes on whatever the
+limit says, so that the limit can be exceeded by what one row group needs, and never blocks.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 from coldparquet.decode.batches import copied, to_batches
 from coldparquet.errors import InvalidInputError
+from coldparquet.options import MIB
 from coldparquet.scanning.decoded_sizes import DecodedSizes
 from coldparquet.scanning.gathering import pair
 from coldparquet.scanning.known_symbols import shared_dictionaries
@@ -33,9 +34,12 @@ if TYPE_CHECKING:
     from coldparquet.scanning.scan_planner import PlannedScan
     from coldparquet.storage.base import ObjectStore
 
-_GRANTED_SHARE = 0.6
-"""Part of the memory limit that is granted. The rest is left to what nobody can count: memory that was freed but that the
-allocators have not given back yet, and an answer while it is copied."""
+_UNCOUNTED_BYTES = 160 * MIB
+"""What nobody can count: memory that was freed but that the allocators of several threads have not given back yet, an
+answer while it is copied, the working memory of decompression: 90 to 150 MB were measured, whatever the limit."""
+
+_LEAST_SHARE = 3 / 8
+"""Part of the memory limit that is granted where the limit is small."""
 
 
 class BatchStream:
@@ -87,11 +91,14 @@ class BatchStream:
         self._reads_all_ahead = not self._newest_first and (
             question.limit is None or all(read.all_rows_match for read in plan.row_groups)
         )
+        limit_bytes = options.memory_limit_bytes
+        granted_bytes = max(limit_bytes - _UNCOUNTED_BYTES, int(limit_bytes * _LEAST_SHARE))
         self._means = StreamMeans(
             question=question,
             store=self._store,
             executor=self._executor,
-            memory=Room(int(options.memory_limit_bytes * _GRANTED_SHARE)),
+            fetched=Room(granted_bytes // 2),
+            decoded=Room(granted_bytes - granted_bytes // 2),
             requests=Room(options.max_concurrency),
             decoders=Room(options.decode_threads or os.cpu_count() or 1),
             sizes=DecodedSizes(),
@@ -124,8 +131,8 @@ class BatchStream:
 
     @property
     def most_held_bytes(self) -> int:
-        """Memory that bytes in flight, fetched bytes and rows not yet consumed have taken at most so far."""
-        return self._means.memory.most_held
+        """Upper bound of the memory that bytes in flight, fetched bytes and rows not yet consumed have taken so far."""
+        return self._means.fetched.most_held + self._means.decoded.most_held
 
     async def next_batch(self) -> pa.RecordBatch | None:
         """Return the next batch, None after the last one. Several consumers share the batches; none comes twice.
@@ -179,8 +186,11 @@ class BatchStream:
         if not self._waiting or self._rows_left == 0:
             return None
         work = self._waiting[0]
-        self._means.memory.hurry(work.turn)
-        rows = await asyncio.shield(work.rows)  # a caller that gives up must not take the rows from the next one
+        self._means.fetched.hurry(work.turn)
+        self._means.decoded.hurry(work.turn)
+        await asyncio.wait([work.rows])  # a caller that gives up must not take the rows from the next one
+        self._check_open()  # another task may have closed the stream, which is no reason to cancel this one
+        rows = work.rows.result()
         if self._dictionaries is not None:
             # Whoever takes the rows after a caller that gave up here shares them again, which changes nothing.
             rows = await self._means.in_thread(self._dictionaries.share, rows)
@@ -188,7 +198,7 @@ class BatchStream:
         self._waiting.popleft()  # they are the caller's now, and go when he is done
         if self._in_hand is not None:
             self._in_hand.release()
-        self._in_hand = work.memory
+        self._in_hand = work.decoded
         if self._rows_left is not None:
             # Only if need be: to slice a table without columns makes up rows that it does not have.
             if rows.num_rows > self._rows_left:

@@ -49,13 +49,16 @@ def read_late(question: Question, plans: Sequence[PartitionPlan]) -> list[Partit
     if not candidates:
         return list(plans)
     choice = _choose(question, plans, candidates)
+    considered: dict[int, set[int]] = {}
     late: dict[int, set[int]] = {}
     for candidate, is_late in zip(candidates, choice.late.tolist(), strict=True):
-        late.setdefault(candidate.plan, set())
+        considered.setdefault(candidate.plan, set()).add(candidate.read)
         if is_late:
-            late[candidate.plan].add(candidate.read)
+            late.setdefault(candidate.plan, set()).add(candidate.read)
     return [
-        _with_late_reads(question, plan, late[index], choice) if index in late else plan
+        _with_late_reads(question, plan, late.get(index, set()), considered[index], choice)
+        if index in considered
+        else plan
         for index, plan in enumerate(plans)
     ]
 
@@ -113,15 +116,31 @@ def _choose(question: Question, plans: Sequence[PartitionPlan], candidates: Sequ
     )
 
 
-def _with_late_reads(question: Question, plan: PartitionPlan, late: set[int], choice: LateChoice) -> PartitionPlan:
+def _with_late_reads(
+    question: Question, plan: PartitionPlan, late: set[int], considered: set[int], choice: LateChoice
+) -> PartitionPlan:
     first = _first_columns(question, plan)
     reads: list[PlannedRead] = [
         defer_columns(read, first) if position in late and isinstance(read, RowGroupRead) else read
         for position, read in enumerate(plan.row_groups)
     ]
-    technique = Technique(name="late reading", is_used=bool(late), text=choice.reason)
     return replace(
         plan,
         row_groups=tuple(reads),
-        read=replace(plan.read, techniques=(*plan.read.techniques, technique)),
+        read=replace(plan.read, techniques=(*plan.read.techniques, _late_technique(plan, late, considered, choice))),
+    )
+
+
+def _late_technique(plan: PartitionPlan, late: set[int], considered: set[int], choice: LateChoice) -> Technique:
+    """Count the row groups, of which each may be several reads."""
+    if not late:
+        reason = choice.why_not if choice.late.any() else choice.reason
+        return Technique(name="late reading", is_used=False, unit="row groups", reason=reason)
+    return Technique(
+        name="late reading",
+        is_used=True,
+        unit="row groups",
+        affected=len({plan.row_groups[position].row_group for position in late}),
+        considered=len({plan.row_groups[position].row_group for position in considered}),
+        reason=choice.reason,
     )

@@ -42,6 +42,11 @@ class Room:
         """How much has been held at most."""
         return self._most_held
 
+    @property
+    def is_short(self) -> bool:
+        """Whether anybody waits."""
+        return bool(self._claims)
+
     async def take(self, amount: int, *, turn: int) -> None:
         """Wait until there is room, and hold it. A call that is cancelled holds nothing."""
         claim = _Claim(turn, next(self._numbers), amount, asyncio.get_running_loop().create_future())

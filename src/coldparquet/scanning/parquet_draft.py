@@ -32,9 +32,12 @@ if TYPE_CHECKING:
     from coldparquet.plan.read_plan import RowGroupRead
     from coldparquet.scanning.question import Question
 
-SHARE_OF_MEMORY = 8
+SHARE_OF_MEMORY = 16
 """One read takes at most this part of the memory limit: decoding takes twice what it yields, and while the rows of one
-read are consumed, a second is decoded and a third fetched."""
+read are consumed, another is decoded and others are fetched."""
+
+_WORTH_A_PAGES_FILE_BYTES = 1024 * 1024
+"""A ``_pages`` has a few dozen kilobytes; against more data than this its round trip is hardly noticed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,19 +150,18 @@ def _bloom_probes(
 def _page_index_choice(draft: ParquetDraft, places: Mapping[int, int | None], rows_wanted: int | None) -> Choice | None:
     """Decide whether the pages are worth a look; None where every page would be read anyway."""
     question, sidecar, reads = draft.question, draft.sidecar, draft.row_groups.reads
-    options, page_files = question.options, question.snapshot.page_files
+    options = question.options
     if options.page_index == "never" or not any(read.columns for read in reads):
         return None
     if max(_memory_bytes(sidecar, read, options) for read in reads) > options.memory_limit_bytes // SHARE_OF_MEMORY:
         return Choice(pays=True, reason="row groups are too large for the memory limit, and are read in runs of pages")
-    by_rows = question.predicate is None and rows_wanted is not None
+    by_rows = rows_wanted is not None and all(read.all_rows_match for read in reads)
     looked_at = [read for read in reads if by_rows or not read.all_rows_match]
     if not any(read.columns for read in looked_at) or not (by_rows or options.statistics):
         return None
-    if page_files.is_at_hand(draft.partition.location):
-        return Choice(pays=True, reason="the pages came with the sidecar")
-    if options.page_index == "auto" and page_files.has_small_pages is False:
-        return Choice(pays=False, reason="chunks of this table have one page each, as far as they were looked at")
+    known = _choice_by_table(draft, sum(read.bytes_wanted for read in looked_at))
+    if known is not None:
+        return known
     index_bytes = page_index_range(sidecar).length_bytes - sidecar.footer.parquet_footer_length
     return page_index_pays(
         index_bytes=max(0, index_bytes - PARQUET_TAIL_BYTES),
@@ -173,6 +175,18 @@ def _page_index_choice(draft: ParquetDraft, places: Mapping[int, int | None], ro
     )
 
 
+def _choice_by_table(draft: ParquetDraft, read_bytes: int) -> Choice | None:
+    """Decide by what is known of the table's pages; None where that does not decide."""
+    options, page_files = draft.question.options, draft.question.snapshot.page_files
+    if page_files.is_at_hand(draft.partition.location):
+        return Choice(pays=True, reason="the pages came with the sidecar")
+    if page_files.table_has_files and read_bytes >= _WORTH_A_PAGES_FILE_BYTES and options.goal != "few-requests":
+        return Choice(pays=True, reason="the `_pages` beside a partition is small against the data")
+    if options.page_index == "auto" and page_files.has_small_pages is False:
+        return Choice(pays=False, reason="chunks of this table have one page each, as far as they were looked at")
+    return None
+
+
 def _surviving_fractions(
     question: Question,
     sidecar: Sidecar,
@@ -181,7 +195,7 @@ def _surviving_fractions(
     rows_wanted: int | None,
 ) -> npt.NDArray[np.float64]:
     """Estimate which part of the rows of each read will be left by what pages can tell."""
-    if question.predicate is None:
+    if question.predicate is None or (rows_wanted is not None and all(read.all_rows_match for read in reads)):
         row_counts = np.array([read.row_count for read in reads], dtype=np.int64)
         before = np.cumsum(row_counts) - row_counts
         left: npt.NDArray[np.float64] = np.clip((rows_wanted or 0) - before, 0, row_counts) / np.maximum(row_counts, 1)

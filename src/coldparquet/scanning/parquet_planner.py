@@ -21,7 +21,7 @@ from coldparquet.scanning.planned_partition import PlannedParquet
 
 if TYPE_CHECKING:
     from coldparquet.format.partition_pages import PartitionPages
-    from coldparquet.plan.bloom_probes import BloomAnswers
+    from coldparquet.plan.bloom_probes import BloomAnswers, BloomProbes
     from coldparquet.plan.page_pruning import PagesSelected
     from coldparquet.plan.partition_plan import PartitionRowGroups
     from coldparquet.plan.read_plan import MetadataRequest, RowGroupRead
@@ -57,18 +57,20 @@ def plan_parquet(draft: ParquetDraft, look: CloserLook, *, rows_left: int | None
     if draft.probes is not None and look.blooms is not None:
         row_groups = pruned_row_groups(question, sidecar, draft.places, index=draft.index, blooms=look.blooms)
         if not draft.probes.is_empty:
-            techniques.append(_bloom_technique(draft, row_groups))
+            techniques.append(_bloom_technique(draft.probes, draft.row_groups, row_groups))
     reads = row_groups.reads
     dropped = _dropped(draft.row_groups, row_groups)
+    selected: PagesSelected | None = None
     if draft.page_index is not None:
         selected = _select_pages(draft, look, row_groups)
         if selected is not None:
             reads = _cut_to_pages(draft, look, reads, selected)
             dropped["page index"] = len(selected.emptied)
-        techniques.append(_page_technique(draft.page_index, look, selected))
     kept = _within_limit(draft, look, reads, rows_left)
     dropped["limit"] = len(reads) - len(kept)
     reads = _in_runs(draft, look, kept)
+    if draft.page_index is not None and row_groups.reads:
+        techniques.append(_page_technique(draft.page_index, look, selected, kept))
     absent = tuple(column.name for column in question.output_columns if draft.places[column.index] is None)
     made = set.intersection(*(set(read.made_columns) for read in reads)) if reads else set()
     return PartitionPlan(
@@ -106,7 +108,8 @@ def _dropped(by_statistics: PartitionRowGroups, with_blooms: PartitionRowGroups)
     dropped: Counter[str] = Counter()
     for before, after in zip(by_statistics.report.dropped, with_blooms.report.dropped, strict=True):
         dropped[before.condition] += before.row_groups
-        dropped[f"the bloom filter for {before.condition}"] += after.row_groups - before.row_groups
+        if after.row_groups > before.row_groups:
+            dropped[f"the bloom filter for {before.condition}"] += after.row_groups - before.row_groups
     return dropped
 
 
@@ -211,23 +214,31 @@ def _least_saving_bytes(question: Question) -> int:
     return 1 if question.options.page_index == "always" else max(question.options.coalescing.gap_bytes, 1)
 
 
-def _bloom_technique(draft: ParquetDraft, left: PartitionRowGroups) -> Technique:
-    asked = len(draft.row_groups.reads)
-    ruled_out = asked - len(left.reads)
-    return Technique(
-        name="bloom filter",
-        is_used=True,
-        text=f"ruled out {ruled_out:,} of {asked:,} row groups that minima and maxima left",
-    )
+def _bloom_technique(probes: BloomProbes, before: PartitionRowGroups, left: PartitionRowGroups) -> Technique:
+    """Count the row groups that were asked, and those that are not read because of the answer."""
+    asked = sum(bool(probes.row_groups[read.row_group]) for read in before.reads)
+    ruled_out = len(before.reads) - len(left.reads)
+    return Technique(name="bloom filter", is_used=True, unit="row groups", affected=ruled_out, considered=asked)
 
 
-def _page_technique(choice: Choice, look: CloserLook, selected: PagesSelected | None) -> Technique:
+def _page_technique(
+    choice: Choice, look: CloserLook, selected: PagesSelected | None, kept: tuple[RowGroupRead, ...]
+) -> Technique:
+    """Count the rows of which the pages tell that they are not wanted: by the predicate, or else behind the limit."""
     if not choice.pays:
-        return Technique(name="page index", is_used=False, text=choice.reason)
+        return Technique(name="page index", is_used=False, unit="rows", reason=choice.reason, details=choice.details)
     if look.pages is None:
-        return Technique(name="page index", is_used=False, text="none was found")
+        return Technique(name="page index", is_used=False, unit="rows", reason="none was found")
     if selected is None:
-        return Technique(name="page index", is_used=True, text="only the pages of the rows wanted")
-    report = selected.report
-    text = f"{report.rows_left:,} of {report.rows:,} rows left, {report.pages_left:,} of {report.pages:,} pages"
-    return Technique(name="page index", is_used=True, text=text)
+        rows, rows_left = sum(read.row_group_rows for read in kept), sum(read.row_count for read in kept)
+    else:
+        rows, rows_left = selected.report.rows, selected.report.rows_left
+    return Technique(
+        name="page index",
+        is_used=True,
+        unit="rows",
+        affected=rows - rows_left,
+        considered=rows,
+        reason=choice.reason,
+        details=choice.details,
+    )

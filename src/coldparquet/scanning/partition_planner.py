@@ -53,17 +53,20 @@ async def look_into(question: Question, partition: Partition, index: int) -> Kno
         native = await _look_into_native(question, partition, index)
         return KnownPartition(partition=partition, known=native, requests=native.metadata_requests)
     spent: list[MetadataRequest] = []
-    metadata, _ = await both(partition.metadata(), _look_up_pages(question, partition, index, spent))
+    if not _are_pages_wanted(question, partition, index):
+        metadata = await partition.metadata()
+    else:
+        page_files = question.snapshot.page_files
+        metadata, _ = await both(partition.metadata(), page_files.look_up(partition.location, spent))
     return KnownPartition(partition=partition, known=metadata, requests=(*metadata.metadata_requests, *spent))
 
 
-async def _look_up_pages(question: Question, partition: Partition, index: int, spent: list[MetadataRequest]) -> None:
-    """Fetch the ``_pages`` of a partition while its sidecar is on the way, where it may be there and of use."""
+def _are_pages_wanted(question: Question, partition: Partition, index: int) -> bool:
+    """Tell whether to fetch the ``_pages`` of a partition while its sidecar is on the way: may be there, and of use."""
     page_files = question.snapshot.page_files
     may_be_there = index == 0 if page_files.table_has_files is None else page_files.table_has_files
     may_be_of_use = question.is_selective and question.options.page_index != "never"
-    if partition.snapshot is None and may_be_there and may_be_of_use:
-        await page_files.look_up(partition.location, spent)
+    return partition.snapshot is None and may_be_there and may_be_of_use
 
 
 async def _look_into_native(question: Question, partition: Partition, index: int) -> NativePlan:

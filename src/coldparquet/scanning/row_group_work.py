@@ -10,6 +10,8 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import pyarrow as pa
+
 from coldparquet.errors import NotFoundError
 from coldparquet.scanning.gathering import Gathering, pair
 from coldparquet.scanning.memory_room import Holding
@@ -18,8 +20,6 @@ from coldparquet.scanning.read_stages import ReadStages
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
     from concurrent.futures import Executor, Future
-
-    import pyarrow as pa
 
     from coldparquet.plan.projection import TableColumn
     from coldparquet.plan.read_plan import PlannedRead, PlannedRequest
@@ -42,8 +42,11 @@ class StreamMeans:
     question: Question
     store: ObjectStore
     executor: Executor
-    memory: Room
-    """Bytes: in flight, fetched, and decoded but not yet consumed."""
+    fetched: Room
+    """Memory of bytes in flight and fetched. It has a room of its own, so that neither the bytes of later row groups nor
+    rows that nobody consumes can keep the other from going on."""
+    decoded: Room
+    """Memory of rows that are being decoded or not yet consumed."""
     requests: Room
     """Requests in flight."""
     decoders: Room
@@ -65,19 +68,11 @@ class StreamMeans:
 
     async def in_thread(self, function: Callable[..., Result], *arguments: object) -> Result:
         """Run a function in a thread of the table."""
-        future = self.executor.submit(function, *arguments)
+        is_short = self.fetched.is_short or self.decoded.is_short
+        future = self.executor.submit(_leaving_nothing_unused if is_short else _call, function, *arguments)
         self.decoding.add(future)
         future.add_done_callback(self.decoding.discard)
         return await asyncio.wrap_future(future)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _DecodeMemory:
-    """What is held for one decoding."""
-
-    estimated_bytes: int
-    """What it will yield, before anything was learned."""
-    held_bytes: int
 
 
 class RowGroupWork:
@@ -97,14 +92,16 @@ class RowGroupWork:
         """Requests of which this row group is the first to need bytes."""
         self.rows: asyncio.Future[pa.Table] = asyncio.get_running_loop().create_future()
         """The rows that satisfy the predicate, with the columns of the result."""
-        self.memory = Holding(means.memory, turn=turn)
-        self.gathering = Gathering(read, partition, self.memory)
+        self.fetched = Holding(means.fetched, turn=turn)
+        """Memory that it holds for bytes."""
+        self.decoded = Holding(means.decoded, turn=turn)
+        """Memory that it holds for rows."""
+        self.gathering = Gathering(read, partition, self.fetched)
         self.has_begun = False
         self.is_dropped = False
         self._partition = partition
         self._stages = ReadStages.of(read, partition, means.question)
         self._means = means
-        self._may_decode: asyncio.Future[_DecodeMemory] = asyncio.get_running_loop().create_future()
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -115,13 +112,12 @@ class RowGroupWork:
         return self.read.row_count if self.read.all_rows_match else 0
 
     async def begin(self) -> None:
-        """Send the requests and allow the decoding, as soon as there is memory for them; returns then."""
+        """Send the requests as soon as there is memory for their answers; returns when all are on their way."""
         self.has_begun = True
         try:
             self.gathering.begin()
             self._start(self._carry_out())
             await self._send(self.fetches)
-            self._may_decode.set_result(await self._take_memory_to_decode(self.read, self._stages.first_columns))
         except Exception as error:  # noqa: BLE001 - whoever consumes the rows gets it
             self._fail(error)
 
@@ -130,8 +126,7 @@ class RowGroupWork:
         self.is_dropped = True
         for task in self._tasks:
             task.cancel()
-        self.gathering.drop()
-        self.memory.release()
+        self._give_memory_back()
         if not self.rows.cancel() and not self.rows.cancelled():
             self.rows.exception()  # an error that nobody will ask for any more
 
@@ -141,32 +136,30 @@ class RowGroupWork:
         except Exception as error:  # noqa: BLE001 - whoever consumes the rows gets it
             self._fail(error)
             return
-        self.memory.keep(rows.get_total_buffer_size())
         self.rows.set_result(rows)
 
     async def _read_rows(self) -> pa.Table:
-        await self.gathering.complete()
-        memory = await self._may_decode
         stages = self._stages
+        await self.gathering.complete()
         if not stages.deferred_columns:
-            return (await self._decode(stages.decode, self.gathering, memory=memory)).rows
-        first = await self._decode(stages.decode_first, self.gathering, self._means.part_bytes, memory=memory)
-        self.memory.keep(first.rows.get_total_buffer_size())
+            return (await self._decode(self.read, stages.first_columns, stages.decode, self.gathering)).rows
+        first = await self._decode(
+            self.read, stages.first_columns, stages.decode_first, self.gathering, self._means.part_bytes
+        )
         if first.narrowed is None:
             return first.rows
-        gathering = Gathering(first.narrowed, self._partition, self.memory)
+        gathering = Gathering(first.narrowed, self._partition, self.fetched)
         fetches = pair(first.requests, [first.narrowed], [gathering], self._partition)
         gathering.begin()
         await self._send(fetches)
-        memory = await self._take_memory_to_decode(first.narrowed, stages.deferred_columns)
         await gathering.complete()
-        second = await self._decode(stages.decode_second, gathering, first, memory=memory)
+        second = await self._decode(first.narrowed, stages.deferred_columns, stages.decode_second, gathering, first)
         return second.rows
 
     async def _send(self, fetches: Sequence[Fetch]) -> None:
         """Send requests one after the other, as there is memory for their answers."""
         for fetch in fetches:
-            await self.memory.take(fetch.length_bytes)
+            await self.fetched.take(fetch.length_bytes)
             self._start(self._fetch(fetch))
 
     async def _fetch(self, fetch: Fetch) -> None:
@@ -177,7 +170,7 @@ class RowGroupWork:
                 answer = await self._get(fetch.request)
             finally:
                 self._means.requests.hold(-1)
-            self.memory.hold(-fetch.length_bytes)
+            self.fetched.hold(-fetch.length_bytes)
             fetch.distribute(answer.data)
         except Exception as error:  # noqa: BLE001 - whoever consumes the rows gets it
             fetch.fail(error)
@@ -188,38 +181,38 @@ class RowGroupWork:
         except NotFoundError as error:
             raise self._partition.missing(request) from error
 
-    async def _take_memory_to_decode(self, read: PlannedRead, columns: Sequence[TableColumn]) -> _DecodeMemory:
-        """Wait until there is memory for what decoding will take, as far as is known now."""
-        estimated_bytes = self._partition.decoded_bytes(read, columns, self._means.question.options)
-        held_bytes = self._means.sizes.working_bytes(estimated_bytes)
-        await self.memory.take(held_bytes)
-        return _DecodeMemory(estimated_bytes=estimated_bytes, held_bytes=held_bytes)
-
     async def _decode(
-        self, function: Callable[..., DecodedRows], *arguments: object, memory: _DecodeMemory
+        self,
+        read: PlannedRead,
+        columns: Sequence[TableColumn],
+        function: Callable[..., DecodedRows],
+        *arguments: object,
     ) -> DecodedRows:
-        """Decode in a thread, and learn from the size of what comes out."""
+        """Decode columns in a thread, as soon as there is memory for it; hold what comes out instead of the bytes."""
         means = self._means
-        await self._take_decoder(memory)
+        estimated_bytes = self._partition.decoded_bytes(read, columns, means.question.options)
+        await self._take_decoder(estimated_bytes)
         try:
             decoded = await means.in_thread(function, *arguments)
         finally:
             means.decoders.hold(-1)
-        means.sizes.learn(estimated_bytes=memory.estimated_bytes, decoded_bytes=decoded.decoded_bytes)
+        means.sizes.learn(estimated_bytes=estimated_bytes, decoded_bytes=decoded.decoded_bytes)
+        self.fetched.keep(0)
+        self.decoded.keep(decoded.rows.get_total_buffer_size())
         return decoded
 
-    async def _take_decoder(self, memory: _DecodeMemory) -> None:
-        """Wait for a thread, with as much memory as decoding takes by what others have shown meanwhile."""
+    async def _take_decoder(self, estimated_bytes: int) -> None:
+        """Wait for a thread, and for as much memory as decoding takes by what others have shown meanwhile."""
         sizes, decoders = self._means.sizes, self._means.decoders
-        held_bytes = memory.held_bytes
+        held_bytes = 0
         while True:
-            needed_bytes = sizes.working_bytes(memory.estimated_bytes)
-            if needed_bytes > held_bytes:
-                # Whoever waits for memory must not keep a thread from those whose turn comes earlier.
-                await self.memory.take(needed_bytes - held_bytes)
-                held_bytes = needed_bytes
+            missing_bytes = sizes.working_bytes(estimated_bytes) - held_bytes
+            if missing_bytes > 0:
+                # Before the thread: whoever waits for memory must not keep it from those whose turn comes earlier.
+                await self.decoded.take(missing_bytes)
+                held_bytes += missing_bytes
             await decoders.take(1, turn=self.turn)
-            if sizes.working_bytes(memory.estimated_bytes) <= held_bytes:
+            if sizes.working_bytes(estimated_bytes) <= held_bytes:
                 return
             decoders.hold(-1)
 
@@ -227,8 +220,24 @@ class RowGroupWork:
         self._tasks.append(self._means.start(coroutine))
 
     def _fail(self, error: Exception) -> None:
-        self.gathering.drop()
-        self.memory.release()
+        self._give_memory_back()
         if not self.rows.done():
             self.rows.set_exception(error)
             self.rows.exception()  # perhaps nobody will ask
+
+    def _give_memory_back(self) -> None:
+        self.gathering.drop()
+        self.fetched.release()
+        self.decoded.release()
+
+
+def _call(function: Callable[..., Result], *arguments: object) -> Result:
+    return function(*arguments)
+
+
+def _leaving_nothing_unused(function: Callable[..., Result], *arguments: object) -> Result:
+    """Call a function and let Arrow and the C library give back the memory that it freed; they would keep it for later."""
+    result = function(*arguments)
+    pa.default_memory_pool().release_unused()
+    pa.system_memory_pool().release_unused()
+    return result

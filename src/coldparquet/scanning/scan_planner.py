@@ -47,6 +47,28 @@ class PlannedScan:
     """In the order of :attr:`ReadPlan.partitions`."""
 
 
+class PlannedOnce:
+    """The plan of one question, made when it is first asked for: the state of the table does not change, nor does the plan.
+
+    Args:
+        question: What is asked.
+        executor: Where to plan.
+    """
+
+    def __init__(self, question: Question, executor: Executor) -> None:
+        self._question = question
+        self._executor = executor
+        self._planning = asyncio.Lock()
+        self._planned: PlannedScan | None = None
+
+    async def get(self) -> PlannedScan:
+        """Return the plan. Requests: those of :func:`plan_question`, the first time."""
+        async with self._planning:
+            if self._planned is None:
+                self._planned = await plan_question(self._question, self._executor)
+            return self._planned
+
+
 async def plan_question(question: Question, executor: Executor) -> PlannedScan:
     """Plan a question.
 
@@ -212,8 +234,8 @@ def plan_requests_of(
         deferred = [
             read.deferred for read in of_partition if isinstance(read, RowGroupRead) and read.deferred is not None
         ]
-        if deferred:
-            requests += partitions[index].requests(deferred, coalescing, part_bytes=part_bytes, stage=2)
+        for read in deferred:  # what is left of it is requested by itself, once its predicate has been evaluated
+            requests += partitions[index].requests([read], coalescing, part_bytes=part_bytes, stage=2)
     return tuple(requests)
 
 
