@@ -50,6 +50,12 @@ def test_python_block_of_the_readme_runs(block: str, directory: Path) -> None:
     assert run([sys.executable, "-c", block], directory).strip()
 
 
+def test_the_readme_shows_what_explain_says(directory: Path) -> None:
+    [line] = [line for line in shell_lines() if line.startswith("coldparquet explain") and "order_id" in line]
+    [shown] = blocks("text")
+    assert shown in run(shlex.split(line), directory)
+
+
 def test_the_readme_has_exactly_two_commands_for_a_fresh_machine() -> None:
     fresh = [line for block in blocks("sh") for line in block.splitlines() if line.startswith("python3 ")]
     assert len(fresh) == 2

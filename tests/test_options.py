@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
+from dataclasses import fields
+from typing import Any
+
 import pytest
 
+import coldparquet as cp
 from coldparquet.errors import InvalidInputError
 from coldparquet.options import COALESCING_BY_GOAL, MIB, ReadOptions
 
@@ -46,3 +51,16 @@ def test_fast_reads_use_all_connections_before_requests_grow(wanted_bytes: int, 
 def test_an_option_out_of_its_range_is_named(wrong: dict[str, object]) -> None:
     with pytest.raises(InvalidInputError, match=f"ReadOptions.{next(iter(wrong))} is"):
         ReadOptions(**wrong)  # type: ignore[arg-type]
+
+
+def test_help_names_every_switch() -> None:
+    text = inspect.getdoc(ReadOptions) or ""
+    assert [field.name for field in fields(ReadOptions) if f"``{field.name}``" not in text] == []
+
+
+def test_options_of_another_type_are_refused() -> None:
+    wrong: list[Any] = [{"goal": "cheap"}, {}, "fast", ReadOptions]
+    for options in wrong:
+        for open_ in (cp.open_table, cp.open_partition, cp.sync.open_table):
+            with pytest.raises(InvalidInputError, match=r"it must be ReadOptions, such as .*ReadOptions\(goal="):
+                open_("nowhere", options=options)

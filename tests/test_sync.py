@@ -79,6 +79,19 @@ def test_leaving_the_loop_early_is_fine(partition_path: Path) -> None:
         assert table.scan(where="x = 7").count() == 1
 
 
+def test_batches_in_a_with_block(partition_path: Path) -> None:
+    with cp.sync.open_partition(partition_path) as table:
+        with table.scan().batches() as batches:
+            assert next(batches).num_rows == 100
+            assert sum(batch.num_rows for batch in batches) == 900
+        with table.scan().batches() as batches:
+            next(batches)
+        assert list(batches) == []
+        with pytest.raises(KeyError), table.scan().batches() as batches:
+            raise KeyError(next(batches).num_rows)
+        assert list(batches) == []
+
+
 def test_it_works_inside_the_event_loop_of_a_notebook(partition_path: Path) -> None:
     async def cell() -> int:
         with cp.sync.open_partition(partition_path) as table:

@@ -241,3 +241,23 @@ async def test_a_plan_prints_as_its_explanation() -> None:
         plan = await table.scan().plan()
         assert str(plan) == plan.explain()
         assert repr(plan) == f"<ReadPlan of t: 1 requests, {plan.bytes_fetched} bytes>"
+
+
+async def test_a_table_that_is_not_open_says_how_to_open_it() -> None:
+    store = await store_of({"t/2024-03-01/data.parquet": parquet({"x": [1]})})
+    opening: Any = cp.open_table("t", store=store)
+    for name in ("scan", "schema", "partitions"):
+        with pytest.raises(AttributeError, match=rf"so it has no '{name}': use 'async with coldparquet\.open_table"):
+            getattr(opening, name)
+    with pytest.raises(AttributeError, match="'Opening' object has no attribute 'scam'"):
+        opening.scam()
+    async with opening as table:
+        assert await table.scan().count() == 1
+
+
+async def test_options_of_a_scan_that_are_none_are_refused() -> None:
+    store = await store_of({"t/2024-03-01/data.parquet": parquet({"x": [1]})})
+    async with cp.open_table("t", store=store) as table:
+        wrong: Any = {"goal": "cheap"}
+        with pytest.raises(cp.errors.InvalidInputError, match="options is a dict; it must be ReadOptions"):
+            table.scan(options=wrong)

@@ -53,7 +53,33 @@ COALESCING_BY_GOAL: dict[Goal, Coalescing] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """How to read: what to fetch in one request, how many at once, how much memory to use."""
+    """How to read. Every switch has a default, and none changes the rows.
+
+    What comes out:
+
+    * ``symbols``: SYMBOL columns as ``"dictionary"``, ``"global"`` (one dictionary for all batches) or ``"string"``.
+    * ``strings``: other text as ``"string"`` or ``"dictionary"``.
+    * ``batch_rows``: most rows in a record batch.
+
+    What is fetched, and in how many requests:
+
+    * ``goal``: ``"fast"``, ``"cheap"``, ``"few-requests"`` or ``"few-bytes"``.
+    * ``coalesce_gap_bytes``, ``max_request_bytes``: gaps read over and longest request, if not those of the goal.
+    * ``max_concurrency``: requests in flight at once.
+    * ``memory_limit_bytes``, ``decode_threads``: how much is held, and decoded at once.
+    * ``sidecar_prefix_bytes``, ``footer_suffix_bytes``: length of the first request for metadata.
+
+    What is left out, see "Reading less" in the README:
+
+    * ``statistics``: row groups without a matching row (True or False).
+    * ``make_constant_columns``: chunks with one value in every row (True or False).
+    * ``bloom_filters``: row groups without the value of ``=`` or ``IN`` (True or False).
+    * ``page_index``: pages without a matching row (``"auto"``, ``"always"`` or ``"never"``).
+    * ``late_materialisation``: other columns where no row is left (``"auto"``, ``"always"`` or ``"never"``).
+
+    Raises:
+        InvalidInputError: A value is not one of these.
+    """
 
     sidecar_prefix_bytes: int = 64 * KIB
     """First GET of a sidecar. 64 KiB holds 20 columns x 50 row groups, and up to about 512 KiB the size of a request
@@ -154,3 +180,17 @@ class ReadOptions:
             max_request_bytes=by_goal.max_request_bytes if longest is None else longest,
             least_part_bytes=by_goal.least_part_bytes if longest is None else longest,
         )
+
+
+def checked_options(options: ReadOptions | None) -> ReadOptions | None:
+    """Return options as they are.
+
+    Raises:
+        InvalidInputError: They are of another type.
+    """
+    if options is None or isinstance(options, ReadOptions):
+        return options
+    kind = type(options).__name__
+    raise InvalidInputError(
+        f"options is a {kind}; it must be ReadOptions, such as coldparquet.ReadOptions(goal='cheap', batch_rows=10_000)"
+    )

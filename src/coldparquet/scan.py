@@ -98,7 +98,8 @@ class Scan:
     async def count(self) -> int:
         """Count the rows.
 
-        Requests: metadata alone where it decides; else only the predicate's columns of the undecided row groups.
+        Requests: metadata alone where it decides; else only the predicate's columns of the undecided row groups; with a limit
+        of no more of them than it takes to know that there are so many rows.
         """
         return await count_rows(self.question, self.executor)
 

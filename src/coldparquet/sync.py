@@ -75,6 +75,34 @@ class _BackgroundLoop:
 _background = _BackgroundLoop()
 
 
+class Batches:
+    """The record batches of a scan, one after the other; made by :meth:`Scan.batches`.
+
+    Leaving the loop or the ``with`` block early cancels what is in flight.
+    """
+
+    def __init__(self, scan: AsyncScan) -> None:
+        self._batches = _stream(scan)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        return next(self._batches)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Cancel what is in flight; no batch comes after it."""
+        self._batches.close()
+
+
 class Scan:
     """A question about a table; see :class:`coldparquet.scan.Scan`. Hands itself over to anything that takes Arrow."""
 
@@ -138,14 +166,9 @@ class Scan:
         """Read the newest row of each key; see :meth:`coldparquet.scan.Scan.latest_by`."""
         return _background.run(self._scan.latest_by(*columns))
 
-    def batches(self) -> Generator[pa.RecordBatch, None, None]:
-        """Stream the rows as record batches. Leaving the loop early cancels what is in flight."""
-        stream = _background.run(_entered(self._scan.batches()))
-        try:
-            while (batch := _background.run(stream.next_batch())) is not None:
-                yield batch
-        finally:
-            _background.run(stream.aclose())
+    def batches(self) -> Batches:
+        """Stream the rows as record batches: ``for batch in scan.batches()``, or ``with scan.batches() as batches``."""
+        return Batches(self._scan)
 
     def to_arrow(self) -> pa.Table:
         """Read all rows into one Arrow table."""
@@ -249,6 +272,16 @@ def open_partition(
     """Open one partition; see :func:`coldparquet.open_partition`."""
     opening = asynchronous.open_partition(url, storage_options=storage_options, options=options, store=store)
     return Table(_background.run(_opened(opening)))
+
+
+def _stream(scan: AsyncScan) -> Generator[pa.RecordBatch, None, None]:
+    """Open the stream with the first batch; Python closes a generator that nobody holds any more, and so the stream."""
+    stream = _background.run(_entered(scan.batches()))
+    try:
+        while (batch := _background.run(stream.next_batch())) is not None:
+            yield batch
+    finally:
+        _background.run(stream.aclose())
 
 
 async def _opened(opening: asynchronous.Opening) -> asynchronous.Table:

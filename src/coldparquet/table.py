@@ -12,7 +12,7 @@ from coldparquet.catalog.snapshot import TableOrigin
 from coldparquet.concurrency import TableThreads
 from coldparquet.decode.arrow_schema import TextAs, arrow_field
 from coldparquet.errors import InvalidInputError
-from coldparquet.options import ReadOptions
+from coldparquet.options import ReadOptions, checked_options
 from coldparquet.plan.bind import BoundField, bind
 from coldparquet.plan.projection import select_columns
 from coldparquet.plan.where import parse_predicate
@@ -124,14 +124,15 @@ class Table:
             options: How to read; the default is what the table was opened with.
 
         Raises:
-            InvalidInputError: A column is unknown or the condition does not parse or fit the columns.
+            InvalidInputError: A column is unknown, the condition does not parse or fit the columns, or ``options`` are no
+                :class:`ReadOptions`.
             UnsupportedError: A chosen column has a type that this version does not read.
         """
         snapshot = self._snapshot
         chosen = select_columns(snapshot.columns, columns)
         if limit is not None:
             limit = row_limit(limit, "limit")
-        options = options or self._options
+        options = checked_options(options) or self._options
         predicate = parse_predicate(where)
         question = Question(
             url=self._url,
@@ -198,13 +199,24 @@ class Opening:
     ) -> None:
         self._url = url
         self._storage_options = storage_options
-        self._options = options or ReadOptions()
+        self._options = checked_options(options) or ReadOptions()
         self._store = store
         self._is_partition = is_partition
         self._table: Table | None = None
 
     def __await__(self) -> Generator[Any, None, Table]:
         return self._open().__await__()
+
+    if not TYPE_CHECKING:  # type checkers know which attributes there are
+
+        def __getattr__(self, name: str) -> NoReturn:
+            text = f"'{type(self).__name__}' object has no attribute {name!r}"
+            if hasattr(Table, name):
+                text = (
+                    f"the table is not open yet, so it has no {name!r}: use 'async with coldparquet.open_table(...) as table'"
+                    " or 'table = await coldparquet.open_table(...)', or coldparquet.sync without an event loop"
+                )
+            raise AttributeError(text, name=name, obj=self)
 
     def __enter__(self) -> NoReturn:
         raise InvalidInputError("use 'async with', or coldparquet.sync without an event loop", kind="NotAwaited")

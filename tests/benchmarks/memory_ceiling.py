@@ -19,7 +19,7 @@ import tempfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -59,16 +59,15 @@ def make_partition(directory: Path, *, row_groups: int, row_group_mb: int) -> No
     random = np.random.default_rng(1)
     rows = row_group_mb * MIB // ROW_BYTES
     symbols = pa.array([f"SYM{number:03}" for number in range(500)])
-    schema = pa.schema(
-        [
-            ("ts", pa.timestamp("us", "UTC")),
-            ("id", pa.int64()),
-            ("price", pa.float64()),
-            ("size", pa.int64()),
-            ("symbol", pa.dictionary(pa.int32(), pa.string())),
-        ]
-    )
-    schema = schema.set(0, schema.field("ts").with_nullable(nullable=False))
+    # QuestDB's designated timestamp is never null; saying so makes a foreign file's sorted timestamp one.
+    fields: list[pa.Field[Any]] = [
+        pa.field("ts", pa.timestamp("us", "UTC"), nullable=False),
+        pa.field("id", pa.int64()),
+        pa.field("price", pa.float64()),
+        pa.field("size", pa.int64()),
+        pa.field("symbol", pa.dictionary(pa.int32(), pa.string())),
+    ]
+    schema = pa.schema(fields)
     directory.mkdir(parents=True)
     with pq.ParquetWriter(
         directory / "data.parquet",

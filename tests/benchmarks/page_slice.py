@@ -13,7 +13,6 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-import coldparquet as cp
 from coldparquet.maintenance.index import index_table
 from coldparquet.write.options import WriteOptions
 from coldparquet.write.partition_writer import write_partition
@@ -35,10 +34,7 @@ def benchmark(*, rows: int = ROWS) -> Benchmark:
     return Benchmark(
         module="tests.benchmarks.page_slice",
         make_data=partial(_make_days, rows=rows),
-        questions={
-            name: readers(_question(row_group_rows), always=cp.ReadOptions(page_index="always"))
-            for name, row_group_rows in ROW_GROUP_ROWS.items()
-        },
+        questions={name: readers(_question(row_group_rows)) for name, row_group_rows in ROW_GROUP_ROWS.items()},
     )
 
 

@@ -55,7 +55,9 @@ def test_pages_are_told_beside_the_sidecars(run: Run, table: Path) -> None:
     assert pages.endswith("); 28 of 28 column chunks described")
     report = json.loads(run("index", table, "--pages", "--json").stdout)
     assert {partition["pages"]["action"] for partition in report["partitions"]} == {"kept"}
-    assert {partition["pages"] for partition in json.loads(run("index", table, "--json").stdout)["partitions"]} == {None}
+    assert {partition["pages"] for partition in json.loads(run("index", table, "--json").stdout)["partitions"]} == {
+        None
+    }
 
 
 def test_a_failure_is_told_and_decides_the_exit_code(run: Run, table: Path) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from coldparquet.maintenance.index import index_table
 from coldparquet.testing.simulator import ColdStoreServer
 
 if TYPE_CHECKING:
@@ -164,3 +169,46 @@ def test_text_of_a_file_whose_columns_are_numbered_wrongly(run: Run, tmp_path: P
 def test_control_characters_do_not_reach_the_terminal(run: Run) -> None:
     text = run("inspect", GOLDEN / "07_names.pm").stdout
     assert not set(text) & set(map(chr, [*range(9), *range(11, 32), *range(127, 160)]))
+
+
+@pytest.fixture
+def pages_path(tmp_path: Path) -> Path:
+    """A ``_pages`` of 100 row groups of 1 column with 60 pages each, of more than 64 KiB."""
+    directory = tmp_path / "2024-03-01"
+    directory.mkdir()
+    values = np.random.default_rng(1).integers(0, 2**62, 300_000)
+    pq.write_table(
+        pa.table({"x": values}), directory / "data.parquet", row_group_size=3_000, use_dictionary=False,
+        write_page_index=True, write_batch_size=50, data_page_size=50,
+    )  # fmt: skip
+    asyncio.run(index_table(directory, pages=True))
+    return directory / "_pages"
+
+
+def test_pages_are_summed_up(run: Run, pages_path: Path) -> None:
+    size_bytes = pages_path.stat().st_size
+    assert size_bytes > 65_536
+    described = json.loads(run("inspect", "--json", pages_path).stdout)["pages_file"]
+    assert {name: described[name] for name in ("row_groups", "columns", "pages", "bytes")} == {
+        "row_groups": 100, "columns": 1, "pages": 6_000, "bytes": size_bytes,
+    }  # fmt: skip
+    assert described["parquet_size"] == (pages_path.parent / "data.parquet").stat().st_size
+    text = run("inspect", pages_path).stdout
+    assert "6,000 pages in 100 row groups of 1 column" in text
+    # It is known by what it holds, not by its name.
+    copy = pages_path.rename(pages_path.with_name("copy"))
+    assert json.loads(run("inspect", "--json", copy).stdout)["pages_file"] == described
+
+
+def test_damaged_pages_are_refused_as_such(run: Run, pages_path: Path) -> None:
+    data = pages_path.read_bytes()
+    for damaged, kind in (
+        (data[:-1], "Truncated"),
+        (data[:1_000], "Truncated"),
+        (data[:-1] + bytes([data[-1] ^ 1]), "ChecksumMismatch"),
+        (data[:16] + (2**40).to_bytes(8, "little") + data[24:], "InvalidValue"),
+        (data[:16] + (1).to_bytes(8, "little") + data[24:], "Truncated"),
+    ):
+        pages_path.write_bytes(damaged)
+        result = run("inspect", "--json", pages_path)
+        assert (result.exit_code, json.loads(result.stdout)["error"]["kind"]) == (1, kind)

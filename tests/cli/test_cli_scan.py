@@ -213,3 +213,16 @@ def test_times_that_iso_text_cannot_hold_are_numbers() -> None:
         None,
     ]
     assert [row["day"] for row in rows] == ["-719163", "0001-01-01", "1970-01-01", "9999-12-31", "2932897", None]
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_nothing_is_printed_before_the_question_is_understood(
+    run: Run, questdb_table: Callable[[str], Path], flags: tuple[str, ...]
+) -> None:
+    result = run("scan", questdb_table("interval_day"), "--tail", 3, "--limit", 2, *flags)
+    assert result.exit_code == 1
+    assert "a scan with a limit has only its first ones" in result.stdout + result.stderr
+    if flags:
+        assert json.loads(result.stdout)["error"]["kind"] == "LimitNotAllowed"
+    else:
+        assert result.stdout == ""

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coldparquet.decode.arrow_schema import TextAs, arrow_type
-from coldparquet.decode.filter import evaluate, filter_rows, matching_rows
+from coldparquet.decode.filter import filter_rows, matching_rows
 from coldparquet.decode.predicate_cost import in_order
 from coldparquet.errors import InternalError
 from coldparquet.format.column_types import resolve_type
@@ -25,6 +25,7 @@ from coldparquet.format.foreign_annotations import ForeignAnnotation
 from coldparquet.format.sidecar_layout import PhysicalType as P
 from coldparquet.plan.bind import BoundField, bind
 from coldparquet.plan.predicate import And, Comparison, In, IsNull, Literal, Not, Operator, Or, Predicate, col
+from tests.support.filter_outcomes import filter_outcomes
 
 DECIMAL_18_3 = 791071
 DECIMAL_76_20 = 33 | 76 << 8 | 20 << 18
@@ -195,7 +196,7 @@ def test_evaluates_like_a_row_by_row_evaluator(
     for predicate in predicates:
         bound = bind(predicate, FIELDS)
         expected = [row_outcome(predicate, row) for row in rows]
-        assert evaluate(bound, table).to_pylist() == expected, str(predicate)
+        assert filter_outcomes(bound, table) == expected, str(predicate)
         kept = [row for row, outcome in zip(range(len(rows)), expected, strict=True) if outcome]
         assert (
             filter_rows(bound, table.append_column("row", pa.array(range(len(rows)), pa.int64())))["row"].to_pylist()
@@ -212,10 +213,8 @@ def test_chunks_and_slices_do_not_matter(rows: list[dict[str, Any]], predicate: 
     whole = table_of(rows, "dictionary")
     expected = [row_outcome(predicate, row) for row in rows]
     chunked = pa.concat_tables([table_of(rows[:cut], "dictionary"), table_of(rows[cut:], "dictionary")])
-    assert evaluate(bound, chunked).to_pylist() == expected
-    assert evaluate(bound, whole.slice(start)).to_pylist() == expected[start:]
-    batches = whole.slice(start).combine_chunks().to_batches()
-    assert [outcome for batch in batches for outcome in evaluate(bound, batch).to_pylist()] == expected[start:]
+    assert filter_outcomes(bound, chunked) == expected
+    assert filter_outcomes(bound, whole.slice(start)) == expected[start:]
 
 
 def bound_of(predicate: Predicate) -> Any:
@@ -251,7 +250,7 @@ def test_thousands_of_listed_values() -> None:
 
 def test_a_missing_column_is_a_bug_of_ours() -> None:
     with pytest.raises(InternalError, match="'text'"):
-        evaluate(bound_of(col("text") == "a"), sample())
+        matching_rows(bound_of(col("text") == "a"), sample())
 
 
 def large_table(rows: int) -> pa.Table:
@@ -285,7 +284,7 @@ def test_rows_that_are_left_for_later_parts_are_the_right_ones(predicate: Predic
     expected = [row_outcome(predicate, row) for row in table.to_pylist()]
     bound = bound_of(predicate)
     for chunks in (table, pa.concat_tables([table.slice(0, 1234), table.slice(1234)]).unify_dictionaries()):
-        assert evaluate(bound, chunks).to_pylist() == expected
+        assert filter_outcomes(bound, chunks) == expected
         matching = matching_rows(bound, chunks)
         assert matching.null_count == 0
         assert matching.to_pylist() == [outcome is True for outcome in expected]

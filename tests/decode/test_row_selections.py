@@ -21,6 +21,7 @@ from coldparquet.format.page_thrift import DataPageHeader, PageHeader
 from coldparquet.format.sidecar_layout import Encoding
 from coldparquet.plan.row_selection import RowSelection
 from tests.decode.conftest import SparseFile
+from tests.support.row_masks import selection_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -146,7 +147,7 @@ def sample(seed: int) -> pa.Table:
 
 
 SELECTIONS = st.lists(st.tuples(st.integers(0, ROWS - 1), st.integers(1, 200)), min_size=1, max_size=6).map(
-    lambda spans: RowSelection.of_mask(
+    lambda spans: selection_of(
         np.logical_or.reduce([(np.arange(ROWS) >= at) & (np.arange(ROWS) < at + length) for at, length in spans])
     )
 )
@@ -289,7 +290,7 @@ def test_rows_that_make_up_most_of_the_pages_are_not_copied(sparse_file: Any) ->
     assert most.chunk(0).offset == 1
     few = file.decode(replace(read, selection=RowSelection.of_range(1, 1000)), ["n"])["n"]
     assert few.get_total_buffer_size() < 10_000, "the other rows would stay in memory"
-    scattered = RowSelection.of_mask(np.arange(100_000) % 3 > 0)
+    scattered = selection_of(np.arange(100_000) % 3 > 0)
     many = file.decode(replace(read, selection=scattered), ["n"])["n"]
     assert many.num_chunks == 1, "one slice for each of 33,333 ranges is slower than a copy"
     assert many.to_pylist() == [row for row in range(100_000) if row % 3]

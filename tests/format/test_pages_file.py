@@ -13,8 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coldparquet.errors import ColdParquetError, FormatError, UnsupportedError
+from coldparquet.format.chunk_places import chunk_places
+from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
 from coldparquet.format.pages_file import HEADER, encode_pages_file, parse_pages_file, stated_size_bytes
 from coldparquet.format.partition_pages import PageBounds, PartitionPages
+from coldparquet.format.sidecar import parse_sidecar
+from coldparquet.format.sidecar_writer import BoundSpec, encode_sidecar
 from tests.support.paged_files import (
     PagedFile,
     assert_same_pages,
@@ -256,6 +260,37 @@ def test_pages_of_another_version_of_the_file_are_refused() -> None:
     with pytest.raises(FormatError) as caught:
         parse_pages_file(data, parquet_size_bytes=len(FILE.data), etag=None, places=other.places, path=None)
     assert caught.value.kind == "StalePages"
+
+
+def fingerprint_with(**changes: Any) -> int:
+    """Change the statistics of one chunk, of names."""
+    content = sidecar_content_from_footer(FILE.footer)
+    first, *others = content.row_groups
+    chunks = list(first.chunks)
+    chunks[2] = replace(chunks[2], **changes)
+    changed = replace(content, row_groups=(replace(first, chunks=tuple(chunks)), *others))
+    return chunk_places(parse_sidecar(encode_sidecar(changed))).fingerprint
+
+
+def test_every_statistic_counts() -> None:
+    long = BoundSpec(b"a name 123", exact=True)
+    fingerprints = {
+        fingerprint_with(),
+        fingerprint_with(null_count=1),
+        fingerprint_with(distinct_count=37),
+        fingerprint_with(min=long),
+        fingerprint_with(min=replace(long, value=b"a name 124")),
+        fingerprint_with(max=long),
+        fingerprint_with(min=replace(long, exact=False)),
+        fingerprint_with(min=None),
+    }
+    assert len(fingerprints) == 8
+
+
+def test_bloom_filters_beside_the_bounds_do_not_count() -> None:
+    """A sidecar that holds them, and one that only says where they are, are of the same file."""
+    long = BoundSpec(b"a name 123", exact=True)
+    assert fingerprint_with(max=long, bloom_bitset=bytes(64)) == fingerprint_with(max=long)
 
 
 def test_a_newer_version_is_not_guessed_at() -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,10 +20,8 @@ from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.trace import TraceStore
 from tests.support.paged_files import PagedFile, assert_same_pages, pages_beside, pages_by_chunk, written
 from tests.support.questdb_tables import PARTITIONS, copy_parquet_partitions
+from tests.support.quoting_store import QuotingStore
 from tests.support.table_copies import copy_table
-
-if TYPE_CHECKING:
-    from coldparquet.storage.base import FetchedRange
 
 TABLES = sorted({partition.table for partition in PARTITIONS})
 
@@ -184,16 +181,6 @@ async def test_chunks_far_apart_are_read_apart(tmp_path: Path, monkeypatch: pyte
     walked = [record for record in trace.records if record.reason == "page headers"]
     assert len(walked) > 3
     assert_same_pages(pages_beside(partition), PagedFile.of(data).walked().pages)
-
-
-class QuotingStore(MemoryStore):
-    """Tells versions as an object store does."""
-
-    async def get(self, request: RangeRequest) -> FetchedRange:
-        if request.if_match is not None:
-            request = replace(request, if_match=request.if_match.strip('"'))
-        answer = await super().get(request)
-        return replace(answer, etag=f'"{answer.etag}"')
 
 
 @pytest.mark.parametrize(("store", "etag"), [(QuotingStore(), b'"1"'), (MemoryStore(), b"")])

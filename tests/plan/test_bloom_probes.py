@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coldparquet.decode.filter import evaluate
+from coldparquet.decode.filter import matching_rows
 from coldparquet.errors import InternalError
 from coldparquet.format.canonical_types import canonical_type
 from coldparquet.format.column_types import resolve_type
@@ -276,7 +276,7 @@ def test_no_row_is_ever_lost(data: st.DataObject, kind: str) -> None:
         predicate = data.draw(predicates(fields_of(sidecar)))
         asked = ask(predicate, sidecar, file)
         for row_group, survives in enumerate(asked.survives):
-            matches = evaluate(predicate, table.slice(6 * row_group, 6)).true_count
+            matches = matching_rows(predicate, table.slice(6 * row_group, 6)).true_count
             assert survives or not matches, (row_group, str(predicate))
 
 

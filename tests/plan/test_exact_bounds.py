@@ -124,6 +124,13 @@ def test_distrusted_bounds_answer_nothing() -> None:
     assert not known([chunk(b"a", b"b")], TypeTag.BINARY, BYTES).is_greatest_known.any()
 
 
+def test_zero_bounds_of_floats_answer_nothing() -> None:
+    bounds = [(-1.0, 0.0), (0.0, 1.0), (-0.0, -0.0)]
+    found = known([chunk(f64(low), f64(high)) for low, high in bounds], TypeTag.DOUBLE, DOUBLE)
+    assert flags(found) == ([True, False, False], [False, True, False])
+    assert found.may_be_below(0.0).tolist() == [True, False, False]  # as bounds they still hold
+
+
 def test_a_missing_value_of_a_type_without_null_is_zero() -> None:
     chunks = [chunk(i32(3), i32(9), 0), chunk(i32(3), i32(9), 4), chunk(None, None, ROWS), chunk(i32(3), i32(9), None)]
     found = known(chunks, TypeTag.SHORT, INT32, max_def_level=0)

@@ -44,24 +44,24 @@ def check(kinds: list[Kind], data: st.DataObject) -> None:
     partition = data.draw(partitions(kinds), "partition")
     predicate = data.draw(predicates(kinds), "predicate")
     selected = select(partition, predicate)
-    found = dict(zip(selected.row_groups.tolist(), zip(selected.selections, selected.sure, strict=True), strict=True))
+    found = dict(
+        zip(selected.row_groups.tolist(), zip(selected.selections, selected.all_rows_match, strict=True), strict=True)
+    )
     rows_left = 0
     for row_group in range(len(partition.chunks)):
         matching = partition.matching(predicate, row_group)
         if row_group not in found:
             assert not matching.any()
             continue
-        may_match, sure = (one.holds(np.arange(len(matching))) for one in found[row_group])
+        selection, all_rows_match = found[row_group]
+        may_match = selection.holds(np.arange(len(matching)))
         assert not (matching & ~may_match).any()
-        assert not (sure & ~matching).any()
-        position = selected.row_groups.tolist().index(row_group)
-        assert selected.all_rows_match[position] == (sure.tolist() == may_match.tolist())
+        assert not all_rows_match or matching[may_match].all()
         assert (row_group in selected.emptied) == (not may_match.any())
         rows_left += int(may_match.sum())
     report = selected.report
     assert report.rows_left == rows_left <= report.rows
     assert 0 <= report.pages_left <= report.pages <= len(partition.pages.starts)
-    assert all(0 <= one.rows <= report.rows and 0 <= one.pages <= report.pages for one in report.dropped)
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -100,13 +100,6 @@ def test_sorted_column_keeps_the_pages_in_between() -> None:
     assert ranges(select(partition, ~col("c0").between(25, 99))) == [[(0, 40)]]
     assert select(partition, col("c0") >= 80).all_rows_match.tolist() == [True]
     assert select(partition, col("c0") >= 81).all_rows_match.tolist() == [False]
-
-
-def test_certain_rows_are_part_of_those_selected() -> None:
-    selected = select(longs((list(range(100)), [0, 20, 40, 60, 80])), col("c0").between(25, 79))
-    assert ranges(selected) == [[(20, 80)]]
-    assert selected.sure[0].starts.tolist() == [40]
-    assert selected.sure[0].stops.tolist() == [80]
 
 
 def test_descending_and_shuffled_pages() -> None:
@@ -156,13 +149,7 @@ def test_row_groups_keep_their_own_rows() -> None:
 def test_report_counts_rows_and_pages() -> None:
     partition = longs((list(range(12)), [0, 4, 8]), ([0] * 6 + [1] * 6, [0, 6]))
     report = select(partition, (col("c0") < 8) & (col("c1") == 1)).report
-    assert [(one.condition, one.rows, one.pages) for one in report.dropped] == [("c0 < 8", 4, 1), ("c1 = 1", 6, 1)]
-    assert (report.row_groups, report.rows, report.pages, report.rows_left, report.pages_left) == (1, 12, 5, 2, 2)
-    assert str(report).splitlines() == [
-        "c0 < 8 dropped 4 of 12 rows (1 pages)",
-        "c1 = 1 dropped 6 of 12 rows (1 pages)",
-        "2 rows left, 2 of 5 pages",
-    ]
+    assert (report.rows, report.rows_left, report.pages, report.pages_left) == (12, 2, 5, 2)
 
 
 def test_thousands_of_pages_in_one_step() -> None:

@@ -24,6 +24,7 @@ from coldparquet.plan.page_reads import (
 from coldparquet.plan.row_selection import RowSelection
 from tests.support.paged_columns import LONG, partitions
 from tests.support.paged_reads import four_pages, pieces, rows, selected, whole_read
+from tests.support.row_masks import selection_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -49,7 +50,7 @@ def wanted_pages(
 
 def check_read(partition: Partition, read: RowGroupRead, mask: npt.NDArray[np.bool_], found: RowGroupRead) -> None:
     """Compare the pieces of every column with a loop over its pages."""
-    assert rows_of(found) == RowSelection.of_mask(mask)
+    assert rows_of(found) == selection_of(mask)
     assert found.columns == read.columns
     assert (np.diff(found.piece_columns) >= 0).all()
     for position, column in enumerate(read.columns):
@@ -82,12 +83,12 @@ def test_each_column_keeps_its_dictionary_and_the_pages_of_wanted_rows(data: st.
     count = len(partition.chunks[row_group][0].values)
     read = whole_read(partition, row_group, data.draw(st.permutations([0, 1, 2])))
     mask = np.array(data.draw(st.lists(st.booleans(), min_size=count, max_size=count).filter(any)), dtype=bool)
-    found = read_pages(read, RowSelection.of_mask(mask), pages=partition.pages, least_saving_bytes=0)
+    found = read_pages(read, selection_of(mask), pages=partition.pages, least_saving_bytes=0)
     check_read(partition, read, mask, found)
     # Cutting twice leaves what cutting once does.
     fewer = mask & np.array(data.draw(st.lists(st.booleans(), min_size=count, max_size=count)), dtype=bool)
     if fewer.any():
-        again = read_pages(found, RowSelection.of_mask(fewer), pages=partition.pages, least_saving_bytes=0)
+        again = read_pages(found, selection_of(fewer), pages=partition.pages, least_saving_bytes=0)
         check_read(partition, read, fewer, again)
 
 

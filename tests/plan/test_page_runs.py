@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from coldparquet.errors import InternalError
 from coldparquet.plan.page_reads import defer_columns, read_pages, rows_of
 from coldparquet.plan.page_runs import split_into_runs
-from coldparquet.plan.row_selection import RowSelection
 from tests.support.paged_columns import LONG, Chunk, Partition, partitions
 from tests.support.paged_reads import four_pages, pieces, rows, selected, whole_read
+from tests.support.row_masks import selection_of
 
 if TYPE_CHECKING:
     from coldparquet.plan.read_plan import RowGroupRead
@@ -34,9 +34,7 @@ def test_runs_are_the_rows_of_the_read_in_order(data: st.DataObject) -> None:
     count = len(partition.chunks[0][0].values)
     read = whole_read(partition, 0, [0, 1, 2])
     mask = np.array(data.draw(st.lists(st.booleans(), min_size=count, max_size=count).filter(any)), dtype=bool)
-    read = read_pages(
-        read, RowSelection.of_mask(mask), pages=partition.pages, least_saving_bytes=data.draw(st.integers(0, 50))
-    )
+    read = read_pages(read, selection_of(mask), pages=partition.pages, least_saving_bytes=data.draw(st.integers(0, 50)))
     max_bytes = data.draw(st.integers(1, 400))
     runs = split(partition, read, max_bytes, data.draw(st.integers(0, 20)))
     taken = [row for run in runs for row in np.flatnonzero(rows_of(run).holds(np.arange(count))).tolist()]

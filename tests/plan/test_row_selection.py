@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from coldparquet.errors import InternalError
 from coldparquet.plan.row_selection import RowSelection, selections_of
+from tests.support.row_masks import selection_of
 
 ROWS = 24
 
@@ -36,7 +37,7 @@ def selected(*ranges: tuple[int, int]) -> RowSelection:
 @properties
 @given(mask=masks)
 def test_mask_and_back(mask: npt.NDArray[np.bool_]) -> None:
-    selection = RowSelection.of_mask(mask)
+    selection = selection_of(mask)
     assert (mask_of(selection) == mask).all()
     assert selection.row_count == mask.sum()
     assert selection.holds(np.arange(ROWS)).tolist() == mask.tolist()
@@ -46,7 +47,7 @@ def test_mask_and_back(mask: npt.NDArray[np.bool_]) -> None:
 @properties
 @given(one=masks, other=masks)
 def test_intersection_and_equality(one: npt.NDArray[np.bool_], other: npt.NDArray[np.bool_]) -> None:
-    left, right = RowSelection.of_mask(one), RowSelection.of_mask(other)
+    left, right = selection_of(one), selection_of(other)
     assert (mask_of(left.intersect(right)) == (one & other)).all()
     assert (left == right) == bool((one == other).all())
     assert left != one.tolist()
@@ -56,14 +57,14 @@ def test_intersection_and_equality(one: npt.NDArray[np.bool_], other: npt.NDArra
 @given(mask=masks, edges=st.lists(st.integers(0, ROWS), min_size=1, max_size=6).map(sorted))
 def test_ranges_that_overlap_a_selection(mask: npt.NDArray[np.bool_], edges: list[int]) -> None:
     starts, stops = np.array(edges[:-1], dtype=np.int64), np.array(edges[1:], dtype=np.int64)
-    overlaps = RowSelection.of_mask(mask).overlaps(starts, stops)
+    overlaps = selection_of(mask).overlaps(starts, stops)
     assert overlaps.tolist() == [bool(mask[start:stop].any()) for start, stop in zip(starts, stops, strict=True)]
 
 
 @properties
 @given(outer=masks, inner=masks)
 def test_positions_among_the_selected_rows_and_back(outer: npt.NDArray[np.bool_], inner: npt.NDArray[np.bool_]) -> None:
-    fetched, kept = RowSelection.of_mask(outer), RowSelection.of_mask(outer & inner)
+    fetched, kept = selection_of(outer), selection_of(outer & inner)
     positions = fetched.positions_of(kept)
     assert (mask_of(positions, int(outer.sum())) == inner[outer]).all()
     assert fetched.rows_at(positions) == kept
@@ -73,7 +74,7 @@ def test_positions_among_the_selected_rows_and_back(outer: npt.NDArray[np.bool_]
 @given(mask=masks, count=st.integers(0, ROWS + 2))
 def test_first_and_last_rows(mask: npt.NDArray[np.bool_], count: int) -> None:
     rows = np.flatnonzero(mask)
-    first, last = RowSelection.of_mask(mask).first(count), RowSelection.of_mask(mask).last(count)
+    first, last = selection_of(mask).first(count), selection_of(mask).last(count)
     assert np.flatnonzero(mask_of(first)).tolist() == rows[:count].tolist()
     assert np.flatnonzero(mask_of(last)).tolist() == rows[max(len(rows) - count, 0) :].tolist()
 
@@ -105,7 +106,7 @@ def test_many_selections_in_one_pass(of_owners: list[list[bool]]) -> None:
 def test_one_range_or_none() -> None:
     assert selected((3, 7)) == RowSelection.of_range(3, 7)
     assert RowSelection.of_range(5, 5).row_count == 0
-    assert RowSelection.of_range(5, 5) == selected() == RowSelection.of_mask(np.zeros(0, dtype=bool))
+    assert RowSelection.of_range(5, 5) == selected() == selection_of(np.zeros(0, dtype=bool))
 
 
 def test_ranges_out_of_order_are_refused() -> None:

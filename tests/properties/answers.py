@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     import coldparquet as cp
     from tests.support.random_tables import RandomTable
 
+TOP_ROWS = 7
+"""Newest and oldest rows that are asked for: fewer than most tables have."""
+
 
 async def check_answers(scan: cp.Scan, table: RandomTable, column: str, rows: Sequence[int]) -> None:
     """Check what a scan answers about one of its columns.
@@ -32,6 +35,7 @@ async def check_answers(scan: cp.Scan, table: RandomTable, column: str, rows: Se
     await _check_bounds(scan, table, column, rows)
     if TIMESTAMP in table.columns:
         await _check_times(scan, table, rows)
+        await _check_top(scan, table, rows)
         await _check_latest(scan, table, column, rows)
 
 
@@ -57,6 +61,14 @@ async def _check_times(scan: cp.Scan, table: RandomTable, rows: Sequence[int]) -
     last = times[rows[-1]].as_py() if rows else None
     assert await scan.first_timestamp() == first, "first_timestamp"
     assert await scan.last_timestamp() == last, "last_timestamp"
+
+
+async def _check_top(scan: cp.Scan, table: RandomTable, rows: Sequence[int]) -> None:
+    """Compare the newest and the oldest rows; rows are stored by time, so that table order tells which they are."""
+    wanted = table.rows.select(scan.schema.names)
+    newest, oldest = rows[::-1][:TOP_ROWS], rows[:TOP_ROWS]
+    assert_identical(await scan.top_k(TOP_ROWS), wanted.take(pa.array(newest, pa.int64())))
+    assert_identical(await scan.top_k(TOP_ROWS, ascending=True), wanted.take(pa.array(oldest, pa.int64())))
 
 
 async def _check_latest(scan: cp.Scan, table: RandomTable, column: str, rows: Sequence[int]) -> None:

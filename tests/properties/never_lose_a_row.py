@@ -50,7 +50,7 @@ class Case:
     """Whether the table is opened for this question alone, so that no metadata is known."""
 
 
-class WrongRowsError(AssertionError):
+class WrongAnswerError(AssertionError):
     """A case that went wrong, with everything to see it again."""
 
 
@@ -58,9 +58,12 @@ async def check_table(seed: int, *, cases: int = CASES_PER_TABLE) -> int:
     """Ask questions about the table that belongs to a seed, and return their number.
 
     Raises:
-        WrongRowsError: An answer is not the expected one, or no answer came.
+        WrongAnswerError: An answer is not the expected one, or no answer came.
     """
-    table = await random_table(seed)
+    try:
+        table = await random_table(seed)
+    except Exception as error:
+        raise WrongAnswerError(f"seed {seed}: no table: {type(error).__name__}: {error}") from error
     random = Random(seed + 1)
     shared = await table.open(random_options(random))
     try:
@@ -73,7 +76,7 @@ async def check_table(seed: int, *, cases: int = CASES_PER_TABLE) -> int:
                 else:
                     await _check(shared, table, case)
             except Exception as error:
-                raise WrongRowsError(
+                raise WrongAnswerError(
                     f"seed {seed}, case {number}: {type(error).__name__}: {error}\n  {case}\n  {table.shape}"
                 ) from error
     finally:
@@ -119,7 +122,7 @@ def main() -> None:
     for seed in range(arguments.first_seed, arguments.first_seed + arguments.tables):
         try:
             cases += asyncio.run(check_table(seed))
-        except WrongRowsError as error:
+        except WrongAnswerError as error:
             failed.append(seed)
             cause = traceback.format_exception(error.__cause__, limit=-4)
             print(error, *cause[:-1], sep="\n", flush=True)

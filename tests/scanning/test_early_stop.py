@@ -1,9 +1,8 @@
-"""Streams that need not run to their end: limits, the newest rows first, and consumers that have enough."""
+"""Limits: few row groups are read ahead, and nothing more once enough rows are certain."""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,8 +12,6 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.maintenance.index import index_table
-from coldparquet.scanning.batch_stream import BatchStream
-from coldparquet.scanning.scan_planner import plan_question
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.testing.stores import FaultStore, Hang
 from tests.support.request_logs import METADATA_REASONS
@@ -22,8 +19,7 @@ from tests.support.request_logs import METADATA_REASONS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coldparquet.scan import Scan
-    from coldparquet.scanning.scan_planner import PlannedScan
+    from coldparquet.scanning.batch_stream import BatchStream
     from coldparquet.storage.base import RangeRequest
     from coldparquet.storage.trace import RequestRecord
 
@@ -42,15 +38,6 @@ async def store() -> MemoryStore:
     store = MemoryStore({"t/data.parquet": sink.getvalue().to_pybytes()})
     await index_table("t", store=store)
     return store
-
-
-def newest_first(scan: Scan) -> BatchStream:
-    return BatchStream(
-        lambda: plan_question(scan.question, scan.executor),
-        store=scan.question.snapshot.store,
-        executor=scan.executor,
-        newest_first=True,
-    )
 
 
 def row_groups_read(log: Sequence[RequestRecord]) -> set[int]:
@@ -106,50 +93,3 @@ async def test_a_limit_without_a_predicate_needs_no_careful_start(store: MemoryS
             await settle()
             assert len(row_groups_read(partition.request_log)) == ROW_GROUPS
             assert len(await xs(batches)) == ROWS - 50 - ROW_GROUP_ROWS
-
-
-async def test_the_newest_row_groups_come_first_and_their_rows_in_order(store: MemoryStore) -> None:
-    async with (
-        cp.open_partition("t", store=store) as partition,
-        newest_first(partition.scan(["x"])) as batches,
-    ):
-        found = await xs(batches)
-    assert found == [
-        group * ROW_GROUP_ROWS + row for group in reversed(range(ROW_GROUPS)) for row in range(ROW_GROUP_ROWS)
-    ]
-
-
-async def test_a_consumer_of_the_newest_rows_may_stop_when_it_has_enough(store: MemoryStore) -> None:
-    def hang(_: int, request: RangeRequest) -> Hang | None:
-        return Hang() if request.reason.startswith(("row group 17:", "row group 16:")) else None
-
-    faults = FaultStore(store, hang)
-    async with cp.open_partition("t", store=faults, options=OWN_REQUESTS) as partition:
-        async with newest_first(partition.scan(["x"])) as batches:
-            newest = await batches.next_row_group()
-            assert newest is not None
-            assert newest.column("x").to_pylist() == list(range(ROWS - ROW_GROUP_ROWS, ROWS))
-            second = await batches.next_row_group()
-            assert second is not None
-        assert faults.hanging_count == 0
-        assert row_groups_read(partition.request_log) <= {13, 14, 15, 16, 17, 18, 19}
-
-
-@pytest.mark.parametrize("limit", [0, 1, 100, 150, ROWS, ROWS + 1])
-@pytest.mark.parametrize("where", [None, "late = 1"])
-async def test_a_limit_of_the_newest_rows_keeps_the_last_ones(
-    store: MemoryStore, limit: int, where: str | None
-) -> None:
-    async with cp.open_partition("t", store=store) as partition:
-        everything = partition.scan(["x"], where)
-        limited = replace(everything, question=replace(everything.question, limit=limit))
-
-        async def plan() -> PlannedScan:
-            # The plan of all rows: which of them a limit takes is for the stream to find out.
-            planned = await plan_question(everything.question, everything.executor)
-            return replace(planned, question=limited.question)
-
-        async with BatchStream(plan, store=store, executor=everything.executor, newest_first=True) as batches:
-            found = await xs(batches)
-        matching = (await everything.to_arrow()).column("x").to_pylist()
-    assert sorted(found) == matching[max(len(matching) - limit, 0) :]

@@ -79,7 +79,7 @@ async def test_a_year_is_answered_without_a_data_request() -> None:
     async with cp.open_table("trades", store=await store_of(days)) as table:
         scan = table.scan()
         assert await scan.count() == 365 * 30
-        assert await scan.min("price") == 0.0
+        assert await scan.min("size") == 0
         assert await scan.max("price") == 365 * 30 - 1.0
         assert await scan.null_count("size") == 365 * 3
         assert await scan.any()
@@ -96,7 +96,7 @@ async def test_only_undecided_row_groups_are_read_and_only_that_column() -> None
         half = table.scan(["symbol"], "ts < '2024-03-02T06:00'")
         assert await half.max("price") == 240 + 60 - 1
         assert data_reasons(table.request_log) == ["row group 2: ts, price"]
-        assert await half.min("price") == 0.0  # the undecided row group holds no smaller value
+        assert await half.min("size") == 0  # the undecided row group holds no smaller value
         assert await half.null_count("note") == 240 + 60
         assert data_reasons(table.request_log)[1:] == ["row group 2: ts"]  # what is null is not fetched
 
@@ -150,12 +150,62 @@ async def test_any_stops_at_the_first_row() -> None:
         assert 1 <= len(data_reasons(table.request_log)) <= 3  # of 80 row groups
 
 
+async def test_the_sign_of_a_zero_is_looked_up_in_one_row_group() -> None:
+    days = {}
+    for day in range(3):
+        trades = trades_of(day, 20)
+        days[day] = parquet_of(trades.set_column(2, "price", pa.array([-0.0] * 20)), row_groups=2)
+    async with cp.open_table("trades", store=await store_of(days), options=cp.ReadOptions(page_index="never")) as table:
+        found = await table.scan().min_max("price")
+        assert [math.copysign(1, found[side].as_py()) for side in ("min", "max")] == [-1, -1]
+        assert data_reasons(table.request_log) == ["row group 0: price"]
+
+
+async def test_a_limited_count_stops_at_the_limit() -> None:
+    store = await store_of({day: day_of_trades(day, rows=240, row_groups=10) for day in range(4)})
+    options = cp.ReadOptions(coalesce_gap_bytes=0, page_index="never")
+    async with cp.open_table("trades", store=store, options=options) as table:
+        before = len(table.request_log)
+        assert await table.scan(limit=250).count() == 250
+        assert [record.path for record in table.request_log[before:]] == [
+            "trades/2024-03-01.7/_pm",
+            "trades/2024-03-02.7/_pm",
+        ]
+        assert await table.scan(where="ts >= '2024-03-01T05:00'", limit=5).count() == 5  # most of its row groups match
+        assert await table.scan(where="symbol = 'ETH'", limit=0).count() == 0
+        assert data_reasons(table.request_log) == []
+        # Each row group has 12 such rows.
+        assert await table.scan(where="symbol = 'ETH'", limit=5).count() == 5
+        assert data_reasons(table.request_log) == ["row group 0: symbol"]
+
+
+@pytest.mark.parametrize(("limit", "needed_row_groups"), [(12, 1), (13, 2), (36, 3), (37, 4)])
+async def test_a_limited_count_reads_little_ahead(limit: int, needed_row_groups: int) -> None:
+    store = await store_of({0: day_of_trades(0, rows=240, row_groups=10)})
+    options = cp.ReadOptions(coalesce_gap_bytes=0, page_index="never")
+    async with cp.open_table("trades", store=store, options=options) as table:
+        assert await table.scan(where="symbol = 'ETH'", limit=limit).count() == limit
+        read = sorted(data_reasons(table.request_log))
+        assert read == [f"row group {number}: symbol" for number in range(len(read))]
+        assert needed_row_groups <= len(read) <= 2 * needed_row_groups
+
+
+async def test_what_metadata_counts_is_not_read_for_a_limited_count() -> None:
+    store = await store_of({day: day_of_trades(day, rows=240, row_groups=10) for day in range(2)})
+    options = cp.ReadOptions(coalesce_gap_bytes=0, page_index="never")
+    async with cp.open_table("trades", store=store, options=options) as table:
+        # Row group 0 of the first day is undecided, and metadata counts the 456 rows behind it.
+        scan = table.scan(where="ts >= '2024-03-01T01:00' or symbol = 'nobody'", limit=460)
+        assert await scan.count() == 460
+        assert data_reasons(table.request_log) == ["row group 0: ts, symbol"]
+
+
 async def test_text_is_answered_from_metadata_only_where_questdb_wrote_it(tmp_path: Path) -> None:
     """Parquet lets writers cut the bounds of text without saying so."""
     store = await store_of({0: day_of_trades(0, rows=30, row_groups=3)})
     async with cp.open_table("trades", store=store) as table:
         assert await table.scan().max("symbol") == "ETH"
-        assert data_reasons(table.request_log) == ["row groups 0-2: symbol"]
+        assert data_reasons(table.request_log) == ["row group 0: symbol"]  # the bounds of the others are no greater
     directory = tmp_path / "symbols"
     shutil.copytree(GOLDEN / "interval_month" / "table", directory)
     async with cp.open_table(directory) as table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +28,9 @@ async def table_path(tmp_path: Path) -> Path:
     for number in range(DAYS):
         day = datetime(2024, 3, 1 + number, tzinfo=UTC)
         times = pa.array([day + timedelta(seconds=20 * row) for row in range(ROWS)], pa.timestamp("us", "UTC"))
-        fields = [pa.field("ts", times.type, nullable=False), pa.field("id", pa.int64()), pa.field("x", pa.float64())]
+        fields: list[pa.Field[Any]] = [
+            pa.field("ts", times.type, nullable=False), pa.field("id", pa.int64()), pa.field("x", pa.float64())
+        ]  # fmt: skip
         rows = pa.table([times, ids[number], np.arange(ROWS) / 7], schema=pa.schema(fields))
         await write_partition(tmp_path / f"{day:%Y-%m-%d}.1", rows, timestamp="ts", options=OPTIONS)
     return tmp_path

@@ -116,6 +116,31 @@ async def test_least_object_size() -> None:
         await store.get(replace(request, least_object_bytes=1025))
 
 
+@pytest.mark.parametrize(
+    ("described", "found", "is_stale"),
+    [
+        ('"one"', '"two"', True),
+        ('"one"', '"one"', False),
+        ('"one"', None, False),
+        ('"one"', "10-20-30", False),  # of a file on a disk, to which the object was copied
+        ("10-20-30", '"one"', False),
+        (None, '"one"', False),
+    ],
+)
+async def test_a_description_of_another_version_is_noticed(
+    described: str | None, found: str | None, *, is_stale: bool
+) -> None:
+    inner = Prepared(answer(b"1234", etag=found))
+    request = replace(request_for(PATH, ByteRange(0, 4)), expected_etag=described)
+    if not is_stale:
+        assert (await CheckedStore(inner).get(request)).data == b"1234"
+        return
+    with pytest.raises(ObjectChangedError, match='version "one" of it, and it is "two"') as caught:
+        await CheckedStore(inner).get(request)
+    assert caught.value.kind == "StalePages"
+    assert [sent.if_match for sent in inner.requests] == [None]
+
+
 async def test_first_version_is_pinned_and_sent_with_later_requests() -> None:
     inner = Prepared(answer(b"1234", size=4))
     store = CheckedStore(inner)

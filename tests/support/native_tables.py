@@ -127,9 +127,7 @@ async def read_native(
             fetched = memoryview(answer.data)[copy.source_offset :][: copy.length_bytes]
             buffers[copy.row_group_read].place(copy.destination_offset, fetched)
     slices = tuple(
-        decode_native_rows(
-            buffer.bytes(), read, wanted, text=text, dictionaries=plan.dictionaries, path=directory_path
-        )
+        decode_native_rows(buffer.bytes(), read, wanted, text=text, dictionaries=plan.dictionaries, path=directory_path)
         for buffer, read in zip(buffers, plan.reads, strict=True)
     )
     return NativeReading(plan=plan, requests=requests, slices=slices)

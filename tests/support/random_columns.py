@@ -58,8 +58,10 @@ def random_literal(random: Random, column: RandomColumn, present: Sequence[Any])
     drawn = random.random()
     if drawn < 0.02:
         return None
+    if drawn < 0.15 and column.kind.extremes:
+        return column.kind.literal(random, random.choice(column.kind.extremes))
     value = random.choice(present) if present and drawn < 0.85 else column.kind.draw(random)
-    if drawn < 0.3:
+    if drawn > 0.65:
         value = column.kind.near(random, value)
     return column.kind.literal(random, value)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
@@ -40,6 +40,8 @@ class Kind:
     """Makes one value, as Python compares it: whole numbers of the column's unit for points in time."""
     near: Callable[[Random, Any], Any]
     """Makes a value of the type or of a wider one, close to a given one."""
+    extremes: tuple[Any, ...] = ()
+    """Literals below and above all values, and others that are more than one among many."""
     literal: Callable[[Random, Any], Any] = lambda _random, value: value
     """Writes a value as a user may write it; ``literal_value`` undoes it."""
     questdb_type: str | None = None
@@ -84,7 +86,7 @@ def _single(value: float) -> float:
 
 def _double(random: Random) -> float:
     drawn = random.random()
-    if drawn < 0.15:
+    if drawn < 0.25:
         return random.choice((math.nan, math.inf, -math.inf, 0.0, -0.0, 5e-324, 1.7976931348623157e308, 2.0**53))
     return round(random.gauss(0, 100), random.randint(0, 4)) if drawn < 0.7 else random.gauss(0, 1e9)
 
@@ -165,8 +167,13 @@ def _instant_literal(unit: str, random: Random, value: Any) -> Any:
 
 
 def _integers(name: str, storage: Any, low: int, high: int, **more: Any) -> Kind:
-    encodings = ("DELTA_BINARY_PACKED", "BYTE_STREAM_SPLIT")
-    settings = {"draw": partial(_integer, low, high), "near": _near_integer, "encodings": encodings, **more}
+    settings = {
+        "draw": partial(_integer, low, high),
+        "near": _near_integer,
+        "extremes": (low, high, low - 1, high + 1, 0),
+        "encodings": ("DELTA_BINARY_PACKED", "BYTE_STREAM_SPLIT"),
+        **more,
+    }
     return Kind(name=name, storage=storage, **settings)
 
 
@@ -181,7 +188,9 @@ def _unsigned(bits: int, **more: Any) -> Kind:
 def _instants(unit: str, *, is_utc: bool = True) -> Kind:
     storage = pa.timestamp(unit, "UTC" if is_utc else None)  # type: ignore[call-overload]  # the stubs list the units
     draw = partial(_integer, -(2**62), 2**62)
-    return _integers(str(storage), storage, 0, 0, draw=draw, literal=partial(_instant_literal, unit))
+    extremes = (-(2**63), 2**63 - 1, 2**63, 0)
+    literal = partial(_instant_literal, unit)
+    return _integers(str(storage), storage, 0, 0, draw=draw, extremes=extremes, literal=literal)
 
 
 def _decimals(digits: int, scale: int) -> Kind:
@@ -191,12 +200,18 @@ def _decimals(digits: int, scale: int) -> Kind:
         storage=storage,
         draw=partial(_decimal, digits, scale),
         near=partial(_near_decimal, scale),
+        extremes=(Decimal(10) ** digits, -(Decimal(10) ** digits), 0),
         encodings=("DELTA_BYTE_ARRAY", "BYTE_STREAM_SPLIT"),
     )
 
 
 def _fixed(name: str, storage: Any, width: int, **more: Any) -> Kind:
-    settings = {"draw": partial(_fixed_bytes, width), "near": _near_fixed_bytes, "encodings": ("DELTA_BYTE_ARRAY",)}
+    settings = {
+        "draw": partial(_fixed_bytes, width),
+        "near": _near_fixed_bytes,
+        "extremes": (bytes(width), b"\xff" * width),
+        "encodings": ("DELTA_BYTE_ARRAY",),
+    }
     return Kind(name=name, storage=storage, **{**settings, **more})
 
 
@@ -217,13 +232,34 @@ _BOOLEAN = Kind(
     near=lambda _random, value: not value,
     comparisons=Comparisons.EQUALITY,
 )
-_FLOATS = (
-    Kind(name="float32", storage=pa.float32(), draw=_float, near=_near_double, encodings=("BYTE_STREAM_SPLIT",)),
-    Kind(name="float64", storage=pa.float64(), draw=_double, near=_near_double, encodings=("BYTE_STREAM_SPLIT",)),
+_FLOATS = tuple(
+    Kind(
+        name=str(storage),
+        storage=storage,
+        draw=draw,
+        near=_near_double,
+        extremes=(math.inf, -math.inf, 0.0, -0.0, 0, 10**400),
+        encodings=("BYTE_STREAM_SPLIT",),
+    )
+    for storage, draw in ((pa.float32(), _float), (pa.float64(), _double))
 )
 _TEXT_ENCODINGS = ("DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY")
-_STRING = Kind(name="string", storage=pa.string(), draw=_text, near=_near_text, encodings=_TEXT_ENCODINGS)
-_BINARY = Kind(name="binary", storage=pa.binary(), draw=_bytes, near=_near_bytes, encodings=_TEXT_ENCODINGS)
+_STRING = Kind(
+    name="string",
+    storage=pa.string(),
+    draw=_text,
+    near=_near_text,
+    extremes=("", "\U0010ffff" * 3),
+    encodings=_TEXT_ENCODINGS,
+)
+_BINARY = Kind(
+    name="binary",
+    storage=pa.binary(),
+    draw=_bytes,
+    near=_near_bytes,
+    extremes=(b"", b"\xff" * 50),
+    encodings=_TEXT_ENCODINGS,
+)
 _UUID = _fixed(
     "uuid",
     pa.uuid(),
@@ -269,18 +305,11 @@ QUESTDB_KINDS: tuple[Kind, ...] = (
         ),
     ),
     *map(_instants, ("ms", "us", "ns")),
-    Kind(
-        name="bool",
-        storage=pa.bool_(),
-        draw=_BOOLEAN.draw,
-        near=_BOOLEAN.near,
-        never_null=True,
-        comparisons=Comparisons.EQUALITY,
-    ),
+    replace(_BOOLEAN, never_null=True),
     *_FLOATS,
     _STRING,
-    Kind(name="STRING", storage=pa.string(), draw=_text, near=_near_text, questdb_type="STRING"),
-    Kind(name="symbol", storage=pa.dictionary(pa.int32(), pa.string()), draw=_text, near=_near_text),
+    replace(_STRING, name="STRING", questdb_type="STRING"),
+    replace(_STRING, name="symbol", storage=pa.dictionary(pa.int32(), pa.string())),
     _BINARY,
     *(_decimals(digits, scale) for digits, scale in ((2, 1), (9, 3), (18, 3), (38, 5), (76, 10))),
     _UUID,

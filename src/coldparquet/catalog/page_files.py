@@ -100,4 +100,5 @@ class PageFiles:
 
     def _note_page_sizes(self, pages: PartitionPages | None) -> None:
         if pages is not None and len(pages.starts):
-            self.has_small_pages = bool((pages.first_page[1:] - pages.first_page[:-1] > 1).any())
+            is_small = bool((pages.first_page[1:] - pages.first_page[:-1] > 1).any())
+            self.has_small_pages = is_small or bool(self.has_small_pages)

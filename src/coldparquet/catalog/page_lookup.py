@@ -16,7 +16,7 @@ from coldparquet.format.chunk_places import chunk_places
 from coldparquet.format.fetched_ranges import FetchedRanges
 from coldparquet.format.footer_fetch import FooterFetch
 from coldparquet.format.page_index import earlier_indexes, page_index_range, parse_page_index
-from coldparquet.format.pages_file import LARGEST_PAGES_FILE_BYTES, parse_pages_file, stated_size_bytes
+from coldparquet.format.pages_file import LARGEST_PAGES_FILE_BYTES, parse_pages_file, stated_etag, stated_size_bytes
 from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.format.partition_pages import PagesFound
 from coldparquet.options import COALESCING_BY_GOAL
@@ -103,7 +103,7 @@ async def parse_pages_lookup(lookup: PagesFileLookup, sidecar: Sidecar, *, etag:
         etag: Version of the Parquet object, where it is known.
 
     Returns:
-        The pages; none, and a note, where the file is damaged or of another version of the Parquet file; none without
+        The pages, and the version of the Parquet object that they were made for; none, and a note, where the file is damaged or of another version of the Parquet file; none without
         a note where there is no such file.
     """
     if lookup.data is None:
@@ -180,7 +180,7 @@ def _parse_pages_file(data: bytes, sidecar: Sidecar, etag: str | None, path: str
         )
     except (FormatError, UnsupportedError) as error:
         return PagesFound(pages=None, notes=(f"{PAGES_FILE} is not used: {error.message}",))
-    return PagesFound(pages=pages)
+    return PagesFound(pages=pages, etag=stated_etag(data))
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,7 +183,7 @@ def index(
     pages: Annotated[
         bool, typer.Option("--pages", help="Also write _pages: where single pages lie and what bounds them.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Also write sidecars anew that exist.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also write sidecars and _pages anew that exist.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; say what would be written.")] = False,
     as_json: _Json = False,
     storage_option: _StorageOption = None,

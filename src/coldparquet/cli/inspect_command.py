@@ -1,4 +1,4 @@
-"""``coldparquet inspect``: everything that a sidecar says, checked; of a table its partitions."""
+"""``coldparquet inspect``: everything that a sidecar says, checked; of a table its partitions, of ``_pages`` a summary."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from coldparquet.catalog.partition import DATA_FILE, SIDECAR_FILE
 from coldparquet.cli.failures import FAILED, report
 from coldparquet.cli.inspect_table_command import describe_table, print_table
 from coldparquet.cli.output import facts_table, output_console, print_json, visible
-from coldparquet.errors import ColdParquetError, NotFoundError
+from coldparquet.errors import ColdParquetError, FormatError, NotFoundError
+from coldparquet.format.pages_file import LARGEST_PAGES_FILE_BYTES, MAGIC, describe_pages_file, stated_size_bytes
 from coldparquet.format.sidecar_dump import describe_sidecar
 from coldparquet.format.sidecar_fetch import SidecarFetch
 from coldparquet.format.type_codes import TypeTag, timestamp_unit, type_name
@@ -26,7 +27,7 @@ from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.open_store import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from rich.console import Console, RenderableType
 
@@ -81,6 +82,8 @@ def inspect_files(
             print_json(description)
         elif "partitions" in description:
             print_table(console, description)
+        elif "pages_file" in description:
+            _print_pages_file(console, path, description["pages_file"])
         else:
             _print_description(console, path, description)
     return exit_code
@@ -103,6 +106,8 @@ async def _describe(
                 raise no_sidecar from None
     finally:
         await store.aclose()
+    if bytes(sidecar[: len(MAGIC)]) == MAGIC:
+        return path, describe_pages_file(bytes(sidecar), path=path)
     description = describe_sidecar(
         sidecar,
         parquet_size_bytes=choice.parquet_size_bytes,
@@ -113,7 +118,7 @@ async def _describe(
 
 
 async def _find_sidecar(store: ObjectStore, path: str, choice: SnapshotChoice) -> tuple[str, bytes | memoryview]:
-    """Fetch the sidecar at ``path``, of the partition directory ``path``, or of the Parquet file ``path``."""
+    """Fetch the sidecar, or the ``_pages``, at ``path``; or the sidecar of the directory or the Parquet file ``path``."""
     directory, _, name = path.rpartition("/")
     if name == DATA_FILE:
         path = f"{directory}/{SIDECAR_FILE}"
@@ -146,8 +151,48 @@ async def _fetch_sidecar(store: ObjectStore, path: str, choice: SnapshotChoice) 
     state = SidecarFetch(path, prefix_bytes=ReadOptions().sidecar_prefix_bytes)
     while wanted := state.wanted():
         for byte_range in wanted:
-            state.receive(byte_range, await fetch(byte_range))
+            data = await fetch(byte_range)
+            # No sidecar has a committed size that reads as the magic of a _pages.
+            if byte_range.start == 0 and stated_size_bytes(data) is not None:
+                return await _whole_pages_file(fetch, path, data, byte_range)
+            state.receive(byte_range, data)
     return state.committed_bytes()
+
+
+async def _whole_pages_file(
+    fetch: Callable[[ByteRange], Awaitable[bytes]], path: str, beginning: bytes, fetched: ByteRange
+) -> bytes:
+    """Fetch what follows the beginning of a ``_pages`` file, as far as the file says that it goes."""
+    size_bytes = stated_size_bytes(beginning) or 0
+    if size_bytes > LARGEST_PAGES_FILE_BYTES:
+        raise FormatError(
+            f"a _pages file that says it has {size_bytes:,} bytes, but none has more than {LARGEST_PAGES_FILE_BYTES:,};"
+            " 'coldparquet index --pages' writes it anew",
+            kind="InvalidValue",
+            path=path,
+            offset=16,
+            field="file_bytes",
+        )
+    is_all = len(beginning) < fetched.length_bytes or len(beginning) >= size_bytes
+    return beginning if is_all else beginning + await fetch(ByteRange(len(beginning), size_bytes))
+
+
+def _print_pages_file(console: Console, path: str, description: Mapping[str, Any]) -> None:
+    console.print(Text(path, style="bold"), soft_wrap=True)
+    console.print()
+    facts = facts_table()
+    facts.add_row("file", f"{_exactly(description['bytes'])}: where single pages lie and what bounds them (_pages)")
+    row_groups = plural(description["row_groups"], "row group")
+    facts.add_row(
+        "describes",
+        f"{plural(description['pages'], 'page')} in {row_groups} of {plural(description['columns'], 'column')}",
+    )
+    facts.add_row("Parquet file", _exactly(description["parquet_size"]))
+    if description["parquet_etag"] is not None:
+        facts.add_row("its version", visible(description["parquet_etag"]))
+    facts.add_row("checksum", f"{description['checksum_stored']:#010x}, correct")
+    console.print(facts)
+    console.print()
 
 
 def _print_description(console: Console, path: str, description: Mapping[str, Any]) -> None:

@@ -128,20 +128,21 @@ def _scan_to_file(question: TableQuestion, output: str, *, as_json: bool) -> Non
 async def _scan_to(
     question: TableQuestion, file: BinaryIO, make_sink: MakeSink, *, progress: Progress | None = None
 ) -> int:
-    """Stream the rows into a file and return how many there were."""
+    """Stream the rows into a file and return how many there were. Nothing is written before the question is planned."""
     # Only Parquet takes dictionaries that differ from batch to batch.
     options = ReadOptions(symbols="dictionary" if make_sink is ParquetSink else "string")
     rows = 0
     async with open_table(question.url, storage_options=question.storage_options, options=options) as table:
         chosen = _scan_of(table, question)
-        with closing(make_sink(file, chosen.schema)) as sink:
-            if question.tail is not None:
-                last = await chosen.tail(question.tail)
+        if question.tail is not None:
+            last = await chosen.tail(question.tail)
+            with closing(make_sink(file, chosen.schema)) as sink:
                 for batch in last.to_batches():
                     await asyncio.to_thread(sink.write, batch)
-                return last.num_rows
-            async with chosen.batches() as batches:
-                watch = _Watch(table, batches.plan, progress)
+            return last.num_rows
+        async with chosen.batches() as batches:
+            watch = _Watch(table, batches.plan, progress)
+            with closing(make_sink(file, chosen.schema)) as sink:
                 async for batch in batches:
                     await asyncio.to_thread(sink.write, batch)
                     rows += batch.num_rows

@@ -124,25 +124,7 @@ def _true_or_false(outcome: pa.ChunkedArray[Any]) -> pa.BooleanArray:
     return certain
 
 
-def evaluate(bound: BoundPredicate, table: pa.Table | pa.RecordBatch) -> pa.BooleanArray:
-    """Evaluate a predicate for every row.
-
-    Args:
-        bound: The predicate.
-        table: Holds at least the predicate's fields, by name, with the Arrow types of ``arrow_schema``.
-
-    Returns:
-        True, false or null (unknown) per row, shape ``(rows,)``.
-
-    Raises:
-        InternalError: A field is not in the table.
-    """
-    combined: Any = _evaluate(bound, table).combine_chunks()
-    outcome: pa.BooleanArray = combined
-    return outcome
-
-
-def _evaluate(bound: BoundPredicate, table: pa.Table | pa.RecordBatch) -> pa.ChunkedArray[Any]:
+def _evaluate(bound: BoundPredicate, table: pa.Table) -> pa.ChunkedArray[Any]:
     match bound:
         case BoundAnd(parts=parts):
             return _join(parts, table, of_and=True)
@@ -154,7 +136,7 @@ def _evaluate(bound: BoundPredicate, table: pa.Table | pa.RecordBatch) -> pa.Chu
             return _evaluate_leaf(leaf, table)
 
 
-def _join(parts: Sequence[BoundPredicate], table: pa.Table | pa.RecordBatch, *, of_and: bool) -> pa.ChunkedArray[Any]:
+def _join(parts: Sequence[BoundPredicate], table: pa.Table, *, of_and: bool) -> pa.ChunkedArray[Any]:
     """Join parts by AND or OR; stops where no further part can change the outcome of any row."""
     joined = _constant(table, outcome=of_and)
     for part in in_order(parts, table.schema, of_and=of_and):
@@ -169,7 +151,7 @@ def _are_all(outcomes: pa.ChunkedArray[Any], *, outcome: bool) -> bool:
     return all((chunk.true_count if outcome else chunk.false_count) == len(chunk) for chunk in chunks)
 
 
-def _evaluate_leaf(leaf: BoundPredicate, table: pa.Table | pa.RecordBatch) -> pa.ChunkedArray[Any]:
+def _evaluate_leaf(leaf: BoundPredicate, table: pa.Table) -> pa.ChunkedArray[Any]:
     match leaf:
         case BoundLiteral(value=value):
             return _constant(table, outcome=value)
@@ -183,15 +165,14 @@ def _evaluate_leaf(leaf: BoundPredicate, table: pa.Table | pa.RecordBatch) -> pa
             raise InternalError(f"a {type(leaf).__name__} cannot be evaluated")
 
 
-def _column(name: str, table: pa.Table | pa.RecordBatch) -> pa.ChunkedArray[Any]:
+def _column(name: str, table: pa.Table) -> pa.ChunkedArray[Any]:
     index = table.schema.get_field_index(name)
     if index < 0:
         raise InternalError(f"the predicate needs column {name!r}, which was not decoded")
-    column: Any = table.column(index)
-    return column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+    return table.column(index)
 
 
-def _constant(table: pa.Table | pa.RecordBatch, *, outcome: bool | None) -> pa.ChunkedArray[Any]:
+def _constant(table: pa.Table, *, outcome: bool | None) -> pa.ChunkedArray[Any]:
     nulls = pa.nulls(table.num_rows, pa.bool_())
     if outcome is None:
         return pa.chunked_array([nulls])

@@ -49,7 +49,8 @@ def read_columns(
         )
     except (pa.ArrowException, OSError) as error:
         raise _translated(error, together(list(labels.values()))) from error
-    names = [parquet.schema_arrow.names[position] for position in labels]
+    all_names = parquet.schema_arrow.names  # made anew each time it is asked for
+    names = [all_names[position] for position in labels]
     try:
         # Arrow's threads share the columns: the end of a read waits for few row groups, not for one per processor.
         table = parquet.read_row_group(0, columns=names, use_threads=len(names) > 1)

@@ -29,7 +29,7 @@ from coldparquet.format.parquet_footer import (
     frame_footer,
 )
 from coldparquet.format.parquet_schema import LeafSpec
-from coldparquet.format.sidecar_layout import ENCODING_PLAIN, ENCODING_RLE_DICTIONARY, Codec
+from coldparquet.format.sidecar_layout import Codec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,26 +78,6 @@ class RowGroupBuffer(PlacedBuffer):
             InternalError: Bytes are missing.
         """
         return pa.py_buffer(self.bytes()[: self._file_stops[index]])
-
-
-def one_column_file(pages: bytes, leaf: LeafSpec, *, value_count: int, codec: int) -> pa.Buffer:
-    """Make a virtual file of one column from the bytes of its pages.
-
-    Args:
-        pages: Pages with their headers; a dictionary page may come first.
-        leaf: The column.
-        value_count: Number of values, nulls included; of rows if the column is flat.
-        codec: Parquet compression codec of the pages.
-    """
-    chunk = VirtualChunk(
-        start=len(PARQUET_MAGIC),
-        length_bytes=len(pages),
-        value_count=value_count,
-        codec=codec,
-        encodings=ENCODING_PLAIN | ENCODING_RLE_DICTIONARY,
-    )
-    footer = encode_footer([leaf], [VirtualRowGroup(row_count=value_count, chunks=[chunk])])
-    return pa.py_buffer(PARQUET_MAGIC + pages + frame_footer(footer))
 
 
 def new_row_group_buffer(read: RowGroupRead, sidecar: Sidecar, *, path: str | None) -> RowGroupBuffer:

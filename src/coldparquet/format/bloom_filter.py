@@ -172,18 +172,6 @@ def may_be_in_blocks(hashes: npt.NDArray[np.uint64], blocks: npt.NDArray[np.uint
     return cast("npt.NDArray[np.bool_]", (blocks & bits == bits).all(axis=1))
 
 
-def may_be_in_bitset(hashes: npt.NDArray[np.uint64], bitset: bytes | memoryview) -> npt.NDArray[np.bool_]:
-    """Tell for each hash whether a filter may hold it; False is certain.
-
-    Args:
-        hashes: Shape ``(hashes,)``.
-        bitset: The whole filter without its header, at least one block.
-    """
-    data = np.frombuffer(bitset, np.uint8)
-    blocks = block_numbers(hashes, np.array(len(data)))
-    return may_be_in_blocks(hashes, blocks_at(data, blocks * BLOCK_BYTES))
-
-
 def is_bitset_length(length_bytes: int) -> bool:
     """Tell whether a bitset can have this length."""
     return length_bytes >= BLOCK_BYTES and length_bytes % BLOCK_BYTES == 0

@@ -31,6 +31,8 @@ _UNBOUNDED_TYPES = (layout.PhysicalType.INT96,)
 """Their order is not defined, so that writers' bounds mean nothing."""
 
 _LARGEST_I64 = np.uint64((1 << 63) - 1)
+_UNKNOWN = ~np.uint64(0)
+"""-1 as a signed number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -57,7 +59,7 @@ class ChunkPlaces:
     may_be_empty: npt.NDArray[np.bool_]
     """Per column: a bound of no bytes is an empty string, and not a missing one."""
     fingerprint: int
-    """CRC-32 of rows, values, places and short bounds of all chunks: another file of the same size has another one."""
+    """CRC-32 of all that is said of the chunks, bounds included: a file with other statistics has another one."""
 
     @property
     def chunk_count(self) -> int:
@@ -79,22 +81,11 @@ def chunk_places(sidecar: Sidecar) -> ChunkPlaces:
     blocks, column_count = sidecar.blocks, sidecar.column_count
     first_chunk_words = blocks.first_words[:, np.newaxis] + 1 + layout.CHUNK_WORDS * np.arange(column_count)
 
-    def gather(word: int) -> npt.NDArray[np.uint64]:
-        return blocks.words.take((first_chunk_words + word).ravel())
-
+    words = blocks.words.take(first_chunk_words.reshape(-1, 1) + np.arange(layout.CHUNK_WORDS))
     row_counts = blocks.words[blocks.first_words]
-    packed = gather(layout.CHUNK_PACKED_WORD).astype("<u8", copy=False).view(np.uint8).reshape(-1, layout.WORD_BYTES)
-    stat_flags = packed[:, 2]
-    starts, lengths = gather(layout.CHUNK_BYTE_RANGE_START_WORD), gather(layout.CHUNK_TOTAL_COMPRESSED_WORD)
-    null_counts, min_words, max_words = (
-        np.where(_have(stat_flags, flags), gather(word), missing)
-        for word, flags, missing in (
-            (layout.CHUNK_NULL_COUNT_WORD, layout.STAT_NULL_COUNT_PRESENT, ~np.uint64(0)),
-            (layout.CHUNK_MIN_WORD, _INLINED, np.uint64(0)),
-            (layout.CHUNK_MAX_WORD, _INLINED << layout.STAT_MAX_SHIFT, np.uint64(0)),
-        )
-    )
-    facts = (row_counts, gather(layout.CHUNK_NUM_VALUES_WORD), starts, lengths, min_words, max_words)
+    starts, lengths = words[:, layout.CHUNK_BYTE_RANGE_START_WORD], words[:, layout.CHUNK_TOTAL_COMPRESSED_WORD]
+    has_null_count = (_stat_flags(words) & np.uint8(layout.STAT_NULL_COUNT_PRESENT)) != 0
+    null_counts = np.where(has_null_count, words[:, layout.CHUNK_NULL_COUNT_WORD], _UNKNOWN)
     limit = np.uint64(sidecar.footer.parquet_footer_offset)
     inside = (starts >= _PARQUET_MAGIC_BYTES) & (starts <= limit) & (lengths <= limit - np.minimum(starts, limit))
     inside &= limit <= _LARGEST_I64
@@ -110,29 +101,52 @@ def chunk_places(sidecar: Sidecar) -> ChunkPlaces:
         row_counts=_signed(row_counts, row_counts <= _LARGEST_I64),
         starts=_signed(starts, inside),
         stops=_signed(starts + lengths, inside),
-        null_counts=np.where(null_counts <= _LARGEST_I64, null_counts, ~np.uint64(0)).astype(np.int64),
+        null_counts=np.where(null_counts <= _LARGEST_I64, null_counts, _UNKNOWN).astype(np.int64),
         is_flat=~is_list & (descriptors["max_def_level"] <= 1),
         has_bounds=~is_list & ~np.isin(types, _UNBOUNDED_TYPES),
         bound_bytes=bound_bytes,
         may_be_empty=types == layout.PhysicalType.BYTE_ARRAY,
-        fingerprint=_checksum(facts),
+        fingerprint=_fingerprint(sidecar, row_counts, words),
     )
-
-
-_INLINED = layout.STAT_PRESENT | layout.STAT_INLINED
-
-
-def _have(flags: npt.NDArray[np.uint8], mask: int) -> npt.NDArray[np.bool_]:
-    is_set: npt.NDArray[np.bool_] = (flags & np.uint8(mask)) == mask
-    return is_set
 
 
 def _signed(values: npt.NDArray[np.uint64], valid: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
     return np.where(valid, values, np.uint64(0)).astype(np.int64)
 
 
-def _checksum(facts: tuple[npt.NDArray[np.uint64], ...]) -> int:
-    checksum = 0
-    for words in facts:
-        checksum = zlib.crc32(words.astype("<u8", copy=False).tobytes(), checksum)
-    return checksum
+def _stat_flags(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8]:
+    packed = words[:, layout.CHUNK_PACKED_WORD].astype("<u8")
+    return packed.view(np.uint8).reshape(-1, layout.WORD_BYTES)[:, layout.STAT_FLAGS_BYTE]
+
+
+def _fingerprint(sidecar: Sidecar, row_counts: npt.NDArray[np.uint64], words: npt.NDArray[np.uint64]) -> int:
+    """Sum up rows, all words of the chunks, shape ``(chunks, 8)``, and the bounds that lie behind the chunks.
+
+    Of these the bytes count and not where they lie: sidecars of one file with and without bloom filters between them agree.
+    """
+    blocks, stat_flags, words = sidecar.blocks, _stat_flags(words), words.copy()
+    block_ends = blocks.first_words * layout.WORD_BYTES + layout.block_bytes(blocks.column_count)
+    behind_chunks = np.repeat(block_ends, blocks.column_count)
+    checksum = zlib.crc32(row_counts.astype("<u8", copy=False).tobytes())
+    for word, shift in ((layout.CHUNK_MIN_WORD, 0), (layout.CHUNK_MAX_WORD, layout.STAT_MAX_SHIFT)):
+        places_known = stat_flags >> np.uint8(shift) & np.uint8(layout.STAT_PRESENT | layout.STAT_INLINED)
+        is_long = places_known == layout.STAT_PRESENT
+        lengths = words[is_long, word] & np.uint64(layout.MAX_OUT_OF_LINE_BYTES)
+        # At most 2**48 plus an offset in the file: no overflow.
+        offsets = words[is_long, word] >> np.uint64(layout.OUT_OF_LINE_LENGTH_BITS)
+        starts = behind_chunks[is_long] + offsets.astype(np.int64)
+        checksum = zlib.crc32(_bytes_at(sidecar.file, starts, lengths.astype(np.int64)), checksum)
+        words[is_long, word] = lengths
+    return zlib.crc32(words.astype("<u8", copy=False).tobytes(), checksum)
+
+
+def _bytes_at(file: memoryview, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> bytes:
+    """Return the bytes of all places inside of a file; none where they are more than it has, as bounds never are."""
+    inside = starts + lengths <= len(file)
+    starts, lengths = starts[inside], lengths[inside]
+    total = int(lengths.sum())
+    if total > len(file):
+        return b""
+    first_positions = np.cumsum(lengths) - lengths
+    positions = np.arange(total) + np.repeat(starts - first_positions, lengths)
+    return bytes(np.frombuffer(file, np.uint8)[positions])

@@ -3,6 +3,12 @@
 With it, leaving out pages costs no dependent round trip: it is fetched together with the sidecar. It belongs to one
 version of one Parquet file and says which, and it holds nothing that cannot be made again from that file.
 
+Which version that is shows in the size of the Parquet file, in all that its sidecar says of its chunks and, in an object
+store, in the ETag. A scan compares size and chunks with the sidecar, and the ETag with that of the answers that bring the
+data. So a ``_pages`` that outlives its Parquet file is not noticed where that is of the same size and has the same chunks,
+with the same statistics, and moreover lies on a disk, or has no page left that is read. Whoever rewrites a
+``data.parquet`` must run ``coldparquet index --force``, which is there for the sidecar and writes both anew.
+
 All numbers are little-endian. A header of 68 bytes:
 
     offset  type  field
@@ -37,7 +43,7 @@ from __future__ import annotations
 import struct
 import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -162,7 +168,7 @@ def parse_pages_file(
         UnsupportedError: It was written by a newer version of this library.
     """
     header = _parse_header(data, path)
-    found_etag = data[HEADER.size : HEADER.size + header.etag_bytes].decode("ascii", "replace")
+    found_etag = stated_etag(data)
     if header.parquet_size_bytes != parquet_size_bytes:
         raise _stale(
             f"it was made for a Parquet file of {header.parquet_size_bytes:,} bytes, not {parquet_size_bytes:,}",
@@ -189,6 +195,38 @@ def stated_size_bytes(data: bytes) -> int | None:
     if len(data) < HEADER.size or not data.startswith(MAGIC):
         return None
     return _Header(*HEADER.unpack_from(data)).file_bytes
+
+
+def stated_etag(data: bytes) -> str | None:
+    """Return the version of the Parquet object that a file which was parsed without an error was made for; None without one."""
+    etag_bytes = _Header(*HEADER.unpack_from(data)).etag_bytes
+    return data[HEADER.size : HEADER.size + etag_bytes].decode("ascii", "replace") or None
+
+
+def describe_pages_file(data: bytes, *, path: str | None) -> dict[str, Any]:
+    """Describe a whole ``_pages`` file as plain data, by its header and checksum alone.
+
+    Args:
+        data: All of its bytes.
+        path: The file, for error messages.
+
+    Raises:
+        FormatError: It is damaged (kinds ``Truncated``, ``ChecksumMismatch``, ``InvalidValue``).
+        UnsupportedError: It was written by a newer version of this library.
+    """
+    header = _parse_header(data, path)
+    return {
+        "pages_file": {
+            "version": header.version,
+            "bytes": header.file_bytes,
+            "checksum_stored": header.checksum,
+            "row_groups": header.row_group_count,
+            "columns": header.column_count,
+            "pages": header.page_count,
+            "parquet_size": header.parquet_size_bytes,
+            "parquet_etag": stated_etag(data),
+        }
+    }
 
 
 def _parse_header(data: bytes, path: str | None) -> _Header:

@@ -99,4 +99,4 @@ class PagesFound:
     notes: tuple[str, ...] = ()
     """What was left out, and why, one sentence each."""
     etag: str | None = None
-    """Version of the Parquet object that they were read from; None where they were not, or the store does not tell."""
+    """Version of the Parquet object that they describe; None where that is not known."""

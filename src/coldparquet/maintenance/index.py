@@ -54,7 +54,8 @@ class IndexedPartition:
     is_stale: bool = False
     """True if the sidecar that was kept describes a Parquet file of another size than the one beside it."""
     pages: IndexedPages | None = None
-    """What became of its ``_pages``; None unless they were asked for and there is a sidecar to go with them."""
+    """What became of its ``_pages``; None unless they were asked for, or one that existed had to be written anew with its
+    sidecar; and there is a sidecar to go with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +105,8 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
             its column chunks lie and what bounds them. It comes from the page index of the file; of chunks without one the
             page headers are read, for which most of the file is fetched, in bounded memory. See
             :meth:`coldparquet.maintenance.index_pages.PagesIndexer.index` for the requests.
-        force: Write every sidecar anew, and every ``_pages``. What a QuestDB noted in its own ones and the footer does not say is lost: older
+        force: Write every sidecar anew, and every ``_pages``: without ``pages`` those that exist, for which 1 request per
+            partition looks. What a QuestDB noted in its own ones and the footer does not say is lost: older
             snapshots and transaction numbers.
         dry_run: Write nothing, but derive every sidecar that would be written.
         options: How to read; ``max_concurrency`` is also how many partitions are worked on at once.
@@ -133,9 +135,10 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
 
         async def index(location: PartitionLocation) -> IndexedPartition:
             done = await indexer.index(location)
-            if not pages or done.action in {"skipped", "failed"} or done.is_stale:
+            if not (pages or force) or done.action in {"skipped", "failed"} or done.is_stale:
                 return done
-            return replace(done, pages=await pages_indexer.index(location))
+            write = pages_indexer.index if pages else pages_indexer.renew
+            return replace(done, pages=await write(location))
 
         partitions = await index_partitions(locations, index, at_once=options.max_concurrency, on_progress=on_progress)
     finally:

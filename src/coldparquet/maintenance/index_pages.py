@@ -11,14 +11,14 @@ import numpy as np
 from coldparquet.catalog.page_lookup import PAGES_FILE, look_up_pages_file, parse_pages_lookup, read_page_index
 from coldparquet.catalog.partition import Partition
 from coldparquet.concurrency import gather_or_cancel
-from coldparquet.errors import ColdParquetError
+from coldparquet.errors import AccessError, ColdParquetError, NotFoundError
 from coldparquet.format.chunk_places import chunk_places
 from coldparquet.format.page_walk import WINDOW_BYTES, ChunkWalk, check_walked_pages
-from coldparquet.format.pages_file import encode_pages_file
+from coldparquet.format.pages_file import encode_pages_file, stated_etag
 from coldparquet.format.partition_pages import join_pages
 from coldparquet.options import KIB
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.base import RangeRequest
+from coldparquet.storage.base import RangeRequest, is_lasting_etag
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +52,7 @@ class IndexedPages:
     chunk_count: int = 0
     """Column chunks of the Parquet file."""
     reason: str | None = None
-    """Why it was skipped or failed, or why some chunks are not in it."""
+    """Why it was skipped or failed, or why some chunks are not in it; and what became of an old one then."""
 
 
 class PagesIndexer:
@@ -75,7 +75,13 @@ class PagesIndexer:
     async def index(self, location: PartitionLocation) -> IndexedPages:
         """Write the pages of one Parquet partition; only bugs raise.
 
-        Requests: those for its metadata; 1 or 2 that look for ``_pages``, unless all are replaced; 1 for the page index of
+        One that exists is kept if it describes the file: the ETag of the Parquet object is the one that it was made for,
+        or, where there are none to compare, the file was not written after it, as far as the store tells times. One that
+        does not, and cannot be replaced because nothing is known of the pages of the file, is removed; so is any that
+        ``force`` fails to replace.
+
+        Requests: those for its metadata; 1 or 2 that look for ``_pages``, unless all are replaced, and 1 or 2 that compare
+        its version with that of the Parquet file; 1 for the page index of
         the Parquet file, and few more for that of row groups from before an update; where some of its chunks have none, their pages are read, in requests of 8 MiB at most, of which
         those of all partitions together hold 64 MiB at once; and 1 that writes.
         """
@@ -83,14 +89,29 @@ class PagesIndexer:
             return await self._index(location)
         except ColdParquetError as error:
             file_name = (error.path or location.data_path).rpartition("/")[2]
-            return IndexedPages(action="failed", reason=f"{file_name}: {error.message}")
+            # A sidecar was written for the file as it is now, and would vouch for an old description of it.
+            removed = await self._remove(location) if self._force else ()
+            return IndexedPages(action="failed", reason="; ".join((f"{file_name}: {error.message}", *removed)))
+
+    async def renew(self, location: PartitionLocation) -> IndexedPages | None:
+        """Write the pages of one Parquet partition if it has a ``_pages``; otherwise return None. Only bugs raise.
+
+        Requests: 1 that looks for ``_pages``, then those of :meth:`index`.
+        """
+        try:
+            await self._store.info(_pages_path(location))
+        except (NotFoundError, AccessError):  # S3 refuses to tell of absent objects where listing is not allowed
+            return None
+        except ColdParquetError as error:
+            return IndexedPages(action="failed", reason=f"{PAGES_FILE}: {error.message}")
+        return await self.index(location)
 
     async def _index(self, location: PartitionLocation) -> IndexedPages:
         sidecar = (await Partition(location, self._store, self._options).metadata()).sidecar
         if not self._force:
             lookup = await look_up_pages_file(self._store, location)
             there = (await parse_pages_lookup(lookup, sidecar)).pages
-            if there is not None and lookup.data is not None:
+            if there is not None and lookup.data is not None and await self._is_current(location, lookup.data):
                 return _described(there, action="kept", size_bytes=len(lookup.data), notes=())
         places = await asyncio.to_thread(chunk_places, sidecar)
         indexed = await read_page_index(self._store, location, sidecar, also_earlier=True)
@@ -102,18 +123,42 @@ class PagesIndexer:
             if walked.pages is not None:
                 pages = walked.pages if pages is None else join_pages(pages, walked.pages)
         if pages is None:
-            return IndexedPages(action="skipped", chunk_count=places.chunk_count, reason="; ".join(notes) or "no rows")
+            reasons = (*(notes or ("no rows",)), *await self._remove(location))
+            return IndexedPages(action="skipped", chunk_count=places.chunk_count, reason="; ".join(reasons))
         data = await asyncio.to_thread(
             encode_pages_file,
             pages,
             places,
             parquet_size_bytes=sidecar.parquet_size_bytes,
-            etag=_lasting_etag(indexed.etag),
+            etag=indexed.etag if is_lasting_etag(indexed.etag) else "",
         )
         if not self._dry_run:
-            await self._store.put(f"{location.directory_path}/{PAGES_FILE}", data, overwrite=True)
+            await self._store.put(_pages_path(location), data, overwrite=True)
         action: PagesAction = "would write" if self._dry_run else "written"
         return _described(pages, action=action, size_bytes=len(data), notes=notes)
+
+    async def _is_current(self, location: PartitionLocation, pages_file: bytes) -> bool:
+        """Tell whether the Parquet file is still the one that its ``_pages`` was made for, as far as the store knows."""
+        parquet, described = await self._store.info(location.data_path), stated_etag(pages_file)
+        if described is not None and is_lasting_etag(parquet.etag):
+            return parquet.etag == described
+        if parquet.modified_s is None:
+            return True
+        written_s = (await self._store.info(_pages_path(location))).modified_s
+        return written_s is None or parquet.modified_s <= written_s
+
+    async def _remove(self, location: PartitionLocation) -> tuple[str, ...]:
+        """Remove a ``_pages`` that nothing replaces, and say so; nothing is said where there is none. 1 or 2 requests."""
+        path = _pages_path(location)
+        try:
+            await self._store.info(path)
+            if not self._dry_run:
+                await self._store.delete([path])
+        except NotFoundError:
+            return ()
+        except ColdParquetError as error:
+            return (f"an old {PAGES_FILE} may be left, which must be removed: {error.message}",)
+        return (f"the old {PAGES_FILE} {'would be' if self._dry_run else 'was'} removed",)
 
     async def _walk(
         self, location: PartitionLocation, sidecar: Sidecar, places: ChunkPlaces, chunks: Sequence[int]
@@ -177,6 +222,10 @@ def _windows(walks: Sequence[ChunkWalk]) -> list[_Window]:
     return windows
 
 
+def _pages_path(location: PartitionLocation) -> str:
+    return f"{location.directory_path}/{PAGES_FILE}"
+
+
 def _unknown_chunks(pages: PartitionPages | None, places: ChunkPlaces) -> list[int]:
     """Return the chunks that hold rows and of which no pages are known."""
     has_rows = np.repeat(places.row_counts, places.column_count) > 0
@@ -193,8 +242,3 @@ def _described(pages: PartitionPages, *, action: PagesAction, size_bytes: int, n
         chunk_count=len(page_counts),
         reason="; ".join(notes) or None,
     )
-
-
-def _lasting_etag(etag: str | None) -> str:
-    """Return an object store's ETag, which it quotes; the version of a local file would not outlive a copy."""
-    return etag if etag is not None and etag.startswith('"') and etag.isascii() else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from coldparquet.catalog.discovery import discover
@@ -13,6 +13,7 @@ from coldparquet.errors import NotFoundError
 from coldparquet.format.partition_names import PartitionInterval
 from coldparquet.format.txn_layout import DELTA_BIT
 from coldparquet.maintenance.index import IndexedPartition, IndexReport, PartitionIndexer, index_partitions
+from coldparquet.maintenance.index_pages import PagesIndexer
 from coldparquet.options import ReadOptions
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.limit import LimitedStore
@@ -49,13 +50,13 @@ async def migrate_table(  # noqa: PLR0913 - what can be told is told by name
 
     Requests: 1 listing, ``_txn`` and ``_meta`` at the same time, and ``_cv`` after them if there are native partitions;
     per Parquet partition 1 or 2 that look for the sidecar (none with ``force``) and, where one is written, 1 or 2 for the
-    footer and 1 to write.
+    footer and 1 to write; with ``force`` 1 more that looks for ``_pages``.
 
     Args:
         url: A table directory: any fsspec URL, or a local path.
         storage_options: Credentials, endpoint and so on, as fsspec and s3fs take them.
-        force: Also write sidecars anew that describe the committed size. Older snapshots and transaction numbers that
-            only they hold are lost.
+        force: Also write sidecars anew that describe the committed size, and each ``_pages`` that exists. Older snapshots
+            and transaction numbers that only the sidecars hold are lost.
         dry_run: Write nothing, but derive every sidecar that would be written.
         options: How to read; ``max_concurrency`` is also how many partitions are worked on at once.
         store: A store of your own; ``url`` is then a path in it. It stays open.
@@ -79,15 +80,19 @@ async def migrate_table(  # noqa: PLR0913 - what can be told is told by name
     limited = LimitedStore(store, max_concurrency=options.max_concurrency)
     try:
         found = await _recorded_partitions(limited, path)
-        indexer = PartitionIndexer(
-            CheckedStore(limited), options, replaces="all" if force else "useless", dry_run=dry_run
-        )
+        checked = CheckedStore(limited)
+        indexer = PartitionIndexer(checked, options, replaces="all" if force else "useless", dry_run=dry_run)
+        pages_indexer = PagesIndexer(checked, options, force=force, dry_run=dry_run)
 
         async def migrate(location: PartitionLocation) -> IndexedPartition:
             reason = _reason_to_skip(location)
-            if reason is None:
-                return await indexer.index(location)
-            return IndexedPartition(path=f"{location.directory_path}/{SIDECAR_FILE}", action="skipped", reason=reason)
+            if reason is not None:
+                path = f"{location.directory_path}/{SIDECAR_FILE}"
+                return IndexedPartition(path=path, action="skipped", reason=reason)
+            done = await indexer.index(location)
+            if not force or done.action in {"skipped", "failed"}:
+                return done
+            return replace(done, pages=await pages_indexer.renew(location))
 
         partitions = await index_partitions(
             found.locations, migrate, at_once=options.max_concurrency, on_progress=on_progress

@@ -5,6 +5,7 @@ A bound that drops row groups may lie outside of the data; one that answers ``mi
 
 * The sidecar marks it as exact, and it is in the range of the column's type.
 * The column has had its type all along: a conversion may round.
+* It is no zero of a float: writers give bounds a sign of their own, and a bound of 0.0 holds for -0.0 as well.
 * BYTE, SHORT and CHAR: the number of rows that hold 0 instead of NULL is known, for these are left out of the bounds.
 * Text: QuestDB wrote it, and it is shorter than any text that QuestDB cuts. Parquet lets writers cut the bounds of text
   without saying so, and foreign files do not tell which of them did. BINARY is cut always.
@@ -137,6 +138,8 @@ def _is_value(side: Side | None, is_marked_exact: BoolArray, column_type: Column
         if column_type.arrow.name in _NARROW_INTEGERS:
             limits = np.iinfo(column_type.arrow.name)
             known &= (side.numbers >= limits.min) & (side.numbers <= limits.max)
+        if column_type.comparison is Comparison.FLOAT:
+            known &= side.numbers != 0
         return known
     if column_type.comparison is Comparison.BYTES:
         return known & (side.lengths < _SHORTEST_CUT_TEXT_BYTES)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from coldparquet.plan.bind import BoundAnd
 from coldparquet.plan.page_statistics import PageStatistics
 from coldparquet.plan.prune import prune
 from coldparquet.plan.row_selection import selections_of
@@ -29,36 +28,17 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PagesDropped:
-    """What one of the conditions joined by AND rules out on its own."""
-
-    condition: str
-    rows: int
-    pages: int
-    """Pages of the condition's own columns that hold no other rows."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PagePruneReport:
-    """How pruning by pages came about, for explain."""
+    """What pruning by pages left, for explain."""
 
-    row_groups: int
-    """Row groups that were looked at."""
     rows: int
-    """Rows in them."""
-    pages: int
-    """Known pages, in them, of the columns of the predicate."""
+    """Rows in the row groups that were looked at."""
     rows_left: int
+    """Those that may match."""
+    pages: int
+    """Known pages, in these row groups, of the columns of the predicate."""
     pages_left: int
     """Those with a row that may match."""
-    dropped: tuple[PagesDropped, ...]
-    """One per condition, in the order in which they were written; a row may be dropped by several."""
-
-    def __str__(self) -> str:
-        lines = [
-            f"{one.condition} dropped {one.rows:,} of {self.rows:,} rows ({one.pages:,} pages)" for one in self.dropped
-        ]
-        return "\n".join([*lines, f"{self.rows_left:,} rows left, {self.pages_left:,} of {self.pages:,} pages"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -69,8 +49,6 @@ class PagesSelected:
     """Numbers of the row groups that were looked at, without those of no rows, ascending."""
     selections: tuple[RowSelection, ...]
     """For each of them the rows that may match, possibly none."""
-    sure: tuple[RowSelection, ...]
-    """For each of them the rows that certainly match; all of them are selected."""
     all_rows_match: BoolArray
     """Whether all selected rows of each certainly match, so that no filter has to run."""
     emptied: IntArray
@@ -108,16 +86,14 @@ def prune_pages(  # noqa: PLR0913 - what a partition consists of
     verdict, _ = prune(predicate, statistics, len(segments.starts))
     with_rows = row_groups[sidecar.row_counts[row_groups] > 0]
     selections = _selections(segments, verdict.survives, with_rows)
-    sure = _selections(segments, verdict.survives & verdict.all_rows_match, with_rows)
     row_counts = np.array([selection.row_count for selection in selections], dtype=np.int64)
-    sure_counts = np.array([selection.row_count for selection in sure], dtype=np.int64)
+    doubtful = segments.row_groups[verdict.survives & ~verdict.all_rows_match]
     return PagesSelected(
         row_groups=with_rows,
         selections=selections,
-        sure=sure,
-        all_rows_match=row_counts == sure_counts,
+        all_rows_match=~np.isin(with_rows, doubtful),
         emptied=with_rows[row_counts == 0],
-        report=_report(predicate, statistics, verdict.survives, row_group_count=len(with_rows)),
+        report=_report(predicate, statistics, verdict.survives),
     )
 
 
@@ -127,31 +103,12 @@ def _selections(segments: Segments, kept: BoolArray, row_groups: IntArray) -> tu
     return selections_of(owners, segments.starts[kept], segments.stops[kept], len(row_groups))
 
 
-def _report(
-    predicate: BoundPredicate, statistics: PageStatistics, survives: BoolArray, *, row_group_count: int
-) -> PagePruneReport:
+def _report(predicate: BoundPredicate, statistics: PageStatistics, survives: BoolArray) -> PagePruneReport:
     segments = statistics.segments
     segment_rows = segments.stops - segments.starts
-    conditions = predicate.parts if isinstance(predicate, BoundAnd) else (predicate,)
-    dropped = []
-    for condition in conditions:
-        alone, _ = prune(condition, statistics, len(segment_rows))
-        condition_pages, condition_pages_left = _count_pages(condition, statistics, alone.survives)
-        dropped.append(
-            PagesDropped(
-                condition=str(condition),
-                rows=int(segment_rows[~alone.survives].sum()),
-                pages=condition_pages - condition_pages_left,
-            )
-        )
-    page_count, pages_left = _count_pages(predicate, statistics, survives)
+    pages, pages_left = _count_pages(predicate, statistics, survives)
     return PagePruneReport(
-        row_groups=row_group_count,
-        rows=int(segment_rows.sum()),
-        pages=page_count,
-        rows_left=int(segment_rows[survives].sum()),
-        pages_left=pages_left,
-        dropped=tuple(dropped),
+        rows=int(segment_rows.sum()), rows_left=int(segment_rows[survives].sum()), pages=pages, pages_left=pages_left
     )
 
 

@@ -48,12 +48,6 @@ class RowSelection:
         last = np.append(first[1:], len(starts))[: len(first)] - 1
         return cls(starts=starts[first], stops=stops[last])
 
-    @classmethod
-    def of_mask(cls, mask: npt.NDArray[np.bool_]) -> RowSelection:
-        """Select the rows where ``mask``, shape ``(rows,)``, is true."""
-        edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8)))
-        return cls(starts=edges[::2].astype(np.int64), stops=edges[1::2].astype(np.int64))
-
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, RowSelection)

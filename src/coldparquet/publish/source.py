@@ -26,7 +26,7 @@ from coldparquet.format.partition_names import PartitionInterval
 from coldparquet.format.sidecar_layout import COMMITTED_SIZE
 from coldparquet.options import ReadOptions
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.base import RangeRequest
+from coldparquet.storage.base import RangeRequest, is_lasting_etag
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.upload import StoreSource
 
@@ -140,7 +140,7 @@ async def read_content(store: ObjectStore, location: PartitionLocation) -> Parti
     checked = CheckedStore(store)
     data = StoreSource(checked, location.data_path, size_bytes=record.parquet_size)
     try:
-        await _check_magic(checked, location)
+        etag = await _check_magic(checked, location)
         found = await look_up_sidecar(checked, location, ReadOptions())
         sidecar = found.sidecar
         if sidecar is None:
@@ -151,7 +151,7 @@ async def read_content(store: ObjectStore, location: PartitionLocation) -> Parti
     return PartitionContent(
         data=data,
         sidecar=_cut_to_snapshot(sidecar),
-        pages=await _pages(checked, location, sidecar),
+        pages=await _pages(checked, location, sidecar, etag),
         time_bounds=time_bounds(sidecar),
     )
 
@@ -179,9 +179,10 @@ def time_bounds(sidecar: Sidecar) -> tuple[int, int] | None:
     return int(lower.raw.view(np.int64)[has_rows].min()), int(upper.raw.view(np.int64)[has_rows].max())
 
 
-async def _pages(store: ObjectStore, location: PartitionLocation, sidecar: Sidecar) -> bytes | None:
+async def _pages(store: ObjectStore, location: PartitionLocation, sidecar: Sidecar, etag: str | None) -> bytes | None:
     """Return the ``_pages`` of a partition without the version of its Parquet object: a copy has another one."""
-    found = await parse_pages_lookup(await look_up_pages_file(store, location), sidecar)
+    lasting = etag if is_lasting_etag(etag) else None
+    found = await parse_pages_lookup(await look_up_pages_file(store, location), sidecar, etag=lasting)
     if found.pages is None:
         return None
     return encode_pages_file(found.pages, chunk_places(sidecar), parquet_size_bytes=sidecar.parquet_size_bytes)
@@ -193,7 +194,8 @@ def _cut_to_snapshot(sidecar: Sidecar) -> bytes:
     return COMMITTED_SIZE.pack(sidecar.size_bytes) + bytes(sidecar.file[COMMITTED_SIZE.size :])
 
 
-async def _check_magic(store: ObjectStore, location: PartitionLocation) -> None:
+async def _check_magic(store: ObjectStore, location: PartitionLocation) -> str | None:
+    """Check that the committed bytes end as a Parquet file does, and return the version of the object."""
     size_bytes = record_of(location).parquet_size
     request = RangeRequest(
         path=location.data_path,
@@ -202,7 +204,8 @@ async def _check_magic(store: ObjectStore, location: PartitionLocation) -> None:
         least_object_bytes=size_bytes,
         may_grow=True,
     )
-    if (await store.get(request)).data != _PARQUET_MAGIC:
+    answer = await store.get(request)
+    if answer.data != _PARQUET_MAGIC:
         raise FormatError(
             f"its first {size_bytes:,} bytes, which the table's _txn commits, do not end as a Parquet file does;"
             " run 'coldparquet verify' on the table",
@@ -210,6 +213,7 @@ async def _check_magic(store: ObjectStore, location: PartitionLocation) -> None:
             offset=size_bytes,
             field="magic",
         )
+    return answer.etag
 
 
 async def _with_size(store: ObjectStore, location: PartitionLocation) -> PartitionLocation:

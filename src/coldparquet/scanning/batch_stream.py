@@ -52,10 +52,6 @@ class BatchStream:
         planning: Makes the plan when the stream is opened.
         store: Where the table lies.
         executor: Threads that decode.
-        newest_first: Whether row groups come from the last one to the first; the rows within each stay in table order.
-            A limit then keeps the last rows instead of the first. With it, and with a limit whose rows the plan is
-            not certain of, few row groups are read ahead at first and twice as many each time, because the consumer
-            may soon have enough.
     """
 
     def __init__(
@@ -64,12 +60,10 @@ class BatchStream:
         *,
         store: ObjectStore,
         executor: Executor,
-        newest_first: bool = False,
     ) -> None:
         self._planning = planning
         self._store = store
         self._executor = executor
-        self._newest_first = newest_first
         self._waiting: deque[RowGroupWork] = deque()
         """Row groups that are not consumed yet, in the order in which they will be."""
         self._in_hand: Holding | None = None
@@ -88,9 +82,9 @@ class BatchStream:
         question, plan = self._planned.question, self._planned.plan
         options = question.options
         self._rows_left = question.limit
-        self._reads_all_ahead = not self._newest_first and (
-            question.limit is None or all(read.all_rows_match for read in plan.row_groups)
-        )
+        # With a limit and rows that may not match, nobody knows how many row groups are needed: few are read ahead at first
+        # and twice as many each time.
+        self._reads_all_ahead = question.limit is None or all(read.all_rows_match for read in plan.row_groups)
         limit_bytes = options.memory_limit_bytes
         granted_bytes = max(limit_bytes - _UNCOUNTED_BYTES, int(limit_bytes * _LEAST_SHARE))
         self._means = StreamMeans(
@@ -202,7 +196,7 @@ class BatchStream:
         if self._rows_left is not None:
             # Only if need be: to slice a table without columns makes up rows that it does not have.
             if rows.num_rows > self._rows_left:
-                rows = rows.slice(rows.num_rows - self._rows_left if self._newest_first else 0, self._rows_left)
+                rows = rows.slice(0, self._rows_left)
             self._rows_left -= rows.num_rows
         return rows
 
@@ -220,17 +214,11 @@ class BatchStream:
         return batch
 
     def _plan_work(self) -> list[RowGroupWork]:
-        """Make the work of every row group, in the order of consumption, and give each its requests."""
+        """Make the work of every row group, and give each its requests."""
         plan = self._planned.plan
-        last = len(plan.row_groups) - 1
         works = [
-            RowGroupWork(
-                read,
-                self._planned.partitions[read.partition_index],
-                last - position if self._newest_first else position,
-                self._means,
-            )
-            for position, read in enumerate(plan.row_groups)
+            RowGroupWork(read, self._planned.partitions[read.partition_index], turn, self._means)
+            for turn, read in enumerate(plan.row_groups)
         ]
         by_gathering = {work.gathering: work for work in works}
         first_of_partition = 0
@@ -245,7 +233,7 @@ class BatchStream:
             first_of_partition += len(reads)
         for work in works:
             work.rows.add_done_callback(self._note_finished)
-        return works[::-1] if self._newest_first else works
+        return works
 
     async def _begin_all(self, works: deque[RowGroupWork]) -> None:
         """Begin one row group after the other, as memory allows. ``works`` is emptied, so that nothing stays with it."""

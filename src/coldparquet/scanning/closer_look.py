@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,12 +10,25 @@ import numpy as np
 from coldparquet.concurrency import both
 from coldparquet.format.partition_pages import PagesFound
 from coldparquet.scanning.bloom_fetch import fetch_blooms
-from coldparquet.scanning.parquet_planner import CloserLook
 
 if TYPE_CHECKING:
+    from coldparquet.format.partition_pages import PartitionPages
     from coldparquet.plan.bloom_probes import BloomAnswers
     from coldparquet.plan.read_plan import MetadataRequest
     from coldparquet.scanning.parquet_draft import ParquetDraft
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloserLook:
+    """What was fetched beyond the sidecar, to read less of the data."""
+
+    blooms: BloomAnswers | None = None
+    pages: PartitionPages | None = None
+    pages_etag: str | None = None
+    """Version of the Parquet object that the ``_pages`` of the partition was made for; None where they say none, or come
+    from the Parquet file."""
+    notes: tuple[str, ...] = ()
+    requests: tuple[MetadataRequest, ...] = ()
 
 
 async def look_closer(draft: ParquetDraft) -> CloserLook:
@@ -27,7 +41,7 @@ async def look_closer(draft: ParquetDraft) -> CloserLook:
     spent: list[MetadataRequest] = []
     blooms, found = await both(_blooms(draft, spent), _pages(draft, spent))
     notes = (*(blooms.notes if blooms is not None else ()), *found.notes)
-    return CloserLook(blooms=blooms, pages=found.pages, notes=notes, requests=tuple(spent))
+    return CloserLook(blooms=blooms, pages=found.pages, pages_etag=found.etag, notes=notes, requests=tuple(spent))
 
 
 async def _blooms(draft: ParquetDraft, spent: list[MetadataRequest]) -> BloomAnswers | None:

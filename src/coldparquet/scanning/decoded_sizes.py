@@ -16,6 +16,7 @@ class DecodedSizes:
     def __init__(self) -> None:
         self._estimated_bytes = 0
         self._decoded_bytes = 0
+        self._looked_at_bytes = 0
 
     def working_bytes(self, estimated_bytes: int) -> int:
         """Return how much memory to hold while something is decoded that was estimated to yield so much."""
@@ -26,3 +27,10 @@ class DecodedSizes:
         """Note what came of an estimate."""
         self._estimated_bytes += estimated_bytes
         self._decoded_bytes += decoded_bytes
+
+    def have_grown(self, growth_bytes: int) -> bool:
+        """Tell whether so much has been decoded since this last was true."""
+        if self._decoded_bytes < self._looked_at_bytes + growth_bytes:
+            return False
+        self._looked_at_bytes = self._decoded_bytes
+        return True

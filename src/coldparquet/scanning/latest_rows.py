@@ -7,6 +7,7 @@ hold a row of the result.
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -73,13 +74,14 @@ async def read_latest_rows(
     sources: dict[int, _Source] = {}
     loop = asyncio.get_running_loop()
     steps = plan_from_one_end(replace(question, output_columns=found_by), executor, newest_first=True, by_time=True)
-    async for planned in steps:
-        step = _Step(planned, newest, proofs, timestamp=timestamp, reads_before=len(sources))
-        await loop.run_in_executor(executor, step.prepare)
-        await read_in_waves(planned, executor, order=step.order, is_needed=step.is_needed, take=step.take)
-        sources |= step.sources()
-        if proofs.has_every_key:
-            break
+    async with aclosing(steps):
+        async for planned in steps:
+            step = _Step(planned, newest, proofs, timestamp=timestamp, reads_before=len(sources))
+            await loop.run_in_executor(executor, step.prepare)
+            await read_in_waves(planned, executor, order=step.order, is_needed=step.is_needed, take=step.take)
+            sources |= step.sources()
+            if proofs.has_every_key:
+                break
     if newest.rows is not None and not set(question.output_columns) <= set(found_by):
         winners = {sources[place] for place in np.unique(newest.rows.places).tolist()}
         everything = replace(question, output_columns=tuple(dict.fromkeys((*question.output_columns, *found_by))))

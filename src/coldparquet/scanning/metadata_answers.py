@@ -43,41 +43,40 @@ Extreme: TypeAlias = Literal["min", "max"]
 async def count_rows(question: Question, executor: Executor) -> int:
     """Count the rows.
 
-    Requests: metadata; data only of the predicate's columns, where metadata does not decide whether all rows match.
+    Requests: metadata; data only of the predicate's columns, where metadata does not decide whether all rows match. With a
+    limit, no more than it takes to know that there are so many rows: no data if metadata proves it, else first of few row
+    groups, in table order, and of more the longer the rows do not suffice; without a predicate the metadata of the first
+    partitions.
 
     Args:
         question: What is asked; its columns do not matter.
         executor: Plans and decodes.
     """
-    planned = await plan_question(replace(question, output_columns=(), limit=None), executor)
+    limit = question.limit
+    if limit == 0:
+        return 0
+    planned = await plan_question(replace(question, output_columns=()), executor)
     certain = sum(read.row_count for read in planned.plan.row_groups if read.all_rows_match)
-    if question.limit is not None and certain >= question.limit:
-        return question.limit
+    if limit is not None and certain >= limit:
+        return limit
     undecided = [read for read in planned.plan.row_groups if not read.all_rows_match]
+    still_wanted = None if limit is None else limit - certain
+    planned = replace(planned, question=replace(planned.question, limit=still_wanted))
     found: list[int] = []
     await read_each(with_reads(planned, undecided), executor, lambda _, rows: found.append(rows.num_rows))
-    rows = certain + sum(found)
-    return rows if question.limit is None else min(rows, question.limit)
+    return certain + sum(found)
 
 
 async def has_rows(question: Question, executor: Executor) -> bool:
     """Tell whether there is any row.
 
-    Requests: as :func:`count_rows`, but none for data as soon as one row is certain, and else of 1, 2, 4 ... row groups at
-    a time until one matches. Without a predicate the metadata of the first partition that has rows is enough.
+    Requests: those of :func:`count_rows` with a limit of one row.
 
     Args:
         question: What is asked; its columns do not matter.
         executor: Plans and decodes.
     """
-    if question.limit == 0:
-        return False
-    planned = await plan_question(replace(question, output_columns=(), limit=1), executor)
-    if any(read.all_rows_match for read in planned.plan.row_groups):
-        return True
-    found: list[int] = []
-    await read_each(planned, executor, lambda _, rows: found.append(rows.num_rows))
-    return sum(found) > 0
+    return question.limit != 0 and await count_rows(replace(question, limit=1), executor) > 0
 
 
 async def count_nulls(question: Question, executor: Executor, column: TableColumn) -> int:
@@ -161,6 +160,7 @@ async def find_extremes(
             is_needed=extremes.may_change,
             take=extremes.take,
             first_wave_reads=extremes.unpromising_reads,
+            wants_certain_rows=False,
         )
     else:
         await read_each(known.planned, executor, extremes.take)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -121,13 +122,16 @@ async def _read_best(  # noqa: PLR0913 - one question
     """
     reads_before = 0
     steps = plan_from_one_end(question, executor, newest_first=not ascending, by_time=timestamp is not None)
-    async for planned in steps:
-        step = _Step(planned, best, timestamp=timestamp, ascending=ascending, reads_before=reads_before)
-        await asyncio.get_running_loop().run_in_executor(executor, step.prepare, knows_times)
-        await read_in_waves(planned, executor, order=step.order, is_needed=step.is_needed, take=step.take, cut=step.cut)
-        reads_before += len(planned.plan.row_groups)
-        if best.row_count >= best.count:
-            break
+    async with aclosing(steps):
+        async for planned in steps:
+            step = _Step(planned, best, timestamp=timestamp, ascending=ascending, reads_before=reads_before)
+            await asyncio.get_running_loop().run_in_executor(executor, step.prepare, knows_times)
+            await read_in_waves(
+                planned, executor, order=step.order, is_needed=step.is_needed, take=step.take, cut=step.cut
+            )
+            reads_before += len(planned.plan.row_groups)
+            if best.row_count >= best.count:
+                break
 
 
 class _BestRows:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,24 +19,14 @@ from coldparquet.scanning.partition_plan import MatchEstimate, PartitionPlan
 from coldparquet.scanning.planned_partition import PlannedParquet
 
 if TYPE_CHECKING:
-    from coldparquet.format.partition_pages import PartitionPages
-    from coldparquet.plan.bloom_probes import BloomAnswers, BloomProbes
+    from coldparquet.plan.bloom_probes import BloomProbes
     from coldparquet.plan.page_pruning import PagesSelected
     from coldparquet.plan.partition_plan import PartitionRowGroups
-    from coldparquet.plan.read_plan import MetadataRequest, RowGroupRead
+    from coldparquet.plan.read_plan import RowGroupRead
     from coldparquet.plan.reading_choices import Choice
+    from coldparquet.scanning.closer_look import CloserLook
     from coldparquet.scanning.parquet_draft import ParquetDraft
     from coldparquet.scanning.question import Question
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CloserLook:
-    """What was fetched beyond the sidecar, to read less of the data."""
-
-    blooms: BloomAnswers | None = None
-    pages: PartitionPages | None = None
-    notes: tuple[str, ...] = ()
-    requests: tuple[MetadataRequest, ...] = ()
 
 
 def plan_parquet(draft: ParquetDraft, look: CloserLook, *, rows_left: int | None) -> PartitionPlan:
@@ -95,6 +84,7 @@ def plan_parquet(draft: ParquetDraft, look: CloserLook, *, rows_left: int | None
             may_grow=draft.partition.may_grow,
             places=draft.places,
             pages=look.pages,
+            pages_etag=look.pages_etag,
             known_symbols=question.symbols.strings,
         ),
         estimate=_estimate(draft, look, reads),

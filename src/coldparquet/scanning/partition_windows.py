@@ -12,7 +12,7 @@ from coldparquet.scanning.planned_partition import PlannedParquet
 from coldparquet.scanning.scan_planner import plan_question, prune_partitions
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncGenerator, Sequence
     from concurrent.futures import Executor
 
     from coldparquet.catalog.partition import Partition
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 async def plan_from_one_end(
     question: Question, executor: Executor, *, newest_first: bool, by_time: bool
-) -> AsyncIterator[PlannedScan]:
-    """Plan 1 partition, then 2 more, 4 more and so on, for as long as the caller asks for more.
+) -> AsyncGenerator[PlannedScan, None]:
+    """Plan 1 partition, then 2 more, 4 more and so on, for as long as the caller asks for more; it closes the generator.
 
     Requests: for each step those of :func:`coldparquet.scanning.scan_planner.plan_question` for its partitions.
 

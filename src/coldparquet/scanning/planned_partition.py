@@ -112,6 +112,8 @@ class PlannedParquet:
     """By index in the table: where each column that the question needs is in the sidecar, None where it is not."""
     pages: PartitionPages | None = None
     """What planning has learned of the pages."""
+    pages_etag: str | None = None
+    """Version of the Parquet object that it was learned of; None where only the sidecar vouches for that."""
     known_symbols: Mapping[int, pa.Array[Any]] = field(default_factory=dict)
     """By index in the table: symbols with which the dictionaries of these columns are to begin."""
 
@@ -141,6 +143,7 @@ class PlannedParquet:
             path=request.path,
             byte_range=request.byte_range,
             reason=request.reason,
+            expected_etag=self.pages_etag,
             least_object_bytes=self.sidecar.parquet_size_bytes,
             may_grow=self.may_grow,
         )

@@ -37,7 +37,8 @@ async def read_each(planned: PlannedScan, executor: Executor, take: Callable[[in
     """Carry out a plan and hand over the rows of each of its reads, one after the other.
 
     Args:
-        planned: The plan; its question has no limit.
+        planned: The plan. Its question may have a limit: then reading ends with so many rows, and the last of them are those
+            that the limit leaves.
         executor: Decodes, and runs ``take``.
         take: Gets the position of a read in the plan and those of its rows that satisfy the predicate, perhaps none.
     """
@@ -52,8 +53,9 @@ async def read_each(planned: PlannedScan, executor: Executor, take: Callable[[in
     async with BatchStream(already_planned, store=store, executor=executor) as stream:
         for position in range(len(planned.plan.row_groups)):
             rows = await stream.next_row_group()
-            if rows is not None:
-                await loop.run_in_executor(executor, take, position, rows)
+            if rows is None:
+                break
+            await loop.run_in_executor(executor, take, position, rows)
 
 
 async def read_in_waves(  # noqa: PLR0913 - one plan, and what decides how far it is carried out
@@ -65,12 +67,12 @@ async def read_in_waves(  # noqa: PLR0913 - one plan, and what decides how far i
     take: Callable[[int, pa.Table], None],
     cut: Callable[[int], PlannedRead] | None = None,
     first_wave_reads: int = 1,
+    wants_certain_rows: bool = True,
 ) -> None:
     """Do the reads of a plan, the most promising first, as long as some of the others are needed.
 
     What one wave brings decides what the next one needs, so waves wait for each other: of 1 read, 2, 4, 8 and so on, which
-    at most doubles what is read, in few round trips. Reads at the front of which every row matches come along at once:
-    their rows are known to be wanted.
+    at most doubles what is read, in few round trips.
 
     Args:
         planned: The plan; its question has no limit.
@@ -80,6 +82,8 @@ async def read_in_waves(  # noqa: PLR0913 - one plan, and what decides how far i
         take: Gets the position of a read and its matching rows; within a wave in table order.
         cut: Cuts a read that is about to be done, given by its position, to the rows of it that may matter.
         first_wave_reads: Reads of the first wave.
+        wants_certain_rows: Whether reads at the front of which every row matches come along at once, because rows are wanted
+            and not only what they prove of others.
     """
     reads = planned.plan.row_groups
     every_row_matches = np.fromiter((read.all_rows_match for read in reads), np.bool_, len(reads))
@@ -89,7 +93,7 @@ async def read_in_waves(  # noqa: PLR0913 - one plan, and what decides how far i
         waiting = waiting[await loop.run_in_executor(executor, is_needed, waiting)]
         undecided = np.flatnonzero(~every_row_matches[waiting])
         certain_reads = int(undecided[0]) if len(undecided) else len(waiting)
-        size = max(wave_reads, certain_reads)
+        size = max(wave_reads, certain_reads) if wants_certain_rows else wave_reads
         if len(waiting):
             await _read_wave(planned, executor, np.sort(waiting[:size]).tolist(), take, cut)
         waiting, wave_reads = waiting[size:], 2 * wave_reads

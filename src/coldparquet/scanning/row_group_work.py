@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from coldparquet.errors import NotFoundError
+from coldparquet.options import MIB
 from coldparquet.scanning.gathering import Gathering, pair
 from coldparquet.scanning.memory_room import Holding
 from coldparquet.scanning.read_stages import ReadStages
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from coldparquet.scanning.question import Question
     from coldparquet.scanning.read_stages import Decoded
     from coldparquet.storage.base import FetchedRange, ObjectStore
+
+_RELEASE_EVERY_BYTES = 16 * MIB
+"""Where memory is short, so much is decoded between two times that freed memory is given back, which takes 2 ms."""
 
 Result = TypeVar("Result")
 DecodedRows = TypeVar("DecodedRows", bound="Decoded")
@@ -59,6 +63,11 @@ class StreamMeans:
     decoding: set[Future[Any]] = field(default_factory=set)
     """What threads are busy with; they cannot be interrupted, so whoever closes the stream waits for them."""
 
+    @property
+    def is_short(self) -> bool:
+        """Whether anybody waits for memory."""
+        return self.fetched.is_short or self.decoded.is_short
+
     def start(self, coroutine: Coroutine[object, object, None]) -> asyncio.Task[None]:
         """Run a coroutine beside all others."""
         task = asyncio.create_task(coroutine)
@@ -68,8 +77,7 @@ class StreamMeans:
 
     async def in_thread(self, function: Callable[..., Result], *arguments: object) -> Result:
         """Run a function in a thread of the table."""
-        is_short = self.fetched.is_short or self.decoded.is_short
-        future = self.executor.submit(_leaving_nothing_unused if is_short else _call, function, *arguments)
+        future = self.executor.submit(function, *arguments)
         self.decoding.add(future)
         future.add_done_callback(self.decoding.discard)
         return await asyncio.wrap_future(future)
@@ -194,6 +202,8 @@ class RowGroupWork:
         await self._take_decoder(estimated_bytes)
         try:
             decoded = await means.in_thread(function, *arguments)
+            if means.is_short and means.sizes.have_grown(_RELEASE_EVERY_BYTES):
+                await means.in_thread(_release_unused)
         finally:
             means.decoders.hold(-1)
         means.sizes.learn(estimated_bytes=estimated_bytes, decoded_bytes=decoded.decoded_bytes)
@@ -231,13 +241,7 @@ class RowGroupWork:
         self.decoded.release()
 
 
-def _call(function: Callable[..., Result], *arguments: object) -> Result:
-    return function(*arguments)
-
-
-def _leaving_nothing_unused(function: Callable[..., Result], *arguments: object) -> Result:
-    """Call a function and let Arrow and the C library give back the memory that it freed; they would keep it for later."""
-    result = function(*arguments)
+def _release_unused() -> None:
+    """Let Arrow and the C library give freed memory back, which they would keep for later."""
     pa.default_memory_pool().release_unused()
     pa.system_memory_pool().release_unused()
-    return result

@@ -15,12 +15,12 @@ from coldparquet.plan.instant import NANOSECONDS_PER_UNIT
 from coldparquet.plan.prune import prune
 from coldparquet.plan.read_plan import PlannedRequest, PrunedPartition, ReadPlan, RowGroupRead
 from coldparquet.plan.statistics import IntervalStatistics
-from coldparquet.scanning.closer_look import look_closer
+from coldparquet.scanning.closer_look import CloserLook, look_closer
 from coldparquet.scanning.known_symbols import look_up_symbols
 from coldparquet.scanning.late_reading import read_late
 from coldparquet.scanning.native_partition import NativePlan
 from coldparquet.scanning.parquet_draft import ParquetDraft, draft_parquet
-from coldparquet.scanning.parquet_planner import CloserLook, plan_parquet
+from coldparquet.scanning.parquet_planner import plan_parquet
 from coldparquet.scanning.partition_planner import look_into, plan_native
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self, TypeGuard
 
 from coldparquet.errors import InvalidInputError, ObjectChangedError
 from coldparquet.ranges import ByteRange, SuffixRange
@@ -31,6 +31,10 @@ class RangeRequest:
     """What the bytes are for, in the words of the domain: ``"sidecar prefix"``, ``"row groups 3-5: ts, price"``."""
     if_match: str | None = None
     """ETag that the object must still have; otherwise the store raises ``ObjectChangedError``."""
+    expected_etag: str | None = None
+    """ETag of the object for which a description of it was made that this request relies on: the ``_pages`` beside a
+    Parquet file. Unlike ``if_match`` it is not sent, and says nothing where the versions of this store do not last.
+    Only :class:`~coldparquet.storage.checked.CheckedStore` looks at it."""
     may_be_short: bool = False
     """True where the range may reach past the end of the object, as the first guess at a sidecar's size does."""
     least_object_bytes: int | None = None
@@ -272,6 +276,14 @@ class ObjectStore(Protocol):
     async def aclose(self) -> None:
         """Release connections and files. Calling it twice is fine."""
         ...
+
+
+def is_lasting_etag(etag: str | None) -> TypeGuard[str]:
+    """Tell whether this is an object store's ETag, which it quotes, and not the version of a file on a disk.
+
+    Such a one belongs to the bytes of an object: it may be written down, and compared by somebody else later.
+    """
+    return etag is not None and etag.startswith('"') and etag.isascii()
 
 
 def clipped(asked: ByteRange | SuffixRange, *, object_size_bytes: int) -> ByteRange:

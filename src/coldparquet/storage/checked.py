@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from coldparquet.errors import ObjectChangedError, StorageError
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.base import clipped, object_changed
+from coldparquet.storage.base import clipped, is_lasting_etag, object_changed
 from coldparquet.storage.wrapper import StoreWrapper
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ class CheckedStore(StoreWrapper):
         """Fetch one range and check it. 1 request.
 
         Raises:
-            ObjectChangedError: The object has another version than before, or is smaller than the request says it is.
+            ObjectChangedError: The object has another version than before, or is smaller than the request says it is; or it
+                has another one than that for which a ``_pages`` was made (``kind="StalePages"``).
             StorageError: ``kind="ShortRead"`` when bytes are missing, ``kind="RangeIgnored"`` when the answer holds
                 other bytes than those asked for.
         """
@@ -53,6 +54,7 @@ class CheckedStore(StoreWrapper):
         if expected_etag is not None and fetched.etag not in (None, expected_etag):
             raise object_changed(replace(request, if_match=expected_etag), found_etag=fetched.etag)
         _check_object_size(request, fetched)
+        _check_description(request, fetched)
         _check_bytes(request, fetched)
         pin.etag = pin.etag or fetched.etag
         return fetched
@@ -116,6 +118,20 @@ def _check_object_size(request: RangeRequest, fetched: FetchedRange) -> None:
             path=request.path,
             expected_least_bytes=least,
             object_size_bytes=size,
+        )
+
+
+def _check_description(request: RangeRequest, fetched: FetchedRange) -> None:
+    described, found = request.expected_etag, fetched.etag
+    if is_lasting_etag(described) and is_lasting_etag(found) and described != found:
+        raise ObjectChangedError(
+            f"the _pages beside this object was made for version {described} of it, and it is {found}: the object was"
+            " replaced, or copied in another way; run 'coldparquet index --pages --force', or read with"
+            " page_index='never'",
+            kind="StalePages",
+            path=request.path,
+            expected_etag=described,
+            found_etag=found,
         )
 
 
