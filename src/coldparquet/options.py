@@ -101,7 +101,9 @@ class ReadOptions:
     """Requests in flight at once. One connection brings 55-90 MB/s, so 32 saturate a 20 Gbit/s network."""
 
     memory_limit_bytes: int = 256 * MIB
-    """Stop fetching ahead while fetched but not yet consumed bytes exceed this."""
+    """What a scan may add to the memory of the process: requests in flight, fetched bytes, rows decoded and not yet taken,
+    and what allocators keep of it. Row groups too large for it are read in runs of pages where their pages are known; the
+    one that the consumer waits for always goes on, whatever it needs."""
 
     decode_threads: int | None = None
     """Threads that decode row groups; None means one per processor. Arrow's own threads share the columns of each."""

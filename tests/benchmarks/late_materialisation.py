@@ -38,6 +38,7 @@ def benchmark(*, rows: int = ROWS) -> Benchmark:
     return Benchmark(
         module="tests.benchmarks.late_materialisation",
         make_data=partial(_make_day, rows=rows),
+        warm_calls=2,
         questions={
             name: readers(
                 _question(least, below),

@@ -14,6 +14,6 @@ def test_the_selective_read_takes_the_requests_that_the_readme_says() -> None:
     results = run(benchmark().only(OURS, "Polars", "pyarrow"), rounds=1)
     print(report(results))
     ours = results[ASKED][OURS]
-    assert ours.first.requests == 7, "the sidecar and two requests for each of three row groups"
+    assert ours.first.requests == 8, "sidecar and page file, and two requests for each of three row groups"
     assert ours.warm.requests == 6
     assert ours.first.megabytes < results[ASKED]["Polars"].first.megabytes

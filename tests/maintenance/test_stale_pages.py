@@ -162,3 +162,16 @@ async def test_a_scan_notices_that_the_pages_are_of_another_version(*, has_sidec
     assert await found_rows(DIRECTORY, store, page_index="never") == 50
     await index_table(DIRECTORY, store=store, pages=True, force=True)
     assert await found_rows(DIRECTORY, store) == 50
+
+
+async def test_pages_that_leave_no_row_are_checked_by_one_small_request() -> None:
+    store = QuotingStore({f"{DIRECTORY}/data.parquet": FIRST})
+    await index_table(DIRECTORY, store=store, pages=True)
+    async with cp.open_table(DIRECTORY, store=store) as table:
+        plan = await table.scan(["a"], "a < 50 and a > 60 and ts >= 0").plan()
+        assert plan.request_count <= 1
+    await store.put(f"{DIRECTORY}/data.parquet", version(np.roll(np.arange(2_000), 7)), overwrite=True)
+    async with cp.open_table(DIRECTORY, store=store, options=cp.ReadOptions(page_index="always")) as table:
+        for value in (0, 1_000, 1_999):
+            with pytest.raises(ObjectChangedError):
+                await table.scan(["a"], f"a = {value} and ts = {value}").count()

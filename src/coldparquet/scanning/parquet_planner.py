@@ -54,7 +54,7 @@ def plan_parquet(draft: ParquetDraft, look: CloserLook, *, rows_left: int | None
         selected = _select_pages(draft, look, row_groups)
         if selected is not None:
             reads = _cut_to_pages(draft, look, reads, selected)
-            dropped["page index"] = len(selected.emptied)
+            dropped["page index"] = len(row_groups.reads) - len(reads)
     kept = _within_limit(draft, look, reads, rows_left)
     dropped["limit"] = len(reads) - len(kept)
     reads = _in_runs(draft, look, kept)
@@ -140,6 +140,10 @@ def _cut_to_pages(
         if selected.all_rows_match[index]:
             some = without_filter(some, output_places)
         cut.append(read_pages(some, selection, pages=look.pages, least_saving_bytes=least_saving_bytes))
+    if not cut and look.pages_etag is not None:
+        # Nothing would be fetched, and nobody would notice that the `_pages` is of another version of the file: so a page
+        # is fetched, whose answer tells the version.
+        cut.append(first_rows(reads[0], 1, pages=look.pages, least_saving_bytes=1))
     return tuple(cut)
 
 
