@@ -4,8 +4,9 @@
 
 One day of trades, 2,000,000 rows of 10 columns in 20 row groups of five pages, about 100 MB. The amounts are random, and
 those asked for are neither the least nor the largest, so that no minimum and maximum prunes, neither of a row group nor
-of a page. All columns are wanted of one or two trades, of a hundred (in most pages), and of nine in ten. The readings of ours
-differ in ``ReadOptions.late_materialisation`` alone: the adaptive one must be about as good as the better of the others.
+of a page. All columns are wanted of hardly any trade, of one or two, of a hundred (in most pages), and of nine in ten. The
+readings of ours differ in ``ReadOptions.late_materialisation`` alone: the adaptive one must be about as good as the better
+of the others.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 ROWS, ROW_GROUP_ROWS, PAGE_ROWS = 2_000_000, 100_000, 20_000
 DAY = "2024-03-01"
 AMOUNTS = {
+    "hardly any row": (5.0, 5.00001),
     "one or two rows": (5.0, 5.0001),
     "a hundred rows, in most pages": (5.0, 5.0075),
     "nine rows in ten": (0.1, 9.0),
