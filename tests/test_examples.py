@@ -66,7 +66,13 @@ def test_the_readme_has_exactly_two_commands_for_a_fresh_machine() -> None:
 def shell_lines() -> list[str]:
     """Return the commands of the README that no other test runs."""
     lines = [line for block in blocks("sh") for line in block.splitlines() if line and not line.startswith("#")]
-    covered = ("python3 ", ". .venv/", "python examples/", "cp -r tests/golden/", ".venv/bin/python -m tests.benchmarks.")
+    covered = (
+        "python3 ",
+        ". .venv/",
+        "python examples/",
+        "cp -r tests/golden/",
+        ".venv/bin/python -m tests.benchmarks.",
+    )
     return [line for line in lines if not line.startswith(covered)]
 
 
