@@ -10,18 +10,7 @@ set -euo pipefail
 version=v0.0.0-20260212201848-7aac2a2c5b7c # the last source that was released; the project tags no module versions
 minio="$cache/minio-$version/minio"
 
-install_server() {
-  [ -x "$minio" ] && return
-  need go
-  local built
-  mkdir -p "$cache"
-  built=$(mktemp -d "$cache/build.XXXXXX")
-  echo "building MinIO $version, which takes about five minutes" >&2
-  GOBIN="$built" nice -n 10 go install -trimpath -ldflags '-s -w' "github.com/minio/minio@$version" >&2
-  mkdir -p "$(dirname "$minio")"
-  mv "$built/minio" "$minio" # in one step, so that nobody finds half a file
-  rmdir "$built"
-}
+install_server() { go_install "MinIO $version (about five minutes)" "github.com/minio/minio@$version" "$minio"; }
 
 if [ "${1:-}" = --install ]; then install_server; exit; fi
 need python3
@@ -32,19 +21,14 @@ port=${2:-$(free_port)}
 log="$directory/server.log"
 mkdir -p "$directory/data/bucket" # a folder there is a bucket
 
-random_word() { od -An -N12 -tx1 /dev/urandom | tr -d ' \n'; }
 export MINIO_ROOT_USER="${MINIO_ROOT_USER:-$(random_word)}" MINIO_ROOT_PASSWORD="${MINIO_ROOT_PASSWORD:-$(random_word)}"
 
-announce() {
-  cat <<TEXT
-MinIO is ready; Ctrl-C stops it
-  endpoint    http://127.0.0.1:$port
-  bucket      s3://bucket
-  objects     $directory/data
+prepare() {
+  seed_bucket "$port" "$MINIO_ROOT_USER" "$MINIO_ROOT_PASSWORD"
+}
 
-  export AWS_ENDPOINT_URL=http://127.0.0.1:$port
-  export AWS_ACCESS_KEY_ID=$MINIO_ROOT_USER AWS_SECRET_ACCESS_KEY=$MINIO_ROOT_PASSWORD
-TEXT
+announce() {
+  announce_s3 MinIO "$port" "$MINIO_ROOT_USER" "$MINIO_ROOT_PASSWORD"
 }
 
 export MINIO_BROWSER=off MINIO_UPDATE=off MINIO_CALLHOME_ENABLE=off GOMEMLIMIT=1GiB

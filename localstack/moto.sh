@@ -1,4 +1,25 @@
 #!/usr/bin/env bash
-# Start moto's S3 server; buckets are gone when it stops.
+# Start moto, an S3 that keeps everything in memory and plays the archive classes: moto.sh [PORT]
+#
+# The port is a free one unless given. Any credentials will do. It has one bucket, `bucket`. Objects that are put with the
+# storage class GLACIER or DEEP_ARCHIVE cannot be read before they are restored, which takes no time here.
 set -euo pipefail
-exec python3 -m moto.server -H 127.0.0.1 -p "${1:-9101}"
+. "$(dirname "$0")/server.sh"
+
+need python3 curl
+end_with_parent "$@"
+data_directory ""
+port=${1:-$(free_port)}
+log="$directory/server.log"
+export AWS_ACCESS_KEY_ID=moto AWS_SECRET_ACCESS_KEY=moto
+
+prepare() {
+  curl -sSf -X PUT "http://127.0.0.1:$port/bucket" >/dev/null
+  seed_bucket "$port" "$AWS_ACCESS_KEY_ID" "$AWS_SECRET_ACCESS_KEY"
+}
+
+announce() {
+  announce_s3 moto "$port" "$AWS_ACCESS_KEY_ID" "$AWS_SECRET_ACCESS_KEY"
+}
+
+serve "$port" python3 -m moto.server -H 127.0.0.1 -p "$port"

@@ -14,6 +14,42 @@ free_port() {
   python3 -c 'import socket; print(socket.create_server(("127.0.0.1", 0)).getsockname()[1])'
 }
 
+random_word() { od -An -N12 -tx1 /dev/urandom | tr -d ' \n'; }
+
+# go_install NAME PACKAGE@VERSION FILE: build a program, unless FILE is there already.
+go_install() {
+  local name=$1 package=$2 file=$3 built
+  [ -x "$file" ] && return
+  need go
+  mkdir -p "$cache"
+  built=$(mktemp -d "$cache/build.XXXXXX")
+  echo "building $name" >&2
+  GOBIN="$built" nice -n 15 go install -trimpath -ldflags '-s -w' "$package" >&2
+  mkdir -p "$(dirname "$file")"
+  mv "$built"/* "$file" # in one step, so that nobody finds half a file
+  rmdir "$built"
+}
+
+# seed_bucket PORT ACCESS_KEY SECRET_KEY: where SEED_DAYS says so, put a table of so many days into s3://bucket/trades; its
+# data goes to the storage class SEED_CLASS, where that is set.
+seed_bucket() {
+  [ -n "${SEED_DAYS:-}" ] || return 0
+  AWS_ENDPOINT_URL="http://127.0.0.1:$1" AWS_ACCESS_KEY_ID="$2" AWS_SECRET_ACCESS_KEY="$3" AWS_REGION=us-east-1 \
+    python3 "$(dirname "$0")/seed.py" s3://bucket/trades "$SEED_DAYS" ${SEED_CLASS:+"$SEED_CLASS"}
+}
+
+# announce_s3 NAME PORT ACCESS_KEY SECRET_KEY: tell where an S3 server with one bucket listens.
+announce_s3() {
+  cat <<TEXT
+$1 is ready; Ctrl-C stops it
+  endpoint    http://127.0.0.1:$2
+  bucket      s3://bucket
+
+  export AWS_ENDPOINT_URL=http://127.0.0.1:$2
+  export AWS_ACCESS_KEY_ID=$3 AWS_SECRET_ACCESS_KEY=$4
+TEXT
+}
+
 # end_with_parent ARGUMENT...: start this script again so that it gets SIGTERM when the process that started it ends,
 # however that ends. Only Linux can do this; elsewhere a killed parent leaves the server running.
 end_with_parent() {
@@ -33,17 +69,21 @@ data_directory() {
   fi
 }
 
-# serve PORT COMMAND...: run a server until it ends or Ctrl-C or SIGTERM comes. Calls `announce` when the port is open.
+# serve PORT COMMAND...: run a server until it ends or Ctrl-C or SIGTERM comes. Calls `prepare`, where the script has one, and
+# `announce` when the port is open.
 # The server dies with this script, even if that is killed. Its output goes to `log`, and to stderr when it fails.
 serve() {
-  local port=$1 status=0 stopped=
+  local awaited_port=$1 status=0 stopped=
   shift
   command -v setpriv >/dev/null && set -- setpriv --pdeathsig TERM "$@"
   "$@" >"$log" 2>&1 </dev/null &
   local server=$!
   trap 'stopped=1; kill -TERM "$server" 2>/dev/null || true' INT TERM
-  while kill -0 "$server" 2>/dev/null && ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do sleep 0.1; done
-  if [ -z "$stopped" ] && kill -0 "$server" 2>/dev/null; then announce; fi
+  while kill -0 "$server" 2>/dev/null && ! (exec 3<>"/dev/tcp/127.0.0.1/$awaited_port") 2>/dev/null; do sleep 0.1; done
+  if [ -z "$stopped" ] && kill -0 "$server" 2>/dev/null; then
+    if declare -F prepare >/dev/null; then prepare; fi
+    announce
+  fi
   while kill -0 "$server" 2>/dev/null; do wait "$server" || status=$?; done
   if [ -n "$stopped" ]; then status=0; else tail -n 40 "$log" >&2; fi
   [ -z "$temporary" ] || rm -rf "$temporary"

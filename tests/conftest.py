@@ -10,7 +10,7 @@ from hypothesis import settings
 from coldparquet.ranges import ByteRange
 from coldparquet.scanning.batch_stream import BatchStream
 from coldparquet.storage.checked import CheckedStore
-from tests.support.request_logs import METADATA_REASONS, unannounced_requests
+from tests.support.request_logs import unannounced_requests
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +43,7 @@ def _plans_are_honest(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
         return stream
 
     async def remember_request(store: CheckedStore, wanted: RangeRequest) -> FetchedRange:
-        if wanted.reason not in METADATA_REASONS and isinstance(wanted.byte_range, ByteRange):
+        if wanted.role == "data" and isinstance(wanted.byte_range, ByteRange):
             sent.append((wanted.path, wanted.byte_range))
         return await get(store, wanted)
 

@@ -12,24 +12,25 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "coldparquet"
 
 LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"errors", "ranges", "options"}),
+    frozenset({"errors", "ranges", "options", "telemetry", "prices", "price_file"}),
     frozenset({"format"}),
     frozenset({"plan"}),
     frozenset({"storage"}),
     frozenset({"decode"}),
     frozenset({"concurrency"}),
+    frozenset({"restoring"}),
     frozenset({"catalog"}),
     frozenset({"scanning"}),
     frozenset({"scan", "table"}),
-    frozenset({"maintenance", "publish", "write"}),
-    frozenset({"__main__", "sync", "cli", "fsspec", "spark", "testing"}),
+    frozenset({"maintenance", "publish", "report", "write"}),
+    frozenset({"__main__", "sync", "cli", "fsspec", "spark", "testing", "bench"}),
 )
 """From left to right: a module imports from its own layer and from those before it."""
 
 FORBIDDEN_PAIRS = {("decode", "storage"), ("storage", "format")}
 FRONT_DOORS = LAYERS[-1]
-FRONT_DOOR_EXCEPTIONS = {("cli", "testing"), ("__main__", "cli")}
-"""The command line's ``demo`` shows the simulator of ``testing``."""
+FRONT_DOOR_EXCEPTIONS = {("cli", "testing"), ("__main__", "cli"), ("cli", "bench"), ("bench", "testing")}
+"""The command line's ``demo`` and the benchmarks use the simulator of ``testing``."""
 
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
 

@@ -13,21 +13,12 @@ from coldparquet.errors import InvalidInputError
 from coldparquet.options import COALESCING_BY_GOAL, MIB, ReadOptions
 
 
-@pytest.mark.parametrize("goal", COALESCING_BY_GOAL)
-def test_a_goal_sets_gap_and_length_unless_they_are_given(goal: str) -> None:
-    by_goal = ReadOptions(goal=goal).coalescing  # type: ignore[arg-type]
-    given = ReadOptions(goal=goal, coalesce_gap_bytes=7, max_request_bytes=1_000).coalescing  # type: ignore[arg-type]
-    assert by_goal == COALESCING_BY_GOAL[goal]  # type: ignore[index]
-    assert (given.gap_bytes, given.max_request_bytes) == (7, 1_000)
-    assert given.part_bytes(10**9, max_concurrency=32) == 1_000
-
-
 @pytest.mark.parametrize(
     ("wanted_bytes", "part_bytes"),
     [(0, MIB // 2), (2 * MIB, MIB // 2), (64 * MIB, 2 * MIB), (10_000 * MIB, 8 * MIB)],
 )
 def test_fast_reads_use_all_connections_before_requests_grow(wanted_bytes: int, part_bytes: int) -> None:
-    assert ReadOptions().coalescing.part_bytes(wanted_bytes, max_concurrency=32) == part_bytes
+    assert COALESCING_BY_GOAL[ReadOptions().goal].part_bytes(wanted_bytes, max_concurrency=32) == part_bytes
 
 
 @pytest.mark.parametrize(
@@ -45,6 +36,11 @@ def test_fast_reads_use_all_connections_before_requests_grow(wanted_bytes: int, 
         {"symbols": "categories"},
         {"goal": "best"},
         {"goal": []},
+        {"max_bytes": -1},
+        {"max_requests": 1.5},
+        {"max_usd": float("nan")},
+        {"max_usd": "1"},
+        {"prices": {"STANDARD": 1}},
     ],
     ids=lambda wrong: next(iter(wrong)),
 )

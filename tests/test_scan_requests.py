@@ -168,6 +168,7 @@ async def test_a_table_lists_once_and_reads_the_sidecars_that_are_left(store: Me
         assert [partition.name for partition in plan.partitions_pruned] == ["2024-03-01.7", "2024-03-03.7"]
         assert (await scan.to_arrow()).num_rows == ROWS * 2 // 24
         assert spelled(table.request_log) == [
+            "get trades/_catalogue: catalogue",
             "list trades: listing",
             "get trades/_txn: table files",
             "get trades/_meta: table files",

@@ -13,9 +13,10 @@
 from coldparquet import errors, sync
 from coldparquet.errors import ColdParquetError
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
-from coldparquet.options import ReadOptions
+from coldparquet.options import ReadOptions, RestoreTerms, StoreOptions
 from coldparquet.plan.predicate import Predicate, col
 from coldparquet.plan.read_plan import ReadPlan
+from coldparquet.restoring.restore_ticket import RestoreTicket
 from coldparquet.scan import Scan
 from coldparquet.table import Table, open_partition, open_table
 
@@ -24,8 +25,11 @@ __all__ = [
     "Predicate",
     "ReadOptions",
     "ReadPlan",
+    "RestoreTerms",
+    "RestoreTicket",
     "Scan",
     "Sidecar",
+    "StoreOptions",
     "Table",
     "col",
     "errors",

@@ -56,6 +56,10 @@ def _plain(value: object) -> object:
     """Spell what JSON has no word for, such as byte ranges."""
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if hasattr(value, "as_dict"):
+        return value.as_dict()
     return value if value is None or isinstance(value, str | int | float) else str(value)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from coldparquet.errors import InvalidInputError
+from coldparquet.prices import PriceTable
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -13,6 +14,8 @@ MIB = 1024 * KIB
 Goal: TypeAlias = Literal["fast", "cheap", "few-requests", "few-bytes"]
 When: TypeAlias = Literal["auto", "always", "never"]
 """``auto``: where the cost model says that it pays."""
+RestoreTier: TypeAlias = Literal["Expedited", "Standard", "Bulk"]
+"""How fast S3 restores an archived object, in S3's own words; DEEP_ARCHIVE knows no ``Expedited``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,13 +45,95 @@ COALESCING_BY_GOAL: dict[Goal, Coalescing] = {
     # of what parallel requests do at once. 8 MiB is the lower end of the 8-16 MiB that S3 names for throughput. Half a
     # megabyte is 6 ms of transfer: splitting further gains less than another request costs.
     "fast": Coalescing(gap_bytes=128 * KIB, max_request_bytes=8 * MIB, least_part_bytes=512 * KIB),
-    # One GET of Standard-IA costs as much as retrieving about 100 KB of it. In Standard itself bytes are free within a
-    # region: "few-requests" is the cheapest there.
-    "cheap": Coalescing(gap_bytes=100 * KIB, max_request_bytes=64 * MIB, least_part_bytes=64 * MIB),
+    # The gap is at most this: how wide a GET is worth in bytes follows from the prices of the storage class.
+    "cheap": Coalescing(gap_bytes=16 * MIB, max_request_bytes=64 * MIB, least_part_bytes=64 * MIB),
     "few-requests": Coalescing(gap_bytes=16 * MIB, max_request_bytes=64 * MIB, least_part_bytes=64 * MIB),
     "few-bytes": Coalescing(gap_bytes=0, max_request_bytes=8 * MIB, least_part_bytes=512 * KIB),
 }
-"""Gap and request length of each goal, with the reason for the numbers."""
+"""Gap and request length of each goal where nothing was measured, with the reason for the numbers. What prices and a measured
+speed make of them: :mod:`coldparquet.plan.coalescing_choice`."""
+
+
+def _refuse_less(name: str, value: object, minimum: int) -> None:
+    if not isinstance(value, int) or value < minimum:
+        raise InvalidInputError(f"{name} is {value!r}; it must be a whole number, at least {minimum}")
+
+
+def _refuse_other(name: str, value: object, allowed: tuple[object, ...]) -> None:
+    if value not in allowed:
+        raise InvalidInputError(f"{name} is {value!r}; use {' or '.join(map(repr, allowed))}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreTerms:
+    """How to restore archived objects."""
+
+    tier: RestoreTier = "Standard"
+    days: int = 1
+    """How long the restored copy stays; it is paid for as S3 Standard storage."""
+    wait: bool = False
+    """Whether a scan waits for the restore: minutes (Expedited) to two days (Bulk from DEEP_ARCHIVE). Otherwise it ends with
+    an ``ArchivedObjectError`` (kind ``RestoreRequested``) that carries a ticket."""
+
+    def __post_init__(self) -> None:
+        _refuse_other("RestoreTerms.tier", self.tier, ("Expedited", "Standard", "Bulk"))
+        _refuse_other("RestoreTerms.wait", self.wait, (True, False))
+        _refuse_less("RestoreTerms.days", self.days, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreOptions:
+    """How to talk to a store, and what to remember of it. They hold for everything that is read from an open table.
+
+    Raises:
+        InvalidInputError: A value is not one of these.
+    """
+
+    max_attempts: int = 8
+    """Times in a row that a request may fail without having brought a byte before it is given up; 1 never retries. An attempt
+    that brought bytes starts the count anew, and the next one goes on behind them."""
+
+    connect_timeout_s: float = 5.0
+    """Longest wait for a connection."""
+
+    stall_timeout_s: float = 20.0
+    """Longest time in which no byte arrives. There is no limit for a whole transfer: one that makes progress is not cut."""
+
+    hedging: bool = True
+    """Whether a GET that is slower than 95 % of its size class is sent a second time, at most 5 % more requests in all."""
+
+    cache_limit_bytes: int = 64 * MIB
+    """Fetched ranges that an open table keeps in memory, so that a repeated question sends no request; 0 keeps none. Scans
+    that fetch more than this pass by. It comes on top of ``ReadOptions.memory_limit_bytes``. Local files are never kept."""
+
+    cache_directory: str | None = None
+    """Directory in which sidecars and fetched ranges are kept between runs, shared by all processes; None keeps nothing. Its
+    files are readable by their owner alone."""
+
+    cache_directory_limit_bytes: int = 1024 * MIB
+    """Most that the directory holds; what was used longest ago goes first."""
+
+    sidecar_trust_s: float = 0.0
+    """How long a kept sidecar is used without asking the store whether it is still the newest (one GET with If-None-Match)."""
+
+    use_catalogue: bool = True
+    """Whether the table's catalogue (``coldparquet pack``), which holds all its sidecars, is looked for."""
+
+    def __post_init__(self) -> None:
+        _refuse_less("StoreOptions.max_attempts", self.max_attempts, 1)
+        _refuse_less("StoreOptions.cache_limit_bytes", self.cache_limit_bytes, 0)
+        _refuse_less("StoreOptions.cache_directory_limit_bytes", self.cache_directory_limit_bytes, 0)
+        for name in ("connect_timeout_s", "stall_timeout_s", "sidecar_trust_s"):
+            value = getattr(self, name)
+            least_is_fine = value == 0 and name == "sidecar_trust_s"
+            if isinstance(value, bool) or not isinstance(value, int | float) or not (value > 0 or least_is_fine):
+                raise InvalidInputError(f"StoreOptions.{name} is {value!r}; it must be a number of seconds above 0")
+        for name in ("hedging", "use_catalogue"):
+            _refuse_other(f"StoreOptions.{name}", getattr(self, name), (True, False))
+        if not isinstance(self.cache_directory, str | None) or self.cache_directory == "":
+            raise InvalidInputError(
+                f"StoreOptions.cache_directory is {self.cache_directory!r}; it must be a path, or None for no cache"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +161,14 @@ class ReadOptions:
     * ``bloom_filters``: row groups without the value of ``=`` or ``IN`` (True or False).
     * ``page_index``: pages without a matching row (``"auto"``, ``"always"`` or ``"never"``).
     * ``late_materialisation``: other columns where no row is left (``"auto"``, ``"always"`` or ``"never"``).
+
+    What it may cost, and what to do about archived objects:
+
+    * ``max_bytes``, ``max_requests``, ``max_usd``: a plan above one of these is refused before its first data request.
+    * ``prices``: what requests and bytes cost; None takes the table that comes with the library.
+    * ``check_storage_classes``: whether the storage class of every partition is asked for before its data is.
+    * ``archived``, ``restore``: ``"refuse"``, ``"skip"`` or ``"restore"`` partitions in an archive class, and how.
+    * ``check_page_checksums``: whether the checksums of pages are compared where the writer left any.
 
     Raises:
         InvalidInputError: A value is not one of these.
@@ -135,6 +228,33 @@ class ReadOptions:
     late_materialisation: When = "auto"
     """Whether the columns of the result are fetched only where the predicate's columns, read first, have left rows."""
 
+    max_bytes: int | None = None
+    """Most bytes that the data requests of a plan may fetch; a plan above it is refused. None allows any number."""
+
+    max_requests: int | None = None
+    """Most data requests of a plan; None allows any number."""
+
+    max_usd: float | None = None
+    """Most dollars that the data requests of a plan may cost, by ``prices``; None allows any sum."""
+
+    prices: PriceTable | None = None
+    """What requests and bytes cost, see :class:`coldparquet.prices.PriceTable`; None takes the table of the library."""
+
+    check_storage_classes: bool = True
+    """Whether stores with storage classes are asked (one HEAD per partition that is left, beside its sidecar) for class,
+    restore state, size and version of its data, so that archived objects are known before any data request, the price is that
+    of the class, and a sidecar of another file is found out."""
+
+    archived: Literal["refuse", "skip", "restore"] = "refuse"
+    """What to do about partitions in an archive class: end with an error, leave them out and say so, or restore them."""
+
+    restore: RestoreTerms = RestoreTerms()
+    """How to restore, if ``archived`` is ``"restore"``."""
+
+    check_page_checksums: bool = True
+    """Whether the CRC-32 of pages is compared where the file has any: 3 % of the time of decoding zstd pages, 12 % of that of
+    uncompressed ones, and nothing where the writer left none."""
+
     def __post_init__(self) -> None:
         least = {
             "sidecar_prefix_bytes": 32,
@@ -145,16 +265,25 @@ class ReadOptions:
             "memory_limit_bytes": 1,
             "decode_threads": 1,
             "batch_rows": 1,
+            "max_bytes": 0,
+            "max_requests": 0,
         }
-        optional = {"coalesce_gap_bytes", "max_request_bytes", "decode_threads"}
+        optional = {"coalesce_gap_bytes", "max_request_bytes", "decode_threads", "max_bytes", "max_requests"}
         for name, minimum in least.items():
             value = getattr(self, name)
-            if value is None and name in optional:
-                continue
-            if not isinstance(value, int) or value < minimum:
-                raise InvalidInputError(
-                    f"ReadOptions.{name} is {value!r}; it must be a whole number, at least {minimum}"
-                )
+            if value is not None or name not in optional:
+                _refuse_less(f"ReadOptions.{name}", value, minimum)
+        if self.max_usd is not None and (not isinstance(self.max_usd, int | float) or not self.max_usd >= 0):
+            raise InvalidInputError(
+                f"ReadOptions.max_usd is {self.max_usd!r}; it must be a number of dollars, at least 0"
+            )
+        if self.prices is not None and not isinstance(self.prices, PriceTable):
+            raise InvalidInputError(
+                f"ReadOptions.prices is a {type(self.prices).__name__}; it must be a PriceTable, such as"
+                " coldparquet.prices.PriceTable.read('prices.json')"
+            )
+        if not isinstance(self.restore, RestoreTerms):
+            raise InvalidInputError(f"ReadOptions.restore is {self.restore!r}; it must be RestoreTerms")
         if self.goal not in list(COALESCING_BY_GOAL):
             raise InvalidInputError(f"ReadOptions.goal is {self.goal!r}; use one of {', '.join(COALESCING_BY_GOAL)}")
         choices = {
@@ -165,23 +294,12 @@ class ReadOptions:
             "statistics": (True, False),
             "make_constant_columns": (True, False),
             "bloom_filters": (True, False),
+            "check_storage_classes": (True, False),
+            "archived": ("refuse", "skip", "restore"),
+            "check_page_checksums": (True, False),
         }
         for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                raise InvalidInputError(
-                    f"ReadOptions.{name} is {getattr(self, name)!r}; use {' or '.join(map(repr, allowed))}"
-                )
-
-    @property
-    def coalescing(self) -> Coalescing:
-        """How chunk ranges become requests: by the goal, unless the options say otherwise."""
-        by_goal = COALESCING_BY_GOAL[self.goal]
-        gap, longest = self.coalesce_gap_bytes, self.max_request_bytes
-        return Coalescing(
-            gap_bytes=by_goal.gap_bytes if gap is None else gap,
-            max_request_bytes=by_goal.max_request_bytes if longest is None else longest,
-            least_part_bytes=by_goal.least_part_bytes if longest is None else longest,
-        )
+            _refuse_other(f"ReadOptions.{name}", getattr(self, name), allowed)
 
 
 def checked_options(options: ReadOptions | None) -> ReadOptions | None:
@@ -195,4 +313,19 @@ def checked_options(options: ReadOptions | None) -> ReadOptions | None:
     kind = type(options).__name__
     raise InvalidInputError(
         f"options is a {kind}; it must be ReadOptions, such as coldparquet.ReadOptions(goal='cheap', batch_rows=10_000)"
+    )
+
+
+def checked_store_options(store_options: StoreOptions | None) -> StoreOptions | None:
+    """Return options of a store as they are.
+
+    Raises:
+        InvalidInputError: They are of another type.
+    """
+    if store_options is None or isinstance(store_options, StoreOptions):
+        return store_options
+    kind = type(store_options).__name__
+    raise InvalidInputError(
+        f"store_options is a {kind}; it must be StoreOptions, such as coldparquet.StoreOptions(max_attempts=3);"
+        " credentials and endpoint go into storage_options"
     )

@@ -10,24 +10,38 @@ import pyarrow as pa
 
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.decode.batches import concatenate
-from coldparquet.errors import InvalidInputError, UnsupportedError
+from coldparquet.errors import ArchivedObjectError, InvalidInputError, UnsupportedError
+from coldparquet.plan.budgets import Budget
 from coldparquet.plan.projection import select_columns
+from coldparquet.prices import PriceTable
+from coldparquet.scanning.archived_partitions import archived_objects, restore_objects
 from coldparquet.scanning.batch_stream import BatchStream
 from coldparquet.scanning.latest_rows import read_latest_rows
 from coldparquet.scanning.metadata_answers import count_nulls, count_rows, find_extremes, has_rows
 from coldparquet.scanning.newest_rows import find_time, read_last_rows, read_top_rows
+from coldparquet.scanning.scan_activity import ScanActivity
 from coldparquet.scanning.scan_planner import PlannedOnce
+from coldparquet.scanning.scan_statistics import scan_statistics
+from coldparquet.storage.ledger import Ledger
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from concurrent.futures import Executor
 
     import pandas as pd
     import polars as pl
 
+    from coldparquet.options import RestoreTerms
     from coldparquet.plan.projection import TableColumn
     from coldparquet.plan.read_plan import ReadPlan
+    from coldparquet.restoring.archived_objects import ArchivedObject
+    from coldparquet.restoring.restore_ticket import RestoreTicket
+    from coldparquet.restoring.restore_wait import RestoreProgress
     from coldparquet.scanning.metadata_answers import Extreme
     from coldparquet.scanning.question import Question
+    from coldparquet.scanning.scan_statistics import ScanStatistics
+    from coldparquet.storage.trace import RequestRecord
+    from coldparquet.telemetry import Attributes
 
 _NO_KEYS = frozenset({"list", "float32", "float64"})
 """Arrow types that are no keys: NaN and the two zeros are not equal to what they look like."""
@@ -44,6 +58,8 @@ class Scan:
     executor: Executor
     schema: pa.Schema
     """Columns and Arrow types of the result."""
+    ledger: Ledger = field(default_factory=Ledger, compare=False)
+    """Sums up what this scan costs; :attr:`stats` tells it."""
     _planned: PlannedOnce = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -69,14 +85,39 @@ class Scan:
             UnsupportedError: A partition holds a column with a type that does not become the table's, or is marked in a
                 way that this version does not know.
         """
-        return (await self._planned.get()).plan
+        with self.ledger.counting():
+            return (await self._planned.get()).plan
+
+    @property
+    def stats(self) -> ScanStatistics:
+        """What this scan has cost so far: requests, bytes, dollars, time, and how far that is from the physical limit.
+
+        Only the requests that this scan sent count, whatever else goes on with the table. No request.
+        """
+        question = self.question
+        return scan_statistics(
+            self.ledger,
+            speed=question.speed,
+            prices=question.options.prices or PriceTable.default(),
+            has_storage_classes=question.snapshot.store.has_storage_classes,
+        )
+
+    @property
+    def request_log(self) -> tuple[RequestRecord, ...]:
+        """The newest requests that this scan sent, at most 16,384, with reason and timing."""
+        return self.ledger.records
 
     def batches(self) -> BatchStream:
         """Stream the rows as record batches, in table order: ``async with scan.batches() as batches``.
 
         Requests: those of the plan, fetched ahead of the consumer within ``options.memory_limit_bytes``.
         """
-        return BatchStream(self._planned.get, store=self.question.snapshot.store, executor=self.executor)
+        return BatchStream(
+            self._planned.get,
+            store=self.question.snapshot.store,
+            executor=self.executor,
+            activity=self._activity("batches"),
+        )
 
     async def to_arrow(self) -> pa.Table:
         """Read all rows into one table. Requests: those of the plan."""
@@ -101,7 +142,8 @@ class Scan:
         Requests: metadata alone where it decides; else only the predicate's columns of the undecided row groups; with a limit
         of no more of them than it takes to know that there are so many rows.
         """
-        return await count_rows(self.question, self.executor)
+        with self._activity("count").whole():
+            return await count_rows(self._asked(), self.executor)
 
     async def any(self) -> bool:
         """Tell whether there is any row.
@@ -109,7 +151,8 @@ class Scan:
         Requests: metadata alone where it is certain of one row; without a predicate that of the first partition. Else the
         predicate's columns of 1, 2, 4 ... undecided row groups, until a row matches.
         """
-        return await has_rows(self.question, self.executor)
+        with self._activity("any").whole():
+            return await has_rows(self._asked(), self.executor)
 
     async def null_count(self, column: str) -> int:
         """Count the rows in which a column is NULL.
@@ -123,7 +166,9 @@ class Scan:
         Raises:
             InvalidInputError: The column is unknown.
         """
-        return await count_nulls(self.question, self.executor, self._column(column))
+        chosen = self._column(column)
+        with self._activity("null_count").whole():
+            return await count_nulls(self._asked(), self.executor, chosen)
 
     async def min_max(self, column: str) -> pa.StructScalar:
         """Find the smallest and the largest value of a column: what ``pyarrow.compute.min_max`` says of the rows.
@@ -214,7 +259,8 @@ class Scan:
         self._refuse_limit("tail")
         if count == 0:
             return self.schema.empty_table()
-        return await read_last_rows(self.question, self.executor, count, self.schema)
+        with self._activity("tail").whole():
+            return await read_last_rows(self._asked(), self.executor, count, self.schema)
 
     async def top_k(self, n: int, *, ascending: bool = False) -> pa.Table:
         """Read the newest rows by the designated timestamp, newest first, or the oldest ones, oldest first.
@@ -236,9 +282,10 @@ class Scan:
         timestamp = self._timestamp("top_k")
         if count == 0:
             return self.schema.empty_table()
-        return await read_top_rows(
-            self.question, self.executor, count, self.schema, timestamp=timestamp, ascending=ascending
-        )
+        with self._activity("top_k").whole():
+            return await read_top_rows(
+                self._asked(), self.executor, count, self.schema, timestamp=timestamp, ascending=ascending
+            )
 
     async def latest_by(self, *columns: str) -> pa.Table:
         """Read the newest row of each key, as QuestDB's ``LATEST ON timestamp PARTITION BY columns`` does.
@@ -273,16 +320,76 @@ class Scan:
                     column=key.name,
                     type=key.readable_type.name,
                 )
-        return await read_latest_rows(self.question, self.executor, self.schema, keys=keys, timestamp=timestamp)
+        with self._activity("latest_by").whole():
+            return await read_latest_rows(self._asked(), self.executor, self.schema, keys=keys, timestamp=timestamp)
+
+    async def archived(self) -> tuple[ArchivedObject, ...]:
+        """Find out which data objects have to be restored before the rows can be read; none on stores without archives.
+
+        Requests: those of :meth:`plan`, and 1 for each object of which it does not know yet. Restores nothing.
+        """
+        # Whatever the options say about archived partitions: none is left out, none restored.
+        options = replace(self.question.options, archived="refuse", check_storage_classes=True)
+        planned = PlannedOnce(replace(self.question, options=options), self.executor)
+        try:
+            with self.ledger.counting():
+                return await archived_objects(await planned.get())
+        except ArchivedObjectError as error:  # there is no sidecar, so that even the plan needs the archived objects
+            objects = error.details.get("objects")
+            if objects is None:
+                raise
+            return tuple(objects)
+
+    async def restore(
+        self, terms: RestoreTerms | None = None, *, on_progress: Callable[[RestoreProgress], None] | None = None
+    ) -> RestoreTicket:
+        """Ask for the restore of everything that has to be restored before the rows can be read. Costs money.
+
+        Asking again costs nothing for what is under way. Where partitions without a sidecar are archived, of which nobody can
+        plan what is needed, these come first: restore again once they can be read, for the rest.
+
+        Requests: those of :meth:`archived`, and 1 for each object that is not being restored already.
+
+        Args:
+            terms: Tier, days, and whether to wait until it is over; None takes those of the options.
+            on_progress: While waiting, called after every look at the objects.
+
+        Returns:
+            What was asked for. It can be kept in a file, and waited on in another process.
+
+        Raises:
+            UnsupportedError: Objects in DEEP_ARCHIVE cannot be restored in tier ``Expedited`` (kind ``NoSuchTier``).
+            ArchivedObjectError: Waiting has taken too long (kind ``RestoreNotFinished``).
+            AccessError: Restoring is not permitted.
+            StorageError: The store failed.
+        """
+        archived, chosen = await self.archived(), terms or self.question.options.restore
+        with self.ledger.counting():
+            return await restore_objects(self.question, archived, chosen, on_progress=on_progress)
+
+    def _asked(self) -> Question:
+        """Return the question with a budget of its own, which all waves of reading that answer it share."""
+        return replace(self.question, budget=Budget())
+
+    def _activity(self, method: str) -> ScanActivity:
+        question = self.question
+        attributes: Attributes = {
+            "coldparquet.table": question.url,
+            "coldparquet.method": method,
+            "coldparquet.columns": len(question.output_columns),
+            "coldparquet.has_predicate": question.predicate is not None,
+        }
+        return ScanActivity(self.ledger, attributes)
 
     async def _extremes(self, name: str, wanted: tuple[Extreme, ...]) -> list[Any]:
         """Find what is wanted, each as an Arrow scalar."""
-        question, column = self.question, self._column(name)
-        if question.limit is not None or column.index != question.snapshot.designated_timestamp:
-            return await find_extremes(question, self.executor, column, wanted)
-        return await gather_or_cancel(
-            [find_time(question, self.executor, column, ascending=extreme == "min") for extreme in wanted]
-        )
+        question, column = self._asked(), self._column(name)
+        with self._activity("min_max").whole():
+            if question.limit is not None or column.index != question.snapshot.designated_timestamp:
+                return await find_extremes(question, self.executor, column, wanted)
+            return await gather_or_cancel(
+                [find_time(question, self.executor, column, ascending=extreme == "min") for extreme in wanted]
+            )
 
     def _column(self, name: str) -> TableColumn:
         [column] = select_columns(self.question.snapshot.columns, [name])

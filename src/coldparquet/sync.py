@@ -17,18 +17,22 @@ from coldparquet import table as asynchronous
 from coldparquet.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Generator, Iterable, Mapping
+    from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
     from types import TracebackType
 
     import pandas as pd
     import polars as pl
 
     from coldparquet.catalog.partition import Partition
-    from coldparquet.options import ReadOptions
+    from coldparquet.options import ReadOptions, RestoreTerms, StoreOptions
     from coldparquet.plan.read_plan import ReadPlan
     from coldparquet.plan.where import Where
+    from coldparquet.restoring.archived_objects import ArchivedObject
+    from coldparquet.restoring.restore_ticket import RestoreTicket
+    from coldparquet.restoring.restore_wait import RestoreProgress
     from coldparquet.scan import Scan as AsyncScan
     from coldparquet.scanning.batch_stream import BatchStream
+    from coldparquet.scanning.scan_statistics import ScanStatistics
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.trace import RequestRecord
 
@@ -114,6 +118,16 @@ class Scan:
         """Columns and Arrow types of the result."""
         return self._scan.schema
 
+    @property
+    def stats(self) -> ScanStatistics:
+        """What the scan has cost so far; see :attr:`coldparquet.scan.Scan.stats`."""
+        return self._scan.stats
+
+    @property
+    def request_log(self) -> tuple[RequestRecord, ...]:
+        """The newest requests of the scan; see :attr:`coldparquet.scan.Scan.request_log`."""
+        return self._scan.request_log
+
     def plan(self) -> ReadPlan:
         """Decide which bytes to read; see :meth:`coldparquet.scan.Scan.plan`."""
         return _background.run(self._scan.plan())
@@ -165,6 +179,16 @@ class Scan:
     def latest_by(self, *columns: str) -> pa.Table:
         """Read the newest row of each key; see :meth:`coldparquet.scan.Scan.latest_by`."""
         return _background.run(self._scan.latest_by(*columns))
+
+    def archived(self) -> tuple[ArchivedObject, ...]:
+        """Find out what has to be restored before it can be read; see :meth:`coldparquet.scan.Scan.archived`."""
+        return _background.run(self._scan.archived())
+
+    def restore(
+        self, terms: RestoreTerms | None = None, *, on_progress: Callable[[RestoreProgress], None] | None = None
+    ) -> RestoreTicket:
+        """Ask for a restore, and wait for it if the terms say so; see :meth:`coldparquet.scan.Scan.restore`."""
+        return _background.run(self._scan.restore(terms, on_progress=on_progress))
 
     def batches(self) -> Batches:
         """Stream the rows as record batches: ``for batch in scan.batches()``, or ``with scan.batches() as batches``."""
@@ -235,7 +259,7 @@ class Table:
 
     @property
     def request_log(self) -> tuple[RequestRecord, ...]:
-        """Every request since the table was opened."""
+        """The newest requests since the table was opened; see :attr:`coldparquet.table.Table.request_log`."""
         return self._table.request_log
 
     def scan(
@@ -255,10 +279,13 @@ def open_table(
     *,
     storage_options: Mapping[str, Any] | None = None,
     options: ReadOptions | None = None,
+    store_options: StoreOptions | None = None,
     store: ObjectStore | None = None,
 ) -> Table:
     """Open a table; see :func:`coldparquet.open_table`."""
-    opening = asynchronous.open_table(url, storage_options=storage_options, options=options, store=store)
+    opening = asynchronous.open_table(
+        url, storage_options=storage_options, options=options, store_options=store_options, store=store
+    )
     return Table(_background.run(_opened(opening)))
 
 
@@ -267,10 +294,13 @@ def open_partition(
     *,
     storage_options: Mapping[str, Any] | None = None,
     options: ReadOptions | None = None,
+    store_options: StoreOptions | None = None,
     store: ObjectStore | None = None,
 ) -> Table:
     """Open one partition; see :func:`coldparquet.open_partition`."""
-    opening = asynchronous.open_partition(url, storage_options=storage_options, options=options, store=store)
+    opening = asynchronous.open_partition(
+        url, storage_options=storage_options, options=options, store_options=store_options, store=store
+    )
     return Table(_background.run(_opened(opening)))
 
 

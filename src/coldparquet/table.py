@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 import pyarrow as pa
 
 from coldparquet.catalog.snapshot import TableOrigin
+from coldparquet.catalog.table_caches import TableCaches
 from coldparquet.concurrency import TableThreads
 from coldparquet.decode.arrow_schema import TextAs, arrow_field
 from coldparquet.errors import InvalidInputError
-from coldparquet.options import ReadOptions, checked_options
+from coldparquet.options import ReadOptions, StoreOptions, checked_options, checked_store_options
 from coldparquet.plan.bind import BoundField, bind
 from coldparquet.plan.projection import select_columns
 from coldparquet.plan.where import parse_predicate
 from coldparquet.scan import Scan, row_limit
 from coldparquet.scanning.question import Question
-from coldparquet.storage.limit import LimitedStore
-from coldparquet.storage.measured_speed import measured_speed
+from coldparquet.scanning.remembered_speeds import RememberedSpeeds
 from coldparquet.storage.open_store import open_store, shown_url
-from coldparquet.storage.trace import TraceStore
+from coldparquet.storage.store_stack import stack_store
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping
@@ -33,10 +33,8 @@ if TYPE_CHECKING:
     from coldparquet.plan.projection import TableColumn
     from coldparquet.plan.where import Where
     from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.store_stack import StoreStack
     from coldparquet.storage.trace import RequestRecord
-
-_MEASURED_REQUESTS = 256
-"""Of the newest requests so many tell how fast the store is."""
 
 
 class Table:
@@ -47,16 +45,17 @@ class Table:
     """
 
     def __init__(
-        self, url: str, *, origin: TableOrigin, snapshot: TableSnapshot, trace: TraceStore, owns_store: bool
+        self, url: str, *, origin: TableOrigin, snapshot: TableSnapshot, stack: StoreStack, owns_store: bool
     ) -> None:
         self._url = url
         self._origin = origin
         self._snapshot = snapshot
-        self._trace = trace
+        self._stack = stack
         self._owns_store = owns_store
         self._options = origin.options
         self._executor = TableThreads(origin.options.decode_threads)
         self._refreshing = asyncio.Lock()
+        self._speeds = RememberedSpeeds()
 
     def __repr__(self) -> str:
         return f"<Table {self._url}: {len(self.partitions)} partitions, {len(self._snapshot.columns)} columns>"
@@ -73,7 +72,7 @@ class Table:
         """Release connections and threads. Scans that are still running fail; calling it twice is fine."""
         self._executor.close()
         if self._owns_store:
-            await self._trace.aclose()
+            await self._stack.store.aclose()
 
     @property
     def url(self) -> str:
@@ -102,8 +101,8 @@ class Table:
 
     @property
     def request_log(self) -> tuple[RequestRecord, ...]:
-        """Every request that was sent since the table was opened, with its reason and timing."""
-        return tuple(self._trace.records)
+        """The requests that were sent since the table was opened, at most the newest 16,384, with reason and timing."""
+        return tuple(self._stack.trace.records)
 
     def scan(
         self,
@@ -134,13 +133,16 @@ class Table:
             limit = row_limit(limit, "limit")
         options = checked_options(options) or self._options
         predicate = parse_predicate(where)
+        predicate_text = None if predicate is None else str(predicate)
+        asked = (tuple(column.index for column in chosen), predicate_text, limit, options.goal)
+        measured = self._stack.meter.speed(connections=options.max_concurrency)
         question = Question(
             url=self._url,
             options=options,
-            speed=measured_speed(self._trace.newest(_MEASURED_REQUESTS), connections=options.max_concurrency),
+            speed=self._speeds.speed_for(asked, measured),
             snapshot=snapshot,
             output_columns=chosen,
-            predicate_text=None if predicate is None else str(predicate),
+            predicate_text=predicate_text,
             predicate=None if predicate is None else bind(predicate, self._fields(predicate)),
             limit=limit,
         )
@@ -153,7 +155,8 @@ class Table:
     async def refresh(self) -> bool:
         """Move to the newest state of the table. Scans that were made before go on with the old one.
 
-        Requests: those of opening the table. What is known of partitions that did not change is kept.
+        Requests: those of opening the table. What is known of partitions that did not change is kept, and so is what was
+        fetched of them (``StoreOptions.cache_limit_bytes``).
 
         Returns:
             Whether the state is another one than before; always True where a directory listing decides, because names
@@ -188,18 +191,20 @@ def _arrow_schema(columns: Iterable[TableColumn], text: TextAs) -> pa.Schema:
 class Opening:
     """A table that is about to be opened: ``async with`` it, or ``await`` it and close the table yourself."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - those of open_table
         self,
         url: str,
         *,
         storage_options: Mapping[str, Any] | None,
         options: ReadOptions | None,
+        store_options: StoreOptions | None,
         store: ObjectStore | None,
         is_partition: bool,
     ) -> None:
         self._url = url
         self._storage_options = storage_options
         self._options = checked_options(options) or ReadOptions()
+        self._store_options = checked_store_options(store_options) or StoreOptions()
         self._store = store
         self._is_partition = is_partition
         self._table: Table | None = None
@@ -236,15 +241,19 @@ class Opening:
 
     async def _open(self) -> Table:
         if self._store is None:
-            store, path = open_store(self._url, storage_options=self._storage_options)
+            store, path = open_store(
+                self._url, storage_options=self._storage_options, store_options=self._store_options
+            )
         else:
             store, path = self._store, self._url
-        trace = TraceStore(store)
+        stack = stack_store(store, store_options=self._store_options, max_concurrency=self._options.max_concurrency)
         origin = TableOrigin(
-            store=LimitedStore(trace, max_concurrency=self._options.max_concurrency),
+            store=stack.store,
             path=path,
             options=self._options,
             is_partition=self._is_partition or path.endswith(".parquet"),
+            caches=TableCaches.of(store, self._store_options, is_callers_store=self._store is not None),
+            use_catalogue=self._store_options.use_catalogue,
         )
         owns_store = self._store is None
         try:
@@ -253,7 +262,7 @@ class Opening:
             if owns_store:
                 await store.aclose()
             raise
-        return Table(shown_url(self._url), origin=origin, snapshot=snapshot, trace=trace, owns_store=owns_store)
+        return Table(shown_url(self._url), origin=origin, snapshot=snapshot, stack=stack, owns_store=owns_store)
 
 
 def open_table(
@@ -261,6 +270,7 @@ def open_table(
     *,
     storage_options: Mapping[str, Any] | None = None,
     options: ReadOptions | None = None,
+    store_options: StoreOptions | None = None,
     store: ObjectStore | None = None,
 ) -> Opening:
     """Open a directory of partitions, one partition directory, or one Parquet file.
@@ -268,7 +278,7 @@ def open_table(
     In the directory of a QuestDB table, ``_txn`` says which partitions exist and how large they are: one transaction is
     read, whatever is written later. Without a ``_txn`` the newest version of each partition directory is taken.
 
-    Requests: the listing, ``_txn`` and ``_meta`` at the same time, and ``_cv`` after them if there are native partitions.
+    Requests: the listing, ``_txn``, ``_meta`` and the catalogue at the same time, and ``_cv`` after them if there are native partitions.
     Without a ``_txn``, the newest partition's metadata (1 or 2) after them. For a Parquet file, or with
     :func:`open_partition`, only the metadata.
 
@@ -276,6 +286,7 @@ def open_table(
         url: Any fsspec URL, or a local path.
         storage_options: Credentials, endpoint and so on, as fsspec and s3fs take them.
         options: How to read.
+        store_options: How patient to be with the store, and what to remember of it.
         store: A store of your own, which stays open; ``url`` is then a path in it.
 
     Returns:
@@ -287,7 +298,14 @@ def open_table(
         FormatError: A table file, or the metadata of the newest partition, is damaged.
         StorageError: The table files kept changing while they were read.
     """
-    return Opening(os.fspath(url), storage_options=storage_options, options=options, store=store, is_partition=False)
+    return Opening(
+        os.fspath(url),
+        storage_options=storage_options,
+        options=options,
+        store_options=store_options,
+        store=store,
+        is_partition=False,
+    )
 
 
 def open_partition(
@@ -295,10 +313,18 @@ def open_partition(
     *,
     storage_options: Mapping[str, Any] | None = None,
     options: ReadOptions | None = None,
+    store_options: StoreOptions | None = None,
     store: ObjectStore | None = None,
 ) -> Opening:
     """Open one partition: its directory or its Parquet file. 1 request with a sidecar of usual size, never a listing.
 
     Args and errors are those of :func:`open_table`.
     """
-    return Opening(os.fspath(url), storage_options=storage_options, options=options, store=store, is_partition=True)
+    return Opening(
+        os.fspath(url),
+        storage_options=storage_options,
+        options=options,
+        store_options=store_options,
+        store=store,
+        is_partition=True,
+    )

@@ -84,7 +84,9 @@ class Decoding:
         column = OutputColumn(name="venue", type=self._sidecar.column_type(0), place=0)
         text = TextAs(symbols="dictionary", strings=strings)
         return [
-            decode_row_group(buffer, read, self._sidecar, columns=[column], text=text, path=None)
+            decode_row_group(
+                buffer, read, self._sidecar, columns=[column], text=text, path=None, check_page_checksums=True
+            )
             for buffer, read in zip(self._buffers, self._reads, strict=True)
         ]
 

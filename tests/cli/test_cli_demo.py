@@ -36,8 +36,9 @@ def test_json(run: Run, folder: Path) -> None:
     assert 0 < ours["rows"] == theirs["rows"] < demo["table_rows"]
     assert ours["requests"] < theirs["requests"]
     assert ours["round_trips"] < theirs["round_trips"]
-    # The listing, the look for table files, one sidecar per partition, the look for `_pages`, what the plan announced.
-    assert ours["requests"] == 1 + 2 + 5 + 1 + demo["plan"]["request_count"]
+    # The listing, the look for table files and a catalogue, per partition its sidecar and a look at its data object, the
+    # look for `_pages`, what the plan announced.
+    assert ours["requests"] == 1 + 3 + 5 + 5 + 1 + demo["plan"]["request_count"]
     assert list(folder.iterdir()) == []
 
 

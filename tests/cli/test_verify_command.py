@@ -106,3 +106,17 @@ def test_one_partition(run: Run, table: Path) -> None:
 def test_names_do_not_reach_the_terminal_raw(run: Run, table: Path) -> None:
     (table / "2024\x1b[31m").mkdir()
     assert "\x1b" not in run("verify", table).stdout
+
+
+def test_deep_reads_every_byte_and_finds_what_metadata_does_not_tell(run: Run, table: Path) -> None:
+    result = run("verify", table, "--deep")
+    assert result.exit_code == 0
+    assert "15.7 KiB of Parquet, 15.7 KiB read and compared, 1 native" in " ".join(result.stdout.split())
+    partition = parquet_partitions(table)[0]
+    content = bytearray((partition / "data.parquet").read_bytes())
+    content[40:60] = bytes(20)  # in the pages of the first column
+    (partition / "data.parquet").write_bytes(content)
+    assert run("verify", table).exit_code == 0
+    damaged = json.loads(run("verify", table, "--deep", "--json").stdout)
+    assert damaged["counts"]["error"] >= 1
+    assert damaged["partitions"][0]["read_bytes"] == len(content)

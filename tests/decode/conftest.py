@@ -85,6 +85,7 @@ class SparseFile:
         symbols: SymbolsAs = "dictionary",
         strings: StringsAs = "string",
         content: bytes | None = None,
+        check_page_checksums: bool = True,
     ) -> pa.Table:
         """Decode one read, from the chunks of this file or of another ``content``."""
         return decode_row_group(
@@ -94,6 +95,7 @@ class SparseFile:
             columns=self.outputs(names),
             text=TextAs(symbols=symbols, strings=strings),
             path=self.path,
+            check_page_checksums=check_page_checksums,
         )
 
     def read(

@@ -64,8 +64,25 @@ def test_a_page_checksum_is_verified_where_there_is_one(sparse_file: Any) -> Non
     content = bytearray(output.getvalue().to_pybytes())
     file = sparse_file(bytes(content))
     content[200] ^= 1
+    read = file.plan(["n"])[0]
     with pytest.raises(FormatError, match=r"column 'n'.*could not verify page integrity"):
-        file.decode(file.plan(["n"])[0], ["n"], content=bytes(content))
+        file.decode(read, ["n"], content=bytes(content))
+    unnoticed = file.decode(read, ["n"], content=bytes(content), check_page_checksums=False)
+    assert unnoticed["n"].to_pylist() != list(range(1000))
+
+
+def test_text_with_a_dictionary_is_verified_page_by_page(sparse_file: Any) -> None:
+    output = pa.BufferOutputStream()
+    table = pa.table({"s": [f"symbol {row % 50:02}" for row in range(1000)]})
+    pq.write_table(table, output, compression="none", write_page_checksum=True)
+    good = output.getvalue().to_pybytes()
+    file = sparse_file(good)
+    read = file.plan(["s"])[0]
+    for place in (good.index(b"symbol 07"), int(read.piece_stops[0]) - 5):  # in the dictionary page, among the indices
+        content = bytearray(good)
+        content[place] ^= 1
+        with pytest.raises(FormatError, match=r"column 's'.*could not verify page integrity"):
+            file.decode(read, ["s"], content=bytes(content))
 
 
 def file_of(array: Any) -> bytes:

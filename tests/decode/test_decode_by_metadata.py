@@ -27,7 +27,9 @@ def read_by_metadata(file: Any, table: Path) -> tuple[pa.Table, set[str]]:
         OutputColumn(name=column.name, type=column.readable_type, place=places[column.index]) for column in columns
     ]
     row_groups = [
-        decode_row_group(file.fill(read), read, file.sidecar, columns=outputs, text=TEXT, path=None)
+        decode_row_group(
+            file.fill(read), read, file.sidecar, columns=outputs, text=TEXT, path=None, check_page_checksums=True
+        )
         for read in file.plan(held).values()
     ]
     absent = {column.name for column in columns if places[column.index] is None}

@@ -126,6 +126,7 @@ def test_columns_that_the_partition_lacks_are_null_or_zero(sparse_file: Any) -> 
         columns=[*outputs, *file.outputs(["ts"])],
         text=TextAs(symbols="dictionary", strings="string"),
         path=None,
+        check_page_checksums=True,
     )
     assert decoded.column_names == [*added, "ts"]
     for name in added:

@@ -43,6 +43,7 @@ def decode(chunk: bytes, codec: str, row_count: int, known: list[str] | None = N
         max_def_level=1,
         label=LABEL,
         known=None if known is None else pa.array(known, pa.string()),
+        check_page_checksums=True,
     )
 
 
@@ -142,7 +143,12 @@ class TestRepeatedEntries:
                         continue
                     codec = int(file.sidecar.chunks(column).codec[row_group])
                     decoded: Any = decode_dictionary_chunk(
-                        chunk, codec=codec, row_count=read.row_count, max_def_level=1, label=LABEL
+                        chunk,
+                        codec=codec,
+                        row_count=read.row_count,
+                        max_def_level=1,
+                        label=LABEL,
+                        check_page_checksums=True,
                     )
                     expected = whole.read_row_group(row_group, columns=[name])[name]
                     assert decoded is not None

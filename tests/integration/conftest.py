@@ -11,15 +11,20 @@ import pytest
 from tests.support.live_questdb import LiveQuestDB
 from tests.support.live_servers import (
     REQUIRED_VARIABLE,
-    LiveMinio,
+    LiveS3,
+    is_installed,
     live_minio,
     live_questdb,
+    live_toxiproxy,
+    live_versitygw,
     missing_commands,
 )
 from tests.support.live_tables import LiveTable
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
+
+    from tests.support.live_toxiproxy import LiveToxiproxy
 
 SHOWN_LOG_LINES = 60
 NOT_RUN = pytest.StashKey[list[str]]()
@@ -34,10 +39,29 @@ def questdb(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture(scope="session")
-def minio(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveMinio]:
+def minio(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveS3]:
     """A MinIO with one bucket."""
     _need(request.config, "MinIO", "go")
     with live_minio(tmp_path_factory.mktemp("minio")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def versitygw(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveS3]:
+    """A versitygw with one bucket. It takes minutes to build and is the second of its kind, so that tests do without it."""
+    if not is_installed("versitygw.sh"):
+        _leave_out(request.config, "versitygw was not started: 'localstack/versitygw.sh --install' was never run here")
+    with live_versitygw(tmp_path_factory.mktemp("versitygw")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def toxiproxy(
+    request: pytest.FixtureRequest, minio: LiveS3, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LiveToxiproxy]:
+    """A bad network in front of the MinIO."""
+    _need(request.config, "toxiproxy", "go", "curl")
+    with live_toxiproxy(minio, tmp_path_factory.mktemp("toxiproxy")) as server:
         yield server
 
 
@@ -54,6 +78,10 @@ def _need(config: pytest.Config, server: str, *commands: str) -> None:
     message = f"{server} was not started: {' and '.join(missing)} missing on this machine"
     if os.environ.get(REQUIRED_VARIABLE):
         pytest.fail(f"{message}, and {REQUIRED_VARIABLE} is set")
+    _leave_out(config, message)
+
+
+def _leave_out(config: pytest.Config, message: str) -> None:
     config.stash.setdefault(NOT_RUN, []).append(message)
     pytest.skip(message)
 
@@ -76,7 +104,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     if report.failed:
         for server in getattr(item, "funcargs", {}).values():
-            if isinstance(server, LiveQuestDB | LiveMinio):
+            if isinstance(server, LiveQuestDB | LiveS3):
                 lines = server.log.read_text(errors="replace").splitlines()[-SHOWN_LOG_LINES:]
                 report.sections.append((f"log of {type(server).__name__}", "\n".join(lines)))
     return report

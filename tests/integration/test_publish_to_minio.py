@@ -13,7 +13,7 @@ from tests.support.live_tables import DAILY, LiveTable
 from tests.support.questdb_tables import assert_same_rows
 
 if TYPE_CHECKING:
-    from tests.support.live_servers import LiveMinio
+    from tests.support.live_servers import LiveS3
 
 pytestmark = pytest.mark.integration
 
@@ -36,15 +36,15 @@ def table(live_table: LiveTable) -> LiveTable:
 
 
 @pytest.fixture
-def url(table: LiveTable, minio: LiveMinio) -> str:
+def url(table: LiveTable, minio: LiveS3) -> str:
     return f"s3://{minio.bucket}/db/{table.name}"
 
 
-async def publish(table: LiveTable, url: str, minio: LiveMinio, options: PublishOptions | None = None) -> PublishReport:
+async def publish(table: LiveTable, url: str, minio: LiveS3, options: PublishOptions | None = None) -> PublishReport:
     return await publish_table(table.directory, url, storage_options=minio.storage_options, options=options)
 
 
-async def test_published_partitions_answer_as_the_database_does(table: LiveTable, url: str, minio: LiveMinio) -> None:
+async def test_published_partitions_answer_as_the_database_does(table: LiveTable, url: str, minio: LiveS3) -> None:
     report = await publish(table, url, minio)
     assert report.is_committed
     assert (report.count("published"), report.rows_left_behind) == (3, 100)
@@ -58,7 +58,7 @@ async def test_published_partitions_answer_as_the_database_does(table: LiveTable
         assert {request.status for request in opened.request_log} <= {"ok", "NotFound"}
 
 
-async def test_each_partition_has_a_sidecar_in_the_bucket(table: LiveTable, url: str, minio: LiveMinio) -> None:
+async def test_each_partition_has_a_sidecar_in_the_bucket(table: LiveTable, url: str, minio: LiveS3) -> None:
     await publish(table, url, minio)
     names = [key.removeprefix(f"db/{table.name}/") for key in minio.keys(f"db/{table.name}/")]
     assert sum(name.endswith("/_pm") for name in names) == sum(name.endswith("/data.parquet") for name in names) == 3
@@ -67,7 +67,7 @@ async def test_each_partition_has_a_sidecar_in_the_bucket(table: LiveTable, url:
         assert {request.reason for request in opened.request_log}.isdisjoint({"Parquet footer"})
 
 
-async def test_only_what_changed_is_published_again(table: LiveTable, url: str, minio: LiveMinio) -> None:
+async def test_only_what_changed_is_published_again(table: LiveTable, url: str, minio: LiveS3) -> None:
     await publish(table, url, minio)
     async with cp.open_table(url, storage_options=minio.storage_options) as opened:
         before = table.expected(PUBLISHED)
@@ -84,14 +84,14 @@ async def test_only_what_changed_is_published_again(table: LiveTable, url: str, 
     assert again.count("unchanged") == 5
 
 
-async def test_a_dry_run_writes_nothing(table: LiveTable, url: str, minio: LiveMinio) -> None:
+async def test_a_dry_run_writes_nothing(table: LiveTable, url: str, minio: LiveS3) -> None:
     report = await publish(table, url, minio, PublishOptions(dry_run=True))
     assert report.count("would publish") == 3
     assert report.cost.sent_bytes > 0
     assert minio.keys(f"db/{table.name}/") == []
 
 
-async def test_readers_beside_a_publisher_see_one_published_state(table: LiveTable, url: str, minio: LiveMinio) -> None:
+async def test_readers_beside_a_publisher_see_one_published_state(table: LiveTable, url: str, minio: LiveS3) -> None:
     await publish(table, url, minio)
     states = {table.server.count(table.twin, PUBLISHED)}
     publishing = True
@@ -115,7 +115,7 @@ async def test_readers_beside_a_publisher_see_one_published_state(table: LiveTab
 
 
 async def test_of_two_publishers_none_mixes_its_version_with_the_other(
-    table: LiveTable, url: str, minio: LiveMinio
+    table: LiveTable, url: str, minio: LiveS3
 ) -> None:
     outcomes = await asyncio.gather(*(publish(table, url, minio) for _ in range(3)), return_exceptions=True)
     assert not [outcome for outcome in outcomes if not isinstance(outcome, cp.ColdParquetError | PublishReport)]
@@ -124,7 +124,7 @@ async def test_of_two_publishers_none_mixes_its_version_with_the_other(
         assert_same_rows(await opened.scan().to_arrow(), table.expected(PUBLISHED))
 
 
-async def test_columns_that_came_and_went(table: LiveTable, url: str, minio: LiveMinio) -> None:
+async def test_columns_that_came_and_went(table: LiveTable, url: str, minio: LiveS3) -> None:
     await publish(table, url, minio)
     table.run(
         "ALTER TABLE {t} ADD COLUMN extra INT",

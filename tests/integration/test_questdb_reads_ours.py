@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.live_questdb import LiveQuestDB
-    from tests.support.live_servers import LiveMinio
+    from tests.support.live_servers import LiveS3
 
 pytestmark = pytest.mark.integration
 
@@ -53,7 +53,7 @@ async def test_the_function_read_parquet_reads_our_files(
 
 
 @pytest.mark.slow
-async def test_a_restored_table_goes_on(table: LiveTable, minio: LiveMinio, tmp_path: Path) -> None:
+async def test_a_restored_table_goes_on(table: LiveTable, minio: LiveS3, tmp_path: Path) -> None:
     prefix = f"restore/{table.name}/"
     await publish_table(table.directory, f"s3://{minio.bucket}/{prefix}", storage_options=minio.storage_options)
     restored = tmp_path / "db" / table.name

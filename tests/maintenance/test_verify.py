@@ -376,7 +376,9 @@ async def test_requests(days: Path) -> None:
     by_reason: dict[str, int] = {}
     for record in trace.records:
         by_reason[record.reason] = by_reason.get(record.reason, 0) + 1
-    assert {record.path.rpartition("/")[2] for record in trace.records if record.status != "ok"} == {"_pages"}
+    absent = {record.path.rpartition("/")[2] for record in trace.records if record.status != "ok"}
+    assert absent == {"_pages", "_catalogue"}
+    assert by_reason["catalogue"] == 1
     assert by_reason["sidecar"] == by_reason["Parquet footer"] == by_reason["page index"] == 4
     assert sum(record.operation == "list" for record in trace.records) == 2
     assert sum(record.fetched_bytes for record in trace.records if record.reason == "Parquet footer") < 4 * 4200

@@ -6,6 +6,7 @@ from typing import Any
 
 from coldparquet.options import ReadOptions
 from coldparquet.plan.read_plan import PartitionRead, ReadPlan, Technique
+from coldparquet.plan.store_speed import StoreSpeed
 
 LABELS = ("bloom filter", "page index", "late reading")
 
@@ -21,7 +22,7 @@ def partition(number: int, *techniques: Technique, row_groups_read: int = 4) -> 
 def plan_of(*partitions: PartitionRead) -> ReadPlan:
     return ReadPlan(
         table="t", columns=("x",), predicate="x = 1", limit=None, partitions_pruned=(), partitions=partitions,
-        row_groups=(), requests=(), metadata_requests=(), options=ReadOptions(),
+        row_groups=(), requests=(), metadata_requests=(), options=ReadOptions(), speed=StoreSpeed(connections=32),
     )  # fmt: skip
 
 

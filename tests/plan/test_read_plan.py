@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 
 from coldparquet.errors import InternalError
 from coldparquet.options import ReadOptions
-from coldparquet.plan.cost import PRICES
-from coldparquet.plan.explain import human_bytes
 from coldparquet.plan.placement import Placement, place
 from coldparquet.plan.read_plan import (
     MetadataRequest,
@@ -24,6 +22,8 @@ from coldparquet.plan.read_plan import (
     RowGroupsDropped,
     plan_requests,
 )
+from coldparquet.plan.store_speed import StoreSpeed
+from coldparquet.plan.wording import human_bytes
 from coldparquet.ranges import ByteRange, SuffixRange
 
 NAMES = dict(enumerate(["ts", "symbol", "price", "amount", "fee", "note"]))
@@ -214,8 +214,8 @@ def example_plan(*, limit: int | None = None) -> ReadPlan:
             reads,
             path=partitions[index].data_path,
             column_names=NAMES,
-            gap_bytes=options.coalescing.gap_bytes,
-            max_request_bytes=options.coalescing.max_request_bytes,
+            gap_bytes=64,
+            max_request_bytes=4096,
         )
     ]
     return ReadPlan(
@@ -235,6 +235,7 @@ def example_plan(*, limit: int | None = None) -> ReadPlan:
             MetadataRequest(path="bucket/trades", byte_range=None, reason="listing", fetched_bytes=0, operation="list"),
         ),
         options=options,
+        speed=StoreSpeed(connections=options.max_concurrency),
     )
 
 
@@ -297,7 +298,10 @@ def test_dict_is_json_and_complete() -> None:
         (None, 65536),
         (None, None),
     ]
-    assert set(data["estimate"]["dollars"]) == set(data["estimate"]["metadata_dollars"]) == set(PRICES)
+    estimate = data["estimate"]
+    assert estimate["dollars"] == pytest.approx(3 * 0.40 / 1e6)
+    assert estimate["dollars_if_all_in"]["GLACIER_IR"] == pytest.approx(3 * 10 / 1e6 + 2654 * 0.03 / 1e9)
+    assert set(data["goals"]) == {"fast", "cheap", "few-requests", "few-bytes"}
 
 
 EXPLAINED = """\
@@ -321,11 +325,14 @@ def test_explain_says_what_matters() -> None:
         "    The footer cost 1 request.",
         "3 requests in 1 round trip",
         "2.6 KiB for 2.6 KiB wanted (0.2% more)",
-        "data GETs only, for a million reads like this, in the region",
+        "$1.20 for a million reads like this, data requests only, in the region",
+        "with the prices of Amazon S3, us-east-1, 2026-11",
+        "3 requests, 2.6 KiB in STANDARD (assumed)",
         "3 metadata requests, 67.9 KiB to make this plan",
-        "2 GETs and 1 LIST on S3: $5.80 (STANDARD) to $27.09 (GLACIER_IR), for a million plans like this",
+        "2 GETs and 1 LIST: $5.80 for a million plans like this",
         "row group 0: ts, price",
-        "GLACIER_IR (price of a GET unverified)",
+        "in other classes $1.20 (INTELLIGENT_TIERING, REDUCED_REDUNDANCY), $3.03 (STANDARD_IA, ONEZONE_IA),",
+        "$30.08 (GLACIER_IR), $0.092 (EXPRESS_ONEZONE)",
     ]:
         assert part in text
     assert not any(line != line.rstrip() for line in text.splitlines())
@@ -355,7 +362,7 @@ def test_the_look_at_an_absent_sidecar_is_a_get() -> None:
     ]
     data = dataclasses.replace(example_plan(), metadata_requests=tuple(spent)).as_dict()
     assert [request["operation"] for request in data["metadata_requests"]] == ["get", "list"]
-    assert data["estimate"]["metadata_dollars"]["STANDARD"] == pytest.approx((0.40 + 5) / 1e6)
+    assert data["estimate"]["metadata_dollars"] == pytest.approx((0.40 + 5) / 1e6)
 
 
 def test_explain_lists_twenty_requests_and_counts_the_rest() -> None:
@@ -379,8 +386,7 @@ def test_explain_of_a_big_read_prices_the_read_itself() -> None:
     plan = example_plan()
     big = dataclasses.replace(plan.requests[0], byte_range=ByteRange(0, 10**9))
     text = dataclasses.replace(plan, requests=(big,) * 50_000).explain()
-    assert "data GETs only, for this read, in the region" in text
-    assert "$0.02  STANDARD" in text
+    assert "$0.020 for this read, data requests only, in the region" in text
     assert dataclasses.replace(plan, limit=1000).explain().count("limit         1,000") == 1
 
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from coldparquet.plan.reading_choices import (
     Choice,
     LateChoice,
-    StoreSpeed,
     late_materialisation_pays,
     page_index_pays,
 )
+from coldparquet.plan.store_speed import StoreSpeed
 
 if TYPE_CHECKING:
     from coldparquet.options import Goal
@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 MB = 1_000_000
 SPEED = StoreSpeed(connections=32)
 GOALS: list[Goal] = ["fast", "cheap", "few-requests", "few-bytes"]
+WORTH_A_REQUEST: dict[Goal, int] = {
+    "fast": 128 * 1024,
+    "cheap": 100_000,
+    "few-requests": 16 * 1024 * 1024,
+    "few-bytes": 1,
+}
 
 
 def index_choice(**changes: Any) -> Choice:
@@ -30,6 +36,7 @@ def index_choice(**changes: Any) -> Choice:
     facts: dict[str, Any] = {
         "index_bytes": 250 * 150, "chunk_count": 250, "row_group_bytes": np.full(50, 10 * MB),
         "surviving_fraction": np.full(50, 0.01), "extra_round_trip": True, "when": "auto", "goal": "fast", "speed": SPEED,
+        "request_bytes": WORTH_A_REQUEST[changes.get("goal", "fast")],
     }  # fmt: skip
     return page_index_pays(**(facts | changes))
 
@@ -41,6 +48,7 @@ def late_choice(**changes: Any) -> LateChoice:
         "first_bytes": np.full(row_groups, MB), "deferred_bytes": np.full(row_groups, 20 * MB),
         "matching_rows": np.full(row_groups, 1 / row_groups), "row_counts": np.full(row_groups, 100_000),
         "page_rows": np.full(row_groups, 100_000), "other_bytes": 0, "when": "auto", "goal": "fast", "speed": SPEED,
+        "request_bytes": np.full(row_groups, WORTH_A_REQUEST[changes.get("goal", "fast")]),
     }  # fmt: skip
     return late_materialisation_pays(**(facts | changes))
 
@@ -159,7 +167,7 @@ def test_no_choice_promises_less_than_it_costs(data: st.DataObject) -> None:
     other_bytes = data.draw(st.integers(0, 10**9))
     choice = late_materialisation_pays(
         first_bytes=first, deferred_bytes=deferred, matching_rows=fractions * rows, row_counts=rows, page_rows=rows // 5,
-        other_bytes=other_bytes, when="auto", goal=goal, speed=speed,
+        other_bytes=other_bytes, when="auto", goal=goal, request_bytes=np.full(count, WORTH_A_REQUEST[goal]), speed=speed,
     )  # fmt: skip
     assert not (choice.late & (deferred == 0)).any()
     assert not (choice.late & (fractions > 0.001)).any()
@@ -171,7 +179,7 @@ def test_no_choice_promises_less_than_it_costs(data: st.DataObject) -> None:
         assert speed.first_byte_s + speed.seconds(total) <= 1.5 * speed.seconds(total)
     index = page_index_pays(
         index_bytes=data.draw(st.integers(0, MB)), chunk_count=count, row_group_bytes=deferred, surviving_fraction=fractions,
-        extra_round_trip=data.draw(st.booleans()), when="auto", goal=goal, speed=speed,
+        extra_round_trip=data.draw(st.booleans()), when="auto", goal=goal, request_bytes=WORTH_A_REQUEST[goal], speed=speed,
     )  # fmt: skip
     assert not index.pays or (fractions < 1).any()
 

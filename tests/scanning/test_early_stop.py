@@ -14,7 +14,6 @@ import coldparquet as cp
 from coldparquet.maintenance.index import index_table
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.testing.stores import FaultStore, Hang
-from tests.support.request_logs import METADATA_REASONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,7 +40,7 @@ async def store() -> MemoryStore:
 
 
 def row_groups_read(log: Sequence[RequestRecord]) -> set[int]:
-    of_data = [record.reason for record in log if record.reason not in METADATA_REASONS]
+    of_data = [record.reason for record in log if record.role == "data"]
     return {int(reason.split(":")[0].removeprefix("row group ")) for reason in of_data}
 
 

@@ -15,7 +15,7 @@ from coldparquet.maintenance.index import index_table
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.wrapper import StoreWrapper
 from coldparquet.testing.stores import Failure, FaultStore
-from tests.support.request_logs import METADATA_REASONS, assert_plan_was_followed
+from tests.support.request_logs import assert_plan_was_followed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,7 +69,7 @@ async def store(data: bytes) -> MemoryStore:
 
 
 def of_data(log: Sequence[RequestRecord]) -> list[str]:
-    return sorted(record.reason for record in log if record.reason not in METADATA_REASONS)
+    return sorted(record.reason for record in log if record.role == "data")
 
 
 def row_of(key: int) -> int:

@@ -16,7 +16,6 @@ from coldparquet.maintenance.index import index_table
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.wrapper import StoreWrapper
 from coldparquet.testing.stores import LatencyStore
-from tests.support.request_logs import METADATA_REASONS
 
 if TYPE_CHECKING:
     from coldparquet.storage.base import FetchedRange, ObjectStore, RangeRequest
@@ -50,7 +49,7 @@ class OutstandingStore(StoreWrapper):
         CountedBytes.alive_bytes = CountedBytes.most_alive_bytes = 0
 
     async def get(self, request: RangeRequest) -> FetchedRange:
-        if request.reason in METADATA_REASONS:
+        if request.role == "metadata":
             return await super().get(request)
         length_bytes = request.byte_range.length_bytes
         self.outstanding_bytes += length_bytes

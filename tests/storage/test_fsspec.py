@@ -1,15 +1,10 @@
 from __future__ import annotations
 
-import asyncio
-import pickle
-import traceback
 from typing import TYPE_CHECKING, Any
 from unittest.mock import Mock
 
 import fsspec
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestServer
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
@@ -22,13 +17,12 @@ from coldparquet.errors import (
     UnsupportedError,
 )
 from coldparquet.ranges import ByteRange, SuffixRange
-from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.fsspec_store import FsspecStore, without_secrets
 from coldparquet.storage.open_store import open_store
 from coldparquet.testing.store_contract import CONTENT, StoreContract, request_for
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from coldparquet.storage.base import ObjectStore
@@ -62,107 +56,6 @@ class TestLocalFileSystemInThreads(StoreContract):
     @pytest.fixture
     def root(self, tmp_path: Path) -> str:
         return str(tmp_path / "table")
-
-
-@pytest.fixture
-async def web_server(tmp_path: Path) -> AsyncIterator[TestServer]:
-    async def answer(request: web.Request) -> web.StreamResponse:
-        status = request.match_info["status"]
-        match status:
-            case "hang":
-                await asyncio.Event().wait()
-            case "ignores_ranges":
-                return web.Response(body=CONTENT)
-        return web.Response(status=int(status), text="no")
-
-    async def signed(request: web.Request) -> web.StreamResponse:
-        if "X-Amz-Signature" not in request.query:
-            return web.Response(status=403)
-        return web.FileResponse(tmp_path / "table" / "data.parquet")
-
-    (tmp_path / "table" / "2024-03-01").mkdir(parents=True)
-    (tmp_path / "table" / "data.parquet").write_bytes(CONTENT)
-    application = web.Application()
-    application.router.add_static("/files", tmp_path, show_index=True)
-    application.router.add_get("/status/{status}/{name}", answer)
-    application.router.add_get("/signed/{name}", signed)
-    server = TestServer(application)
-    await server.start_server()
-    yield server
-    await server.close()
-
-
-async def fetch(url: str, byte_range: ByteRange | SuffixRange, **options: Any) -> bytes:
-    store, path = open_store(url, storage_options=options)
-    try:
-        return (await CheckedStore(store).get(request_for(path, byte_range, may_be_short=True))).data
-    finally:
-        await store.aclose()
-
-
-@pytest.mark.parametrize(
-    ("byte_range", "expected"),
-    [
-        (ByteRange(10, 20), CONTENT[10:20]),
-        (ByteRange(1000, 5000), CONTENT[1000:]),
-        (ByteRange(2000, 2001), b""),
-        (SuffixRange(8), CONTENT[-8:]),
-        (SuffixRange(5000), CONTENT),
-    ],
-)
-async def test_web_server_ranges(web_server: TestServer, byte_range: ByteRange | SuffixRange, expected: bytes) -> None:
-    assert await fetch(str(web_server.make_url("/files/table/data.parquet")), byte_range) == expected
-
-
-async def test_web_server_listing(web_server: TestServer) -> None:
-    store, path = open_store(str(web_server.make_url("/files/table/")))
-    listing = await store.list(path)
-    await store.aclose()
-    assert f"{path}/2024-03-01" in {*listing.directories, *(info.path for info in listing.objects)}
-    assert [(info.path, info.size_bytes) for info in listing.objects if "data" in info.path] == [
-        (f"{path}/data.parquet", None)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("status", "error_class"),
-    [("404", NotFoundError), ("403", AccessError), ("401", AccessError), ("503", StorageError), ("500", StorageError)],
-)
-async def test_web_server_errors_hold_no_signature(
-    web_server: TestServer, status: str, error_class: type[ColdParquetError]
-) -> None:
-    url = str(web_server.make_url(f"/status/{status}/data.parquet"))
-    with pytest.raises(error_class) as caught:
-        await fetch(url + SIGNED, ByteRange(0, 4))
-    assert caught.value.path == url
-    everything = "".join(traceback.format_exception(caught.value)) + repr(pickle.dumps(caught.value))
-    assert "X-Amz" not in everything
-    assert "abc123" not in everything
-    assert caught.value.__context__ is None
-    assert error_class is not StorageError or caught.value.details["status"] == int(status)
-
-
-async def test_web_server_that_ignores_ranges(web_server: TestServer) -> None:
-    with pytest.raises(StorageError) as caught:
-        await fetch(str(web_server.make_url("/status/ignores_ranges/data.parquet")), ByteRange(10, 20))
-    assert caught.value.kind == "RangeIgnored"
-
-
-async def test_web_server_that_hangs(web_server: TestServer) -> None:
-    import aiohttp  # noqa: PLC0415 - only this test sets a timeout
-
-    options = {"client_kwargs": {"timeout": aiohttp.ClientTimeout(total=0.1)}}
-    with pytest.raises(StorageError) as caught:
-        await fetch(str(web_server.make_url("/status/hang/data.parquet")), ByteRange(0, 4), **options)
-    assert caught.value.kind == "Timeout"
-
-
-async def test_signed_url_signs_requests_but_stays_out_of_the_path(web_server: TestServer) -> None:
-    url = str(web_server.make_url("/signed/data.parquet"))
-    assert await fetch(url + SIGNED, ByteRange(0, 4)) == CONTENT[:4]
-    store, path = open_store(url + SIGNED)
-    assert path == url
-    assert "X-Amz" not in store.label
 
 
 class Refusing(fsspec.AbstractFileSystem):  # type: ignore[misc]

@@ -11,6 +11,8 @@ from coldparquet.ranges import ByteRange
 from coldparquet.storage.fsspec_store import FsspecStore
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.open_store import open_store
+from coldparquet.storage.s3 import S3Store
+from coldparquet.storage.web_store import WebStore
 from coldparquet.testing.store_contract import request_for
 
 
@@ -96,6 +98,24 @@ async def test_each_web_store_has_its_own_connections() -> None:
     first, _ = open_store("https://example.org/a")
     second, _ = open_store("https://example.org/a")
     assert first is not second
-    assert isinstance(first, FsspecStore)
-    assert isinstance(second, FsspecStore)
-    assert first._filesystem is not second._filesystem
+    assert isinstance(first, WebStore)
+    assert isinstance(second, WebStore)
+    assert isinstance(first._store, FsspecStore)
+    assert isinstance(second._store, FsspecStore)
+    assert first._store._filesystem is not second._store._filesystem
+
+
+async def test_a_version_of_one_object() -> None:
+    for url, path, versions in (
+        (
+            "s3://bucket/db/key?versionId=3sL4kqtJlcpXroDTDmJ.xa-_1",
+            "bucket/db/key",
+            {"bucket/db/key": "3sL4kqtJlcpXroDTDmJ.xa-_1"},
+        ),
+        ("s3://bucket/db/key?versionId=null", "bucket/db/key", {"bucket/db/key": "null"}),
+        ("s3://bucket/db/key?versionId=", "bucket/db/key?versionId=", {}),
+        ("s3://bucket/db/key?versionId=a/b", "bucket/db/key?versionId=a/b", {}),
+    ):
+        store, found = open_store(url, storage_options={"anon": True})
+        assert isinstance(store, S3Store)
+        assert (found, store._versions) == (path, versions)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import aiohttp
 import pytest
 from aiohttp import web
 
@@ -20,41 +18,23 @@ from coldparquet.errors import (
     ObjectChangedError,
     StorageError,
 )
+from coldparquet.options import StoreOptions
 from coldparquet.ranges import ByteRange, SuffixRange
-from coldparquet.storage import s3_connection
+from coldparquet.storage.broken_body import BrokenBodyError
 from coldparquet.storage.s3 import S3Store
 from coldparquet.testing.store_contract import request_for
+from tests.support.scripted_server import Script, raw, refuse, respond, scripted_server
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator
 
-    Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
-
-
-@dataclass
-class Script:
-    """Answers the n-th request with the n-th answer, and the last answer from then on."""
-
-    answers: list[Answer] = field(default_factory=list)
-    requests: list[web.BaseRequest] = field(default_factory=list)
-    arrived: asyncio.Event = field(default_factory=asyncio.Event)
-    endpoint_url: str = ""
-
-    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        self.requests.append(request)
-        self.arrived.set()
-        return await self.answers[min(len(self.requests), len(self.answers)) - 1](request)
+    from tests.support.scripted_server import Answer
 
 
 @pytest.fixture
 async def script() -> AsyncIterator[Script]:
-    script = Script()
-    runner = web.ServerRunner(web.Server(script.handle), shutdown_timeout=0)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    script.endpoint_url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    yield script
-    await runner.cleanup()
+    async with scripted_server() as script:
+        yield script
 
 
 @pytest.fixture
@@ -62,34 +42,6 @@ async def store(script: Script) -> AsyncIterator[S3Store]:
     store = S3Store(storage_options={"anon": True, "endpoint_url": script.endpoint_url})
     yield store
     await store.aclose()
-
-
-def respond(status: int, body: bytes = b"", **headers: str) -> Answer:
-    async def answer(_: web.BaseRequest) -> web.Response:
-        return web.Response(
-            status=status, body=body, headers={name.replace("_", "-"): value for name, value in headers.items()}
-        )
-
-    return answer
-
-
-def refuse(status: int, code: str, more: str = "", **headers: str) -> Answer:
-    document = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>Words.</Message>{more}</Error>"
-    return respond(status, document.encode(), x_amz_request_id="4442587FB7D0A2F9", **headers)
-
-
-def raw(head: str, body: bytes) -> Answer:
-    """Answer with these bytes and close the connection."""
-
-    async def answer(request: web.BaseRequest) -> web.StreamResponse:
-        transport = request.transport
-        assert isinstance(transport, asyncio.Transport)
-        transport.write(head.replace("\n", "\r\n").encode() + b"\r\n\r\n" + body)
-        transport.close()
-        await asyncio.sleep(0)
-        return web.Response()
-
-    return answer
 
 
 async def get(store: S3Store, byte_range: ByteRange | SuffixRange) -> Any:
@@ -310,7 +262,7 @@ async def test_answer_that_is_no_http(script: Script, store: S3Store) -> None:
         await get(store, ByteRange(0, 4))
 
 
-async def test_stalled_body(script: Script, store: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stalled_body(script: Script) -> None:
     async def stall(request: web.BaseRequest) -> web.StreamResponse:
         response = web.StreamResponse(status=206, headers={"Content-Range": "bytes 0-9/10", "Content-Length": "10"})
         await response.prepare(request)
@@ -318,11 +270,17 @@ async def test_stalled_body(script: Script, store: S3Store, monkeypatch: pytest.
         await asyncio.sleep(0.5)
         return response
 
-    monkeypatch.setattr(s3_connection, "_READ_TIMEOUT", aiohttp.ClientTimeout(total=None, sock_read=0.1))
+    impatient = S3Store(
+        storage_options={"anon": True, "endpoint_url": script.endpoint_url},
+        store_options=StoreOptions(stall_timeout_s=0.1),
+    )
     script.answers = [stall]
-    with pytest.raises(StorageError) as caught:
-        await get(store, ByteRange(0, 10))
+    with pytest.raises(BrokenBodyError) as caught:
+        await get(impatient, ByteRange(0, 10))
+    await impatient.aclose()
     assert caught.value.kind == "Timeout"
+    assert caught.value.received is not None
+    assert caught.value.received.data == b"abc"
 
 
 async def test_cancelled_get_closes_its_connection(script: Script, store: S3Store) -> None:

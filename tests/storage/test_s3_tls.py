@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import ssl
 from datetime import UTC, datetime, timedelta
@@ -15,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from coldparquet.errors import InvalidInputError, StorageError
 from coldparquet.ranges import ByteRange
+from coldparquet.storage.open_store import open_store
 from coldparquet.storage.s3 import S3Store
 from coldparquet.testing.store_contract import request_for
 
@@ -88,3 +90,16 @@ async def test_missing_bundle(endpoint_url: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
         await fetch(endpoint_url, verify="/absent.pem")
     assert caught.value.kind == "BadCaBundle"
+
+
+async def test_web_servers_are_checked_alike(endpoint_url: str, certificate: Path) -> None:
+    trusted = await asyncio.to_thread(ssl.create_default_context, cafile=str(certificate))
+    for options in ({"ssl": trusted}, {"ssl": False}):
+        store, path = open_store(f"{endpoint_url}/key", storage_options=options)
+        assert (await store.get(request_for(path, ByteRange(0, 4)))).data == b"abcd"
+        await store.aclose()
+    store, path = open_store(f"{endpoint_url}/key")
+    with pytest.raises(StorageError, match="ssl=") as caught:
+        await store.get(request_for(path, ByteRange(0, 4)))
+    assert caught.value.kind == "CertificateInvalid"
+    await store.aclose()

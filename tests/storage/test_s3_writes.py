@@ -99,7 +99,7 @@ async def test_a_store_that_holds_other_bytes_is_not_believed(server: tuple[Serv
 
 async def test_a_finished_upload_must_have_the_checksum_of_its_parts(server: tuple[Server, S3Store]) -> None:
     script, store = server
-    right = StoredChecksum.of_parts([PART.crc32]).crc32.to_bytes(4, "big")
+    right = StoredChecksum.of_parts([PART.crc32]).value.to_bytes(4, "big")
     for text, is_right in (
         (f"{base64.b64encode(right).decode()}-1", True),
         (checksum(b"abc"), True),  # that of the whole, which nobody can compare
@@ -218,10 +218,10 @@ async def test_what_head_tells(server: tuple[Server, S3Store]) -> None:
     script.headers |= {"Last-Modified": "Thu, 01 Jan 1970 00:01:40 GMT", "x-amz-storage-class": "STANDARD_IA"}
     plain, parts, digest = checksum(b"abc"), checksum(b"abc", "-3"), "0123456789abcdef" * 2
     for etag, stored, kind, expected in (
-        ('"x"', plain, None, StoredChecksum(crc32=zlib.crc32(b"abc"))),
-        ('"x"', parts, None, StoredChecksum(crc32=zlib.crc32(b"abc"), part_count=3)),
-        (f'"{digest}-2"', plain, None, StoredChecksum(crc32=zlib.crc32(b"abc"), part_count=2)),
-        (f'"{digest}-2"', plain, "FULL_OBJECT", StoredChecksum(crc32=zlib.crc32(b"abc"))),
+        ('"x"', plain, None, StoredChecksum(value=zlib.crc32(b"abc"))),
+        ('"x"', parts, None, StoredChecksum(value=zlib.crc32(b"abc"), part_count=3)),
+        (f'"{digest}-2"', plain, None, StoredChecksum(value=zlib.crc32(b"abc"), part_count=2)),
+        (f'"{digest}-2"', plain, "FULL_OBJECT", StoredChecksum(value=zlib.crc32(b"abc"))),
         ('"x"', "nonsense", None, None),
         ('"x"', None, None, None),
     ):

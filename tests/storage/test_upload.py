@@ -111,7 +111,7 @@ async def test_any_size_makes_the_round_trip_and_is_recognised(place: tuple[Obje
     assert [info.path for info in (await store.list(root)).objects] == [path]
 
 
-@pytest.mark.parametrize("checksum", [None, StoredChecksum(crc32=1, part_count=77)])
+@pytest.mark.parametrize("checksum", [None, StoredChecksum(value=1, part_count=77)])
 async def test_without_a_useful_checksum_the_bytes_are_compared(
     monkeypatch: pytest.MonkeyPatch, checksum: StoredChecksum | None
 ) -> None:

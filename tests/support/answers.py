@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 
 from coldparquet.maintenance.index import index_table
 from coldparquet.storage.memory import MemoryStore
-from tests.support.request_logs import METADATA_REASONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -63,7 +62,7 @@ async def store_of(days: Mapping[int, bytes]) -> MemoryStore:
 
 def data_reasons(log: Iterable[RequestRecord]) -> list[str]:
     """Return the reasons of the requests for rows, in the order in which they were sent."""
-    return [record.reason for record in log if record.operation == "get" and record.reason not in METADATA_REASONS]
+    return [record.reason for record in log if record.operation == "get" and record.role == "data"]
 
 
 def plain_column(rows: pa.Table, name: str) -> Any:

@@ -10,13 +10,14 @@ import signal
 import subprocess
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import boto3
 
 from tests.support.live_questdb import LiveQuestDB
+from tests.support.live_toxiproxy import LiveToxiproxy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -48,8 +49,8 @@ class ServerFailedError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LiveMinio:
-    """A running MinIO, which has one bucket."""
+class LiveS3:
+    """A running S3 server, which has one bucket."""
 
     endpoint_url: str
     user: str
@@ -66,6 +67,11 @@ class LiveMinio:
         """List the objects below a prefix, through a client that is not ours."""
         pages = self._client().get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
         return [entry["Key"] for page in pages for entry in page.get("Contents", [])]
+
+    def upload(self, directory: Path, prefix: str) -> None:
+        """Copy the files of a directory to below a prefix."""
+        for file in sorted(path for path in directory.rglob("*") if path.is_file()):
+            self._client().upload_file(str(file), self.bucket, f"{prefix}/{file.relative_to(directory).as_posix()}")
 
     def download(self, prefix: str, directory: Path) -> None:
         """Copy the objects below a prefix to a directory."""
@@ -89,6 +95,11 @@ def missing_commands(*commands: str) -> list[str]:
     return [command for command in commands if shutil.which(command) is None]
 
 
+def is_installed(script: str) -> bool:
+    """Tell whether a server is in the cache. Only scripts of servers that tests can do without know the question."""
+    return subprocess.run([SCRIPTS / script, "--is-installed"], check=False, timeout=STOP_TIMEOUT_S).returncode == 0
+
+
 def install(script: str) -> None:
     """Bring a server into the cache, where it is not there yet. The first time takes minutes."""
     result = subprocess.run(
@@ -99,36 +110,69 @@ def install(script: str) -> None:
 
 
 @contextmanager
-def live_questdb(directory: Path) -> Iterator[LiveQuestDB]:
-    """Run a QuestDB whose root directory is ``directory`` and which makes small row groups."""
+def live_questdb(directory: Path, *, settings: Mapping[str, str] = QUESTDB_SETTINGS) -> Iterator[LiveQuestDB]:
+    """Run a QuestDB whose root directory is ``directory``; unless told otherwise it makes small row groups."""
     install("questdb.sh")
-    with _running("questdb.sh", directory, QUESTDB_SETTINGS) as announcement:
+    with _running("questdb.sh", directory, settings) as announcement:
         server = LiveQuestDB(http_port=_port(announcement), root=directory)
         _wait_until_healthy(server)
         yield server
 
 
 @contextmanager
-def live_minio(directory: Path) -> Iterator[LiveMinio]:
+def live_minio(directory: Path) -> Iterator[LiveS3]:
     """Run a MinIO that keeps its objects in ``directory``."""
-    install("minio.sh")
-    user, password = secrets.token_hex(8), secrets.token_hex(16)
-    credentials = {"MINIO_ROOT_USER": user, "MINIO_ROOT_PASSWORD": password}
-    with _running("minio.sh", directory, credentials) as announcement:
-        endpoint_url = f"http://127.0.0.1:{_port(announcement)}"
-        yield LiveMinio(endpoint_url=endpoint_url, user=user, password=password, log=directory / "server.log")
+    with _live_s3("minio.sh", directory, "MINIO_ROOT_USER", "MINIO_ROOT_PASSWORD") as server:
+        yield server
 
 
 @contextmanager
-def _running(script: str, directory: Path, settings: Mapping[str, str]) -> Iterator[str]:
-    """Run a script until the end of the block; the value is what it printed when its server was ready."""
+def live_versitygw(directory: Path) -> Iterator[LiveS3]:
+    """Run a versitygw that keeps its objects in ``directory``."""
+    with _live_s3("versitygw.sh", directory, "ROOT_ACCESS_KEY", "ROOT_SECRET_KEY") as server:
+        yield server
+
+
+@contextmanager
+def live_toxiproxy(upstream: LiveS3, directory: Path) -> Iterator[LiveToxiproxy]:
+    """Run a toxiproxy in front of an S3 server.
+
+    Args:
+        upstream: The server.
+        directory: For what the script prints.
+    """
+    install("toxiproxy.sh")
+    with _running("toxiproxy.sh", directory, {}, upstream.endpoint_url.removeprefix("http://")) as announcement:
+        control_url, proxy_url = re.findall(r"http://127\.0\.0\.1:\d+", announcement)[:2]
+        yield LiveToxiproxy(control_url=control_url, store=replace(upstream, endpoint_url=proxy_url))
+
+
+@contextmanager
+def _live_s3(script: str, directory: Path, user_variable: str, password_variable: str) -> Iterator[LiveS3]:
+    install(script)
+    user, password = secrets.token_hex(8), secrets.token_hex(16)
+    with _running(script, directory, {user_variable: user, password_variable: password}) as announcement:
+        endpoint_url = f"http://127.0.0.1:{_port(announcement)}"
+        yield LiveS3(endpoint_url=endpoint_url, user=user, password=password, log=directory / "server.log")
+
+
+@contextmanager
+def _running(script: str, directory: Path, settings: Mapping[str, str], argument: str | None = None) -> Iterator[str]:
+    """Run a script until the end of the block; the value is what it printed when its server was ready.
+
+    Args:
+        script: Its name.
+        directory: For its data, and for what it prints.
+        settings: Environment variables.
+        argument: Of the script; None is the directory.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     printed = directory / f"{script}.out"
     with printed.open("wb") as output:
         # A group of its own: Ctrl-C reaches the tests first, and the server can be killed with all it started. Should
         # the tests be killed instead, the script notices that its parent is gone.
         process = subprocess.Popen(
-            [SCRIPTS / script, directory],
+            [SCRIPTS / script, argument or directory],
             env={**os.environ, **settings},
             stdin=subprocess.DEVNULL,
             stdout=output,

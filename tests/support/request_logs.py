@@ -13,30 +13,13 @@ if TYPE_CHECKING:
     from coldparquet.plan.read_plan import ReadPlan
     from coldparquet.storage.trace import RequestRecord
 
-METADATA_REASONS = {
-    "sidecar",
-    "Parquet footer",
-    "bloom filter",
-    "page index",
-    "size of the Parquet file",
-    "table files",
-    "time search",
-    "offsets",
-    "symbols",
-    "end of the Parquet file",
-    "page headers",
-    "copy",
-    "compare with what is to be written",
-}
-"""Requests that are sent to make plans, sidecars or copies, and so cannot be part of one."""
-
 
 def data_requests(log: Iterable[RequestRecord]) -> list[tuple[str, ByteRange]]:
     """Return the requests for rows, sorted: path and range of each."""
     return sorted(
         (record.path, record.byte_range)
         for record in log
-        if record.reason not in METADATA_REASONS and isinstance(record.byte_range, ByteRange)
+        if record.role == "data" and isinstance(record.byte_range, ByteRange)
     )
 
 
@@ -63,7 +46,7 @@ def _covers(plan: ReadPlan, path: str, wanted: ByteRange) -> bool:
     for announced in sorted(ranges, key=lambda announced: announced.start):
         if announced.stop <= covered_to:
             continue
-        gap_bytes = plan.options.coalescing.gap_bytes if covered_to > wanted.start else 0
+        gap_bytes = plan.widest_gap_bytes if covered_to > wanted.start else 0
         if announced.start > covered_to + gap_bytes:
             return False
         covered_to = announced.stop

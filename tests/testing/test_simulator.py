@@ -24,6 +24,7 @@ from coldparquet.testing.simulator import ColdStoreServer
 from coldparquet.testing.simulator_options import ColdStoreOptions
 from coldparquet.testing.simulator_process import ColdStoreProcess
 from coldparquet.testing.simulator_protocol import resolve_range
+from tests.support.raw_requests import ask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,23 +48,16 @@ def server(root: Path) -> Iterator[ColdStoreServer]:
         yield server
 
 
-def ask(server: ColdStoreServer, target: str, *, method: str = "GET", **headers: str) -> tuple[int, Any, bytes]:
-    """Send one request with the target as it is, and return status, headers and body."""
-    connection = http.client.HTTPConnection(server.endpoint_url.removeprefix("http://"), timeout=5)
-    try:
-        connection.request(method, target, headers={name.replace("_", "-"): value for name, value in headers.items()})
-        answer = connection.getresponse()
-        return answer.status, answer.headers, answer.read()
-    finally:
-        connection.close()
-
-
 def names(body: bytes) -> list[str]:
     """Return keys and common prefixes of a listing, in the order of the document."""
     root = ET.fromstring(body)  # noqa: S314 - our own server's
     namespace = "{http://s3.amazonaws.com/doc/2006-03-01/}"
     found = [*root.iter(f"{namespace}Contents"), *root.iter(f"{namespace}CommonPrefixes")]
     return [entry[0].text or "" for entry in found]
+
+
+def range_header(header: str | None) -> dict[str, Any]:
+    return {"Range": header} if header else {}
 
 
 @pytest.mark.parametrize(
@@ -87,7 +81,7 @@ def names(body: bytes) -> list[str]:
 )
 def test_range_headers(server: ColdStoreServer, header: str | None, status: int, start: int, stop: int) -> None:
     assert resolve_range(header, 1000) == (status, ByteRange(start, stop))
-    answered, headers, body = ask(server, "/bucket/object", **({"Range": header} if header else {}))
+    answered, headers, body = ask(server, "/bucket/object", **range_header(header))
     assert answered == status
     if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
         assert headers["Content-Range"] == "bytes */1000"
@@ -95,7 +89,7 @@ def test_range_headers(server: ColdStoreServer, header: str | None, status: int,
         return
     assert body == CONTENT[start:stop]
     assert headers["Content-Range"] == (f"bytes {start}-{stop - 1}/1000" if status == 206 else None)
-    head = ask(server, "/bucket/object", method="HEAD", **({"Range": header} if header else {}))
+    head = ask(server, "/bucket/object", method="HEAD", **range_header(header))
     assert (head[0], head[1]["Content-Length"], head[2]) == (status, str(stop - start), b"")
 
 
@@ -359,7 +353,7 @@ class TestProcess:
         "end_it", [lambda child: child.send_signal(signal.SIGTERM), lambda child: child.stdin.close()]
     )
     def test_sigterm_and_end_of_input_stop_it(self, root: Path, end_it: Callable[[Any], None]) -> None:
-        command = [sys.executable, "-m", "coldparquet.testing.simulator", "--root", str(root)]
+        command = [sys.executable, "-m", "coldparquet.testing.simulator_command", "--root", str(root)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
             assert child.stdout
             assert b"http://127.0.0.1:" in child.stdout.readline()

@@ -20,8 +20,8 @@ from coldparquet.format.partition_names import (
     recorded_directory_name,
 )
 from coldparquet.format.partition_ranges import partition_ranges
-from coldparquet.plan.explain import few_names
 from coldparquet.plan.read_plan import MetadataRequest
+from coldparquet.plan.wording import few_names
 from coldparquet.storage.base import Listing
 
 if TYPE_CHECKING:

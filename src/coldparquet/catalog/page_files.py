@@ -9,7 +9,7 @@ from coldparquet.catalog.page_lookup import look_up_pages_file, parse_pages_look
 from coldparquet.format.partition_pages import PagesFound
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     import numpy as np
     import numpy.typing as npt
@@ -41,6 +41,23 @@ class PageFiles:
         """Whether partitions of this table have a ``_pages``; None until one was looked for."""
         self.has_small_pages: bool | None = None
         """Whether chunks of this table have more than one page; None until the pages of a partition were seen."""
+
+    def adopt(self, earlier: PageFiles, directories: Collection[str], *, are_all: bool) -> None:
+        """Take over what another state of the table knew.
+
+        Args:
+            earlier: Of that state.
+            directories: Those of partitions that did not change since.
+            are_all: Whether there are no others now. A new partition may be the first with a ``_pages``.
+        """
+        for directory, lookup in earlier._found.items():
+            if directory in directories and lookup.problem is None:
+                self._found[directory] = lookup
+                if directory in earlier._parsed:
+                    self._parsed[directory] = earlier._parsed[directory]
+        if earlier.table_has_files or are_all:
+            self.table_has_files = earlier.table_has_files
+        self.has_small_pages = earlier.has_small_pages
 
     async def look_up(self, location: PartitionLocation, spent: list[MetadataRequest]) -> None:
         """Fetch the ``_pages`` of a partition, so that :meth:`pages_of` need not. 1 request, the first time."""

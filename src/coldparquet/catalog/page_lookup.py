@@ -230,12 +230,13 @@ async def _read_earlier(source: _ParquetSource, footer: ParquetFooter, *, tail_s
 
 async def _send(store: ObjectStore, request: RangeRequest, spent: list[MetadataRequest]) -> FetchedRange:
     answer = await store.get(request)
-    spent.append(
-        MetadataRequest(
-            path=request.path,
-            byte_range=request.byte_range,
-            reason=request.reason,
-            fetched_bytes=len(answer.data),
+    if not answer.is_from_cache:
+        spent.append(
+            MetadataRequest(
+                path=request.path,
+                byte_range=request.byte_range,
+                reason=request.reason,
+                fetched_bytes=len(answer.data),
+            )
         )
-    )
     return answer

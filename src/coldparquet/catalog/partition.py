@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from coldparquet.catalog.catalogue_fetch import CATALOGUE_FILE
 from coldparquet.catalog.sidecar_lookup import look_up_sidecar
 from coldparquet.errors import FormatError, NotFoundError, UnsupportedError
 from coldparquet.format.footer_blooms import refer_to_blooms
@@ -18,6 +19,8 @@ from coldparquet.plan.read_plan import MetadataRequest
 from coldparquet.storage.base import RangeRequest
 
 if TYPE_CHECKING:
+    from coldparquet.catalog.catalogue import Catalogue
+    from coldparquet.catalog.sidecar_cache import SidecarCache
     from coldparquet.format.parquet_footer import ParquetFooter
     from coldparquet.format.partition_names import PartitionDirectory
     from coldparquet.format.sidecar import Sidecar
@@ -68,23 +71,42 @@ class PartitionMetadata:
 
     sidecar: Sidecar
     """The sidecar, or one that was derived in memory from the Parquet footer."""
-    source: Literal["sidecar", "footer"]
+    source: Literal["sidecar", "catalogue", "footer"]
     metadata_requests: tuple[MetadataRequest, ...]
     """What reading it cost."""
     notes: tuple[str, ...] = ()
     """What a person should know about it, one sentence each."""
+    data_etag: str | None = None
+    """Version of the Parquet object that an entry of the catalogue was made for; None where nobody wrote it down."""
 
 
 class Partition:
     """One time slice of a table.
 
     Its metadata is fetched when something first needs it, and then kept: a later writer changes nothing here.
+
+    Args:
+        location: Where it lies.
+        store: In which store.
+        options: How to read.
+        sidecars: Keeps sidecars beyond this partition; None for not at all.
+        catalogue: The table's catalogue, which is asked first; None for not at all.
     """
 
-    def __init__(self, location: PartitionLocation, store: ObjectStore, options: ReadOptions) -> None:
+    def __init__(
+        self,
+        location: PartitionLocation,
+        store: ObjectStore,
+        options: ReadOptions,
+        *,
+        sidecars: SidecarCache | None = None,
+        catalogue: Catalogue | None = None,
+    ) -> None:
         self._location = location
         self._store = store
         self._options = options
+        self._sidecars = sidecars
+        self._catalogue = catalogue
         self._loading = asyncio.Lock()
         self._metadata: PartitionMetadata | None = None
 
@@ -206,17 +228,43 @@ class Partition:
                 self._metadata = await self._load()
             return self._metadata
 
+    async def reread_replaced(self) -> PartitionMetadata:
+        """Read the metadata without the catalogue, whose entry turned out to be of another version of the Parquet object.
+
+        Requests and errors are those of :meth:`metadata`.
+        """
+        async with self._loading:
+            if self._catalogue is not None:
+                self._catalogue.distrust(self.data_path)
+            if self._metadata is None or self._metadata.source == "catalogue":
+                problem = f"{DATA_FILE} was replaced since, or copied in another way; 'coldparquet pack' packs it anew"
+                self._metadata = await self._load_unpacked([], (_entry_not_used(problem),))
+            return self._metadata
+
     async def _load(self) -> PartitionMetadata:
         spent: list[MetadataRequest] = []
-        found = await look_up_sidecar(self._store, self._location, self._options, spent=spent)
+        packed = None if self._catalogue is None else await self._catalogue.look_up(self._location, spent)
+        if packed is None or packed.sidecar is None:
+            problem = None if packed is None else packed.problem
+            return await self._load_unpacked(spent, () if problem is None else (_entry_not_used(problem),))
+        return PartitionMetadata(
+            sidecar=packed.sidecar,
+            source="catalogue",
+            metadata_requests=tuple(spent),
+            data_etag=packed.data_etag,
+        )
+
+    async def _load_unpacked(self, spent: list[MetadataRequest], notes: tuple[str, ...]) -> PartitionMetadata:
+        found = await look_up_sidecar(self._store, self._location, self._options, spent=spent, cache=self._sidecars)
         if found.state == "damaged" and found.problem is not None:
             raise found.problem
         if found.sidecar is not None:
-            return PartitionMetadata(sidecar=found.sidecar, source="sidecar", metadata_requests=tuple(spent))
-        notes: tuple[str, ...] = ()
+            return PartitionMetadata(
+                sidecar=found.sidecar, source="sidecar", metadata_requests=tuple(spent), notes=notes
+            )
         if found.problem is not None:
             note = f"its sidecar is of another state, so the footer was read: {found.problem.message}"
-            notes = (f"{note}; 'coldparquet migrate --force' makes it anew",)
+            notes = (*notes, f"{note}; 'coldparquet migrate --force' makes it anew")
         footer = await self.read_footer(spent)
         sidecar = await asyncio.to_thread(_sidecar_in_memory, footer)
         return PartitionMetadata(sidecar=sidecar, source="footer", metadata_requests=tuple(spent), notes=notes)
@@ -287,8 +335,15 @@ class Partition:
                 path=path, byte_range=byte_range, reason=reason, may_be_short=may_be_short, may_grow=self.may_grow
             )
         )
-        spent.append(MetadataRequest(path=path, byte_range=byte_range, reason=reason, fetched_bytes=len(answer.data)))
+        if not answer.is_from_cache:
+            spent.append(
+                MetadataRequest(path=path, byte_range=byte_range, reason=reason, fetched_bytes=len(answer.data))
+            )
         return answer
+
+
+def _entry_not_used(problem: str) -> str:
+    return f"its entry in {CATALOGUE_FILE} is not used: {problem}"
 
 
 def _sidecar_in_memory(footer: ParquetFooter) -> Sidecar:

@@ -13,9 +13,11 @@ from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_fetch import SidecarFetch
 from coldparquet.plan.read_plan import MetadataRequest
 from coldparquet.storage.base import RangeRequest
+from coldparquet.storage.ledger import note_cache_hit
 
 if TYPE_CHECKING:
     from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.catalog.sidecar_cache import KeptSidecar, SidecarCache
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.options import ReadOptions
     from coldparquet.ranges import ByteRange
@@ -48,14 +50,18 @@ async def look_up_sidecar(
     options: ReadOptions,
     *,
     spent: list[MetadataRequest] | None = None,
+    cache: SidecarCache | None = None,
 ) -> SidecarLookup:
     """Fetch and check the sidecar of a partition. 1 request where it fits the first guess or is absent, else 2.
+
+    Of a sidecar that is kept, none while it is trusted; else 1, which brings no bytes unless there is a newer one.
 
     Args:
         store: Where the partition lies; it should pin versions, so that both requests see the same sidecar.
         location: The partition; its record tells which size of the Parquet file counts.
         options: How much to ask for at first.
         spent: Gets the requests.
+        cache: Keeps sidecars; None for not at all.
 
     Raises:
         AccessError: The store refused the credentials.
@@ -63,43 +69,98 @@ async def look_up_sidecar(
     """
     if location.sidecar_path is None:
         return SidecarLookup(state="absent", file=memoryview(b""), sidecar=None)
-    path, file = location.sidecar_path, memoryview(b"")
+    path = location.sidecar_path
     spent = [] if spent is None else spent
+    kept = None if cache is None else await cache.find(path)
+    if cache is not None and kept is not None and cache.is_trusted(kept):
+        found = await _parse(memoryview(kept.file), location, path)
+        if found.state == "present":
+            note_cache_hit(len(kept.file))
+            return found
+    fetch = _Fetch(store, path, spent, may_grow=location.record is not None)
     try:
-        file = await _fetch(store, path, options, spent, may_grow=location.record is not None)
-        parse = partial(parse_sidecar, file, path=path, parquet_size_bytes=location.committed_size_bytes)
-        sidecar = await asyncio.to_thread(parse) if len(file) > _PARSE_IN_THREAD_BYTES else parse()
-        _check_rows(sidecar, location)
+        file = await fetch.file(options.sidecar_prefix_bytes, kept)
     except NotFoundError:
         spent.append(MetadataRequest(path=path, byte_range=None, reason="no sidecar", fetched_bytes=0))
-        return SidecarLookup(state="absent", file=file, sidecar=None)
+        return SidecarLookup(state="absent", file=memoryview(b""), sidecar=None)
     except (FormatError, UnsupportedError) as error:
-        # The chain is sound, but its snapshots are of other sizes, or of other rows, than the one that counts.
-        is_stale = error.details.get("field") in {"parquet_size_bytes", "row_count"}
-        return SidecarLookup(state="stale" if is_stale else "damaged", file=file, sidecar=None, problem=error)
+        return _refused(error, memoryview(b""))
+    found = await _parse(file, location, path)
+    if cache is not None and found.state != "damaged":
+        if fetch.kept_is_newest and kept is not None:
+            await cache.confirm(path, kept)
+        else:
+            await cache.keep(path, file=bytes(file), etag=fetch.etag)
+    return found
+
+
+async def _parse(file: memoryview, location: PartitionLocation, path: str) -> SidecarLookup:
+    """Check a sidecar that was fetched, up to its committed size."""
+    parse = partial(parse_sidecar, file, path=path, parquet_size_bytes=location.committed_size_bytes)
+    try:
+        sidecar = await asyncio.to_thread(parse) if len(file) > _PARSE_IN_THREAD_BYTES else parse()
+        _check_rows(sidecar, location)
+    except (FormatError, UnsupportedError) as error:
+        return _refused(error, file)
     return SidecarLookup(state="present", file=file, sidecar=sidecar)
 
 
-async def _fetch(
-    store: ObjectStore, path: str, options: ReadOptions, spent: list[MetadataRequest], *, may_grow: bool
-) -> memoryview:
-    fetch = SidecarFetch(path, prefix_bytes=options.sidecar_prefix_bytes)
+def _refused(error: ColdParquetError, file: memoryview) -> SidecarLookup:
+    # The chain is sound, but its snapshots are of other sizes, or of other rows, than the one that counts.
+    is_stale = error.details.get("field") in {"parquet_size_bytes", "row_count"}
+    return SidecarLookup(state="stale" if is_stale else "damaged", file=file, sidecar=None, problem=error)
 
-    async def get(byte_range: ByteRange) -> bytes:
-        is_first_guess = byte_range.start == 0
+
+class _Fetch:
+    """The requests for one sidecar.
+
+    Args:
+        store: Where it lies.
+        path: The sidecar.
+        spent: Gets the requests.
+        may_grow: Whether a QuestDB may append to it meanwhile.
+    """
+
+    def __init__(self, store: ObjectStore, path: str, spent: list[MetadataRequest], *, may_grow: bool) -> None:
+        self.etag: str | None = None
+        """Version of the sidecar, once it is fetched."""
+        self.kept_is_newest = False
+        """Whether the store said that the kept sidecar is still the newest one."""
+        self._store = store
+        self._path = path
+        self._spent = spent
+        self._may_grow = may_grow
+
+    async def file(self, prefix_bytes: int, kept: KeptSidecar | None) -> memoryview:
+        """Fetch the sidecar up to its committed size; of one that is kept, only if there is a newer one."""
+        fetch = SidecarFetch(self._path, prefix_bytes=prefix_bytes)
+        kept_etag = None if kept is None else kept.etag
+        while wanted := fetch.wanted():
+            parts = await gather_or_cancel([self._get(part, if_none_match=kept_etag) for part in wanted])
+            if kept is not None and self.kept_is_newest:
+                return memoryview(kept.file)
+            kept_etag = None
+            for byte_range, data in zip(wanted, parts, strict=True):
+                fetch.receive(byte_range, data)
+        return fetch.committed_bytes()
+
+    async def _get(self, byte_range: ByteRange, *, if_none_match: str | None) -> bytes:
         request = RangeRequest(
-            path=path, byte_range=byte_range, reason="sidecar", may_be_short=is_first_guess, may_grow=may_grow
+            path=self._path,
+            byte_range=byte_range,
+            reason="sidecar",
+            may_be_short=byte_range.start == 0,
+            may_grow=self._may_grow,
+            if_none_match=if_none_match,
+            may_be_kept=False,  # whoever keeps sidecars keeps them as a whole
         )
-        answer = await store.get(request)
-        spent.append(
-            MetadataRequest(path=path, byte_range=byte_range, reason="sidecar", fetched_bytes=len(answer.data))
+        answer = await self._store.get(request)
+        self.etag, self.kept_is_newest = answer.etag, answer.is_unchanged
+        reason = "sidecar, unchanged" if answer.is_unchanged else "sidecar"
+        self._spent.append(
+            MetadataRequest(path=self._path, byte_range=byte_range, reason=reason, fetched_bytes=len(answer.data))
         )
         return answer.data
-
-    while wanted := fetch.wanted():
-        for byte_range, data in zip(wanted, await gather_or_cancel([get(part) for part in wanted]), strict=True):
-            fetch.receive(byte_range, data)
-    return fetch.committed_bytes()
 
 
 def _check_rows(sidecar: Sidecar, location: PartitionLocation) -> None:

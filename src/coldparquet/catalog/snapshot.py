@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from coldparquet.catalog.catalogue import Catalogue
+from coldparquet.catalog.catalogue_fetch import CatalogueFile, fetch_catalogue
 from coldparquet.catalog.committed_rows import CommittedRowsStore
+from coldparquet.catalog.data_objects import DataObjects
 from coldparquet.catalog.discovery import discover, partition_location
 from coldparquet.catalog.page_files import PageFiles
 from coldparquet.catalog.partition import NATIVE_PARTITION, Partition
 from coldparquet.catalog.symbol_dictionaries import SymbolDictionaries
+from coldparquet.catalog.table_caches import NO_CACHES, TableCaches
 from coldparquet.concurrency import both
 from coldparquet.errors import InternalError, UnsupportedError
 from coldparquet.plan.projection import table_columns, table_columns_of_metadata
@@ -17,7 +21,7 @@ from coldparquet.plan.read_plan import MetadataRequest
 from coldparquet.storage.checked import CheckedStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from coldparquet.catalog.discovery import Discovery
     from coldparquet.catalog.partition import PartitionLocation, PartitionMetadata
@@ -25,14 +29,15 @@ if TYPE_CHECKING:
     from coldparquet.options import ReadOptions
     from coldparquet.plan.projection import TableColumn
     from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.cached_store import CachedStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSnapshot:
     """What scans of a table see until it is refreshed."""
 
-    store: CheckedStore
-    """Pins every object to the version that was seen first."""
+    store: CachedStore
+    """Pins every object to the version that was seen first, and keeps what was fetched of it."""
     partitions: tuple[Partition, ...]
     """Oldest first."""
     columns: tuple[TableColumn, ...]
@@ -44,6 +49,10 @@ class TableSnapshot:
     """Values of the table's symbol columns; None where there are no table files."""
     page_files: PageFiles
     """Pages of the partitions."""
+    data_objects: DataObjects
+    """What the store says of their data."""
+    catalogue: Catalogue
+    """The sidecars that were packed together; empty where there is no such thing, or nobody looked for it."""
     source: str | None
     """How the partitions were found, for people; None for a table of one partition."""
     notes: tuple[str, ...]
@@ -61,11 +70,15 @@ class TableOrigin:
     options: ReadOptions
     is_partition: bool
     """Whether ``path`` is one partition, or one Parquet file, rather than a directory of them."""
+    caches: TableCaches = NO_CACHES
+    """What is remembered from one state to the next."""
+    use_catalogue: bool = True
+    """Whether to look for the table's catalogue."""
 
     async def read(self, *, previous: TableSnapshot | None = None) -> TableSnapshot:
         """Read the newest state.
 
-        Requests: the listing, ``_txn`` and ``_meta``, all at the same time; ``_cv`` after them if there are native
+        Requests: the listing, ``_txn``, ``_meta`` and the catalogue, all at the same time; ``_cv`` after them if there are native
         partitions, or if symbols are to be numbered as in the table. Without a ``_txn``, the metadata of the newest
         partition (1 or 2), and the look for its ``_pages`` (1) after them. For one partition only these.
 
@@ -77,26 +90,58 @@ class TableOrigin:
             FormatError: A table file, or the metadata of the newest partition, is damaged.
             StorageError: The table files kept changing while they were read.
         """
+        await self._distrust_changed(previous)
         if self.is_partition:
-            return await self._from_newest((partition_location(self.path),))
+            return await self._from_newest((partition_location(self.path),), CatalogueFile(path=self.path))
         column_versions_for: ColumnVersionsFor = "symbols" if self.options.symbols == "global" else "native"
-        discovery = await discover(self.store, self.path, column_versions_for=column_versions_for)
+        spent: list[MetadataRequest] = []
+        discovery, file = await both(
+            discover(self.store, self.path, column_versions_for=column_versions_for),
+            self._fetch_catalogue(None if previous is None else previous.catalogue.file, spent),
+        )
+        discovery = replace(discovery, requests=(*discovery.requests, *spent))
         if discovery.files is None:
-            return await self._from_newest(discovery.locations, discovery)
-        return self._from_transaction(discovery, discovery.files, previous)
+            return await self._from_newest(discovery.locations, file, discovery)
+        return self._from_transaction(discovery, discovery.files, file, previous)
+
+    async def _distrust_changed(self, previous: TableSnapshot | None) -> None:
+        """Have kept sidecars asked for again whose data turned out to be another file's."""
+        sidecars = self.caches.sidecars
+        if previous is None or sidecars is None:
+            return
+        for partition in previous.partitions:
+            path = partition.location.sidecar_path
+            if path is not None and previous.store.has_changed(partition.data_path):
+                await sidecars.distrust(path)
+
+    async def _fetch_catalogue(self, previous: CatalogueFile | None, spent: list[MetadataRequest]) -> CatalogueFile:
+        path = self.path.rstrip("/")
+        if not self.use_catalogue:
+            return CatalogueFile(path=path)
+        return await fetch_catalogue(self.store, path, previous=previous, spent=spent)
 
     async def _from_newest(
-        self, locations: Iterable[PartitionLocation], discovery: Discovery | None = None
+        self, locations: Sequence[PartitionLocation], file: CatalogueFile, discovery: Discovery | None = None
     ) -> TableSnapshot:
         """Take the columns of the newest partition for those of the table: 1 or 2 requests, for its metadata.
 
-        At the same time 1 for its ``_pages``, which tells whether the table has such files.
+        At the same time 1 for its ``_pages``, which tells whether the table has such files. Where it is the only partition
+        that was asked for, also 1 look at its data object, which later would cost a round trip of its own.
         """
-        store = CheckedStore(self.store)
-        partitions = tuple(Partition(location, store, self.options) for location in locations)
-        page_files, spent = PageFiles(store), list[MetadataRequest]()
+        store = self.caches.above(CheckedStore(self.store))
+        sidecars, catalogue = self.caches.sidecars, Catalogue(file, store)
+        partitions = tuple(
+            Partition(location, store, self.options, sidecars=sidecars, catalogue=catalogue) for location in locations
+        )
+        page_files, spent = _new_page_files(store, catalogue), list[MetadataRequest]()
+        data_objects = DataObjects(store)
+        looks_ahead = self.is_partition and self.options.check_storage_classes and data_objects.can_be_asked
         newest, _ = await both(
-            _newest_readable(partitions), self._look_up_pages(page_files, partitions[-1].location, spent)
+            _newest_readable(partitions),
+            both(
+                self._look_up_pages(page_files, partitions[-1].location, spent),
+                data_objects.look_at([partitions[-1].data_path] if looks_ahead else (), spent),
+            ),
         )
         return TableSnapshot(
             store=store,
@@ -106,43 +151,88 @@ class TableOrigin:
             files=None,
             symbol_dictionaries=None,
             page_files=page_files,
+            data_objects=data_objects,
+            catalogue=catalogue,
             source=discovery.source if discovery else None,
-            notes=discovery.notes if discovery else (),
+            notes=(*(discovery.notes if discovery else ()), *catalogue.notes_about(locations)),
             requests=(*(discovery.requests if discovery else ()), *newest.metadata_requests, *spent),
         )
 
     async def _look_up_pages(
         self, page_files: PageFiles, location: PartitionLocation, spent: list[MetadataRequest]
     ) -> None:
-        if self.options.page_index != "never":
+        if self.options.page_index != "never" and page_files.table_has_files is not False:
             await page_files.look_up(location, spent)
 
     def _from_transaction(
-        self, discovery: Discovery, files: TableFiles, previous: TableSnapshot | None
+        self, discovery: Discovery, files: TableFiles, file: CatalogueFile, previous: TableSnapshot | None
     ) -> TableSnapshot:
         """Take partitions and columns as the table's own files say; no further request."""
         path = self.path.rstrip("/")
-        store = CheckedStore(CommittedRowsStore(self.store, path=path, files=files, locations=discovery.locations))
-        # Partitions of which a later transaction says the same as before have the same rows.
-        known: dict[PartitionLocation, Partition] = {}
-        if previous is not None and previous.files is not None and files.continues(previous.files):
-            known = {partition.location: partition for partition in previous.partitions}
+        store = self.caches.above(
+            CheckedStore(CommittedRowsStore(self.store, path=path, files=files, locations=discovery.locations))
+        )
+        catalogue = Catalogue(file, store, distrusted=_changed_data(previous, discovery.locations))
+        page_files, data_objects = _new_page_files(store, catalogue), DataObjects(store)
+        known = {} if previous is None else _unchanged(previous, files, discovery.locations)
+        if previous is not None and known:
+            directories = {location.directory_path for location in known}
+            store.adopt(previous.store, directories)
+            page_files.adopt(previous.page_files, directories, are_all=len(known) == len(discovery.locations))
+            data_objects.keep(previous.data_objects, [location.data_path for location in known])
+        partitions = tuple(
+            known.get(location)
+            or Partition(location, store, self.options, sidecars=self.caches.sidecars, catalogue=catalogue)
+            for location in discovery.locations
+        )
         columns = table_columns_of_metadata(files.metadata)
         timestamp_id = files.metadata.designated_timestamp
         return TableSnapshot(
             store=store,
-            partitions=tuple(
-                known.get(location) or Partition(location, store, self.options) for location in discovery.locations
-            ),
+            partitions=partitions,
             columns=columns,
             designated_timestamp=next((column.index for column in columns if column.id == timestamp_id), None),
             files=files,
             symbol_dictionaries=SymbolDictionaries(store, path),
-            page_files=PageFiles(store),
+            page_files=page_files,
+            data_objects=data_objects,
+            catalogue=catalogue,
             source=discovery.source,
-            notes=discovery.notes,
+            notes=(*discovery.notes, *catalogue.notes_about(discovery.locations)),
             requests=discovery.requests,
         )
+
+
+def _changed_data(previous: TableSnapshot | None, locations: Iterable[PartitionLocation]) -> list[str]:
+    """Return the Parquet files of which a read found another version than it relied on."""
+    if previous is None:
+        return []
+    return [location.data_path for location in locations if previous.store.has_changed(location.data_path)]
+
+
+def _new_page_files(store: ObjectStore, catalogue: Catalogue) -> PageFiles:
+    page_files = PageFiles(store)
+    if catalogue.pages_are_absent:
+        page_files.table_has_files = False
+    return page_files
+
+
+def _unchanged(
+    previous: TableSnapshot, files: TableFiles, locations: Iterable[PartitionLocation]
+) -> dict[PartitionLocation, Partition]:
+    """Return the partitions of an earlier state that this one has, too.
+
+    Those of which a later transaction says the same as before have the same rows; unless somebody has found other bytes than
+    expected, which only reading everything anew puts right.
+    """
+    if previous.files is None or not files.continues(previous.files):
+        return {}
+    earlier = {partition.location: partition for partition in previous.partitions}
+    return {
+        location: earlier[location]
+        for location in locations
+        if location in earlier and not previous.store.has_changed(location.data_path)
+    }
 
 
 async def _newest_readable(partitions: tuple[Partition, ...]) -> PartitionMetadata:

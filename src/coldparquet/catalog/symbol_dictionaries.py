@@ -130,5 +130,6 @@ async def fetch_committed(  # noqa: PLR0913 - the parts of a request
     answer = await store.get(
         RangeRequest(path=path, byte_range=byte_range, reason=reason, may_grow=True, least_object_bytes=least_bytes)
     )
-    spent.append(MetadataRequest(path=path, byte_range=byte_range, reason=reason, fetched_bytes=len(answer.data)))
+    if not answer.is_from_cache:
+        spent.append(MetadataRequest(path=path, byte_range=byte_range, reason=reason, fetched_bytes=len(answer.data)))
     return answer.data

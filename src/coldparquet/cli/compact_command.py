@@ -11,7 +11,8 @@ from rich.text import Text
 
 from coldparquet.cli.failures import FAILED
 from coldparquet.cli.output import output_console, print_json, progress_bar, visible
-from coldparquet.plan.explain import few_names, human_bytes, plural
+from coldparquet.cli.pack_command import catalogue_line
+from coldparquet.plan.wording import few_names, human_bytes, plural
 from coldparquet.write.compact import compact_table
 from coldparquet.write.compaction_report import CompactionOptions
 
@@ -47,6 +48,7 @@ def compact_and_report(
     force: bool,
     dry_run: bool,
     purge: bool,
+    pack: bool,
     purge_after_s: float,
     as_json: bool,
 ) -> int:
@@ -68,6 +70,7 @@ def compact_and_report(
                 force=force,
                 dry_run=dry_run,
                 purge=purge,
+                pack=pack,
                 options=CompactionOptions(purge_after_s=purge_after_s),
                 storage_options=storage_options,
                 on_progress=advance,
@@ -96,6 +99,8 @@ def _print_report(console: Console, report: CompactionReport) -> None:
         console.print(Text(f"{plural(len(report.purged), 'old version')} {verb}: {few_names(report.purged)}"))
     for note in report.notes:
         console.print(Text(f"note: {note}", style="dim"))
+    if report.catalogue is not None:
+        console.print(catalogue_line(report.catalogue))
     console.print(_summary(report))
 
 

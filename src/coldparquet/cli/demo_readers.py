@@ -14,7 +14,7 @@ import pyarrow.dataset as ds
 from pyarrow.fs import S3FileSystem
 
 from coldparquet.cli.demo_data import SCHEMA
-from coldparquet.plan.cost import estimate_dollars
+from coldparquet.prices import PriceTable
 from coldparquet.storage.trace import round_trips
 from coldparquet.table import open_table
 
@@ -82,7 +82,9 @@ class Answer:
         """Estimate what S3 would ask for these requests."""
         lists = sum(request.operation == "ListObjectsV2" for request in self.requests)
         gets = len(self.requests) - lists
-        return estimate_dollars(gets, self.fetched_bytes, list_count=lists, storage_class=storage_class)
+        return PriceTable.default().read_dollars(
+            get_count=gets, retrieved_bytes=self.fetched_bytes, list_count=lists, storage_class=storage_class
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Return the numbers as plain data."""

@@ -11,8 +11,8 @@ from rich.text import Text
 from coldparquet.cli.demo_readers import STORAGE_CLASSES
 from coldparquet.cli.output import facts_table, output_console
 from coldparquet.cli.waterfall import waterfall
-from coldparquet.plan.cost import PRICES, PRICES_AS_OF
-from coldparquet.plan.explain import human_bytes
+from coldparquet.plan.wording import human_bytes
+from coldparquet.prices import PriceTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,7 +68,7 @@ def _comparison(result: DemoResult) -> RenderableType:
         ("wall time", lambda answer: answer.wall_s, _seconds),
     ]
     for storage_class, label in STORAGE_CLASSES.items():
-        remark = "" if PRICES[storage_class].verified else " *"
+        remark = "" if PriceTable.default().of(storage_class).is_verified else " *"
         rows.append((f"a million times, {label}{remark}", _price(storage_class), _dollars))
     for label, measure, write in rows:
         base, *others = (measure(answer) for answer in result.answers.values())
@@ -86,7 +86,7 @@ def _verdict(result: DemoResult) -> Text:
     for remark in (
         "The last column is pyarrow that was told which files to read.",
         "Round trips: the longest chain of requests of which each began when the one before it was over.",
-        f"Dollars: estimates with the prices of {PRICES_AS_OF} in us-east-1. * The price of a GET is unverified.",
+        f"Dollars: estimates with the prices of {PriceTable.default().name}, {PriceTable.default().as_of}. * The price of a GET is unverified.",
     ):
         text.append(f"\n{remark}", style="dim")
     return text

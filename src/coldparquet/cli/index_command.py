@@ -13,8 +13,9 @@ from rich.text import Text
 from coldparquet.catalog.page_lookup import PAGES_FILE
 from coldparquet.cli.failures import FAILED
 from coldparquet.cli.output import output_console, print_json, progress_bar
+from coldparquet.cli.pack_command import catalogue_line
 from coldparquet.maintenance.index import index_table
-from coldparquet.plan.explain import human_bytes, plural
+from coldparquet.plan.wording import human_bytes, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -30,7 +31,7 @@ _STYLES = {"written": "green", "would write": "green", "kept": "yellow", "skippe
 
 
 def index_and_report(
-    url: str, *, storage_options: Mapping[str, Any], pages: bool, force: bool, dry_run: bool, as_json: bool
+    url: str, *, storage_options: Mapping[str, Any], pages: bool, force: bool, pack: bool, dry_run: bool, as_json: bool
 ) -> int:
     """Write the missing sidecars, and ``_pages`` if they are asked for, and print what happened.
 
@@ -49,6 +50,7 @@ def index_and_report(
                 storage_options=storage_options,
                 pages=pages,
                 force=force,
+                pack=pack,
                 dry_run=dry_run,
                 on_progress=advance,
             )
@@ -77,6 +79,7 @@ def _print_report_json(report: IndexReport) -> None:
             "counts": dict(counts),
             "partitions": [asdict(partition) for partition in report.partitions],
             "notes": list(report.notes),
+            "catalogue": None if report.catalogue is None else asdict(report.catalogue),
         }
     )
 
@@ -100,6 +103,8 @@ def _print_report(console: Console, report: IndexReport) -> None:
         console.print(_summary(report))
         if any(done.pages is not None for done in report.partitions):
             console.print(_summary_of_pages(report))
+    if report.catalogue is not None:
+        console.print(catalogue_line(report.catalogue))
 
 
 def _remarks(report: IndexReport) -> Iterator[tuple[str, str, str]]:

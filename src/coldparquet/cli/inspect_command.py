@@ -18,13 +18,14 @@ from coldparquet.format.pages_file import LARGEST_PAGES_FILE_BYTES, MAGIC, descr
 from coldparquet.format.sidecar_dump import describe_sidecar
 from coldparquet.format.sidecar_fetch import SidecarFetch
 from coldparquet.format.type_codes import TypeTag, timestamp_unit, type_name
-from coldparquet.options import ReadOptions
-from coldparquet.plan.explain import human_bytes, plural
+from coldparquet.options import ReadOptions, StoreOptions
 from coldparquet.plan.instant import format_instant
+from coldparquet.plan.wording import human_bytes, plural
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.base import RangeRequest
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.open_store import open_store
+from coldparquet.storage.store_stack import stack_store
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -94,18 +95,18 @@ async def _describe(
 ) -> tuple[str, dict[str, Any]]:
     """Describe what lies at ``url``: first it is taken for a sidecar or for what has one beside it, then for a table."""
     store, path = open_store(url, storage_options=storage_options)
+    options = ReadOptions()
+    stacked = stack_store(store, store_options=StoreOptions(), max_concurrency=options.max_concurrency).store
     try:
         try:
-            path, sidecar = await _find_sidecar(CheckedStore(store), path, choice)
+            path, sidecar = await _find_sidecar(CheckedStore(stacked), path, choice)
         except NotFoundError as no_sidecar:
             try:
-                return path, await describe_table(
-                    store, path, look_for_sidecars=look_for_sidecars, options=ReadOptions()
-                )
+                return path, await describe_table(stacked, path, look_for_sidecars=look_for_sidecars, options=options)
             except NotFoundError:
                 raise no_sidecar from None
     finally:
-        await store.aclose()
+        await stacked.aclose()
     if bytes(sidecar[: len(MAGIC)]) == MAGIC:
         return path, describe_pages_file(bytes(sidecar), path=path)
     description = describe_sidecar(

@@ -14,8 +14,8 @@ from coldparquet.catalog.sidecar_lookup import look_up_sidecar
 from coldparquet.cli.output import facts_table, visible
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.format.partition_names import EARLIEST_NS, LATEST_NS, SECOND_NS
-from coldparquet.plan.explain import human_bytes, plural
 from coldparquet.plan.instant import Instant, parse_instant
+from coldparquet.plan.wording import human_bytes, plural
 from coldparquet.storage.checked import CheckedStore
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def migrate_and_report(
-    url: str, *, storage_options: Mapping[str, Any], force: bool, dry_run: bool, as_json: bool
+    url: str, *, storage_options: Mapping[str, Any], force: bool, pack: bool, dry_run: bool, as_json: bool
 ) -> int:
     """Write the sidecars and print what happened.
 
@@ -30,6 +30,8 @@ def migrate_and_report(
             progress.update(task, total=total, advance=1)
 
         report = asyncio.run(
-            migrate_table(url, storage_options=storage_options, force=force, dry_run=dry_run, on_progress=advance)
+            migrate_table(
+                url, storage_options=storage_options, force=force, pack=pack, dry_run=dry_run, on_progress=advance
+            )
         )
     return print_index_report(report, as_json=as_json)

@@ -10,16 +10,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from coldparquet.report.escaping import CONTROL_PICTURES
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _PLAIN_WIDTH = 100
 """Columns of text that goes into a file or a pipe."""
-
-_CONTROL_PICTURES = (
-    {code: 0x2400 + code for code in range(32)} | {0x7F: 0x2421} | dict.fromkeys(range(0x80, 0xA0), "\ufffd")
-)
-"""Unicode has a picture for each control character of ASCII, and none for those behind it."""
 
 
 def output_console() -> Console:
@@ -66,4 +63,4 @@ def progress_bar() -> Progress:
 
 def visible(text: str) -> str:
     """Replace control characters, with which data could move a terminal's cursor, by pictures of themselves."""
-    return text.translate(_CONTROL_PICTURES)
+    return text.translate(CONTROL_PICTURES)

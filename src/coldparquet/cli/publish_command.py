@@ -11,7 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from coldparquet.cli.output import output_console, print_json, progress_bar, visible
-from coldparquet.plan.explain import human_bytes, plural
+from coldparquet.cli.pack_command import catalogue_line
+from coldparquet.plan.wording import human_bytes, plural
 from coldparquet.publish import PublishOptions, parse_storage_class_rule, publish_table
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def publish_options(
     dry_run: bool,
     storage_class_after: Sequence[str] | None,
     dropped: str,
+    pack: bool,
     purge: bool,
     purge_after_hours: float,
 ) -> PublishOptions:
@@ -56,6 +58,7 @@ def publish_options(
         dry_run=dry_run,
         dropped=dropped,  # type: ignore[arg-type] # anything else is refused there, with the choices
         storage_classes=tuple(map(parse_storage_class_rule, storage_class_after or ())),
+        pack=pack,
         purge=purge,
         purge_after_s=purge_after_hours * _HOUR_S,
     )
@@ -115,6 +118,8 @@ def _print_report(console: Console, report: PublishReport) -> None:
     if report.rows_left_behind:
         native = plural(report.count("left behind"), "native partition")
         console.print(Text(f"{report.rows_left_behind:,} rows in {native} stay behind", style="yellow"))
+    if report.catalogue is not None:
+        console.print(catalogue_line(report.catalogue))
     for line in _summary(report):
         console.print(line)
 

@@ -6,8 +6,8 @@ import asyncio
 import csv
 import sys
 import time
-from contextlib import closing
-from dataclasses import dataclass
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,20 +20,21 @@ from rich.text import Text
 from coldparquet.cli.output import output_console, print_json, progress_bar, visible
 from coldparquet.cli.printable import text_columns
 from coldparquet.cli.row_files import SINKS, CsvSink, JsonSink, ParquetSink, file_in_place
-from coldparquet.options import ReadOptions
-from coldparquet.plan.explain import plural
+from coldparquet.plan.wording import plural
 from coldparquet.table import open_table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncIterator, Mapping
     from typing import BinaryIO
 
     from rich.progress import Progress
 
     from coldparquet.cli.row_files import MakeSink
+    from coldparquet.cli.scan_profile import ScanProfile
+    from coldparquet.options import ReadOptions, StoreOptions
     from coldparquet.plan.read_plan import ReadPlan
     from coldparquet.scan import Scan
-    from coldparquet.table import Table
+    from coldparquet.table import Opening, Table
 
 _SHOWN_ROWS = 50
 """Rows that a terminal gets."""
@@ -51,6 +52,8 @@ class TableQuestion:
 
     url: str
     storage_options: Mapping[str, Any]
+    store_options: StoreOptions
+    options: ReadOptions
     columns: tuple[str, ...] | None
     """None for all."""
     where: str | None
@@ -63,6 +66,8 @@ def question_about(
     url: str,
     *,
     storage_options: Mapping[str, Any],
+    store_options: StoreOptions,
+    options: ReadOptions,
     columns: list[str] | None = None,
     where: str | None,
     limit: int | None,
@@ -70,7 +75,16 @@ def question_about(
 ) -> TableQuestion:
     """Put together what the flags say; ``columns`` are lists as they were typed."""
     names = _split_columns(columns)
-    return TableQuestion(url=url, storage_options=storage_options, columns=names, where=where, limit=limit, tail=tail)
+    return TableQuestion(
+        url=url,
+        storage_options=storage_options,
+        store_options=store_options,
+        options=options,
+        columns=names,
+        where=where,
+        limit=limit,
+        tail=tail,
+    )
 
 
 def _split_columns(lists: list[str] | None) -> tuple[str, ...] | None:
@@ -98,27 +112,27 @@ def count(question: TableQuestion, *, as_json: bool) -> None:
         sys.stdout.write(f"{rows}\n")
 
 
-def scan(question: TableQuestion, *, output: str, as_json: bool) -> None:
-    """Write the rows to a file or to standard output, or show the first ones on a terminal.
+def scan(question: TableQuestion, *, output: str, as_json: bool, profile: ScanProfile) -> None:
+    """Write the rows to a file or to standard output, or show the first ones on a terminal; then tell how it went.
 
     Raises:
         typer.BadParameter: The format does not follow from the name of the output.
     """
     if output != "-":
-        _scan_to_file(question, output, as_json=as_json)
+        _scan_to_file(question, output, as_json=as_json, profile=profile)
     elif sys.stdout.isatty() and not as_json:
-        asyncio.run(_show(question))
+        asyncio.run(_show(question, profile))
     else:
-        asyncio.run(_scan_to(question, sys.stdout.buffer, JsonSink if as_json else CsvSink))
+        asyncio.run(_scan_to(question, sys.stdout.buffer, JsonSink if as_json else CsvSink, profile))
 
 
-def _scan_to_file(question: TableQuestion, output: str, *, as_json: bool) -> None:
+def _scan_to_file(question: TableQuestion, output: str, *, as_json: bool, profile: ScanProfile) -> None:
     path = Path(output).expanduser()
     make_sink = SINKS.get(path.suffix)
     if "://" in output or make_sink is None:
         raise typer.BadParameter(f"expected a local file that ends in {', '.join(SINKS)}, or -", param_hint="--output")
     with progress_bar() as progress, file_in_place(path) as file:
-        rows = asyncio.run(_scan_to(question, file, make_sink, progress=progress))
+        rows = asyncio.run(_scan_to(question, file, make_sink, profile, progress=progress))
     if as_json:
         print_json({"output": str(path), "rows": rows, "bytes": path.stat().st_size})
     else:
@@ -126,28 +140,46 @@ def _scan_to_file(question: TableQuestion, output: str, *, as_json: bool) -> Non
 
 
 async def _scan_to(
-    question: TableQuestion, file: BinaryIO, make_sink: MakeSink, *, progress: Progress | None = None
+    question: TableQuestion,
+    file: BinaryIO,
+    make_sink: MakeSink,
+    profile: ScanProfile,
+    *,
+    progress: Progress | None = None,
 ) -> int:
     """Stream the rows into a file and return how many there were. Nothing is written before the question is planned."""
     # Only Parquet takes dictionaries that differ from batch to batch.
-    options = ReadOptions(symbols="dictionary" if make_sink is ParquetSink else "string")
+    options = replace(question.options, symbols="dictionary" if make_sink is ParquetSink else "string")
     rows = 0
-    async with open_table(question.url, storage_options=question.storage_options, options=options) as table:
+    async with _opened(question, options) as table:
         chosen = _scan_of(table, question)
-        if question.tail is not None:
-            last = await chosen.tail(question.tail)
-            with closing(make_sink(file, chosen.schema)) as sink:
-                for batch in last.to_batches():
-                    await asyncio.to_thread(sink.write, batch)
-            return last.num_rows
-        async with chosen.batches() as batches:
-            watch = _Watch(table, batches.plan, progress)
-            with closing(make_sink(file, chosen.schema)) as sink:
-                async for batch in batches:
-                    await asyncio.to_thread(sink.write, batch)
-                    rows += batch.num_rows
-                    watch.update()
+        async with _profiled(profile, table, chosen, has_plan=question.tail is None):
+            if question.tail is not None:
+                last = await chosen.tail(question.tail)
+                with closing(make_sink(file, chosen.schema)) as sink:
+                    for batch in last.to_batches():
+                        await asyncio.to_thread(sink.write, batch)
+                return last.num_rows
+            async with chosen.batches() as batches:
+                watch = _Watch(table, batches.plan, progress)
+                with closing(make_sink(file, chosen.schema)) as sink:
+                    async for batch in batches:
+                        await asyncio.to_thread(sink.write, batch)
+                        rows += batch.num_rows
+                        watch.update()
     return rows
+
+
+@asynccontextmanager
+async def _profiled(profile: ScanProfile, table: Table, scan: Scan, *, has_plan: bool) -> AsyncIterator[None]:
+    """Tell how it went what is done inside, also if it fails: that is when people want to know."""
+    try:
+        yield
+    except BaseException:
+        profile.tell(table, scan, None)
+        raise
+    if profile.is_wanted:
+        profile.tell(table, scan, await scan.plan() if has_plan else None)
 
 
 class _Watch:
@@ -173,33 +205,43 @@ class _Watch:
         return sum(record.fetched_bytes for record in self._table.request_log)
 
 
+def _opened(question: TableQuestion, options: ReadOptions) -> Opening:
+    return open_table(
+        question.url,
+        storage_options=question.storage_options,
+        options=options,
+        store_options=question.store_options,
+    )
+
+
 def _scan_of(table: Table, question: TableQuestion) -> Scan:
     return table.scan(question.columns, question.where, limit=question.limit)
 
 
 async def _plan(question: TableQuestion) -> ReadPlan:
-    async with open_table(question.url, storage_options=question.storage_options) as table:
+    async with _opened(question, question.options) as table:
         return await _scan_of(table, question).plan()
 
 
 async def _count(question: TableQuestion) -> int:
-    async with open_table(question.url, storage_options=question.storage_options) as table:
+    async with _opened(question, question.options) as table:
         return await _scan_of(table, question).count()
 
 
-async def _show(question: TableQuestion) -> None:
+async def _show(question: TableQuestion, profile: ScanProfile) -> None:
     """Show the first rows on the terminal, or the last ones of the last ones wanted; no more than these are read."""
-    options = ReadOptions(symbols="string")
-    async with open_table(question.url, storage_options=question.storage_options, options=options) as table:
+    options = replace(question.options, symbols="string")
+    async with _opened(question, options) as table:
         chosen = _scan_of(table, question)
-        if question.tail is not None:
-            rows = await chosen.tail(min(_SHOWN_ROWS, question.tail))
-            summary = f"the last {plural(rows.num_rows, 'row')}"
-        else:
-            plan = await chosen.plan()
-            shown = _SHOWN_ROWS if question.limit is None else min(_SHOWN_ROWS, question.limit)
-            rows = await chosen.head(shown)
-            summary = _summary(rows.num_rows, shown, plan)
+        async with _profiled(profile, table, chosen, has_plan=question.tail is None):
+            if question.tail is not None:
+                rows = await chosen.tail(min(_SHOWN_ROWS, question.tail))
+                summary = f"the last {plural(rows.num_rows, 'row')}"
+            else:
+                plan = await chosen.plan()
+                shown = _SHOWN_ROWS if question.limit is None else min(_SHOWN_ROWS, question.limit)
+                rows = await chosen.head(shown)
+                summary = _summary(rows.num_rows, shown, plan)
     console = output_console()
     rich_table, left_out = _rich_table(rows, width=console.width)
     console.print(rich_table)

@@ -8,6 +8,8 @@ from typing import Any
 
 import typer
 
+from coldparquet.options import StoreOptions
+
 _WORDS = {"true": True, "false": False, "null": None}
 _JSON_VALUE = re.compile(r'-?\d+|[\[{"].*', re.DOTALL)
 """Integers, and whatever begins like a JSON list, object or string; all else is a string as it stands."""
@@ -36,6 +38,22 @@ def parse_storage_options(settings: list[str] | None, *, endpoint_url: str | Non
     if anonymous:
         options["anon"] = True
     return options
+
+
+def store_options_of(*, cache_directory: str | None) -> StoreOptions:
+    """Say what to remember of the store.
+
+    Args:
+        cache_directory: Where sidecars and fetched ranges are kept between runs; None for nowhere.
+
+    Raises:
+        typer.BadParameter: It is empty, or a URL.
+    """
+    if cache_directory is None:
+        return StoreOptions()
+    if not cache_directory or "://" in cache_directory:
+        raise typer.BadParameter("expected a local directory", param_hint="--cache-dir")
+    return StoreOptions(cache_directory=cache_directory)
 
 
 def _parse_value(key: str, text: str) -> Any:

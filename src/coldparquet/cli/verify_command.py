@@ -13,7 +13,7 @@ from rich.text import Text
 from coldparquet.cli.failures import FAILED
 from coldparquet.cli.output import output_console, print_json, progress_bar, visible
 from coldparquet.maintenance.verify import verify_table
-from coldparquet.plan.explain import human_bytes, plural
+from coldparquet.plan.wording import human_bytes, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -38,7 +38,7 @@ _NOUNS: dict[Severity, tuple[str, str]] = {
 
 
 def verify_and_report(
-    url: str, *, partitions: Sequence[str] | None, storage_options: Mapping[str, Any], as_json: bool
+    url: str, *, partitions: Sequence[str] | None, deep: bool, storage_options: Mapping[str, Any], as_json: bool
 ) -> int:
     """Verify a table and print what was found.
 
@@ -52,7 +52,7 @@ def verify_and_report(
             progress.update(task, total=total, advance=1)
 
         report = asyncio.run(
-            verify_table(url, partitions=partitions, storage_options=storage_options, on_progress=advance)
+            verify_table(url, partitions=partitions, deep=deep, storage_options=storage_options, on_progress=advance)
         )
     if as_json:
         counts = {severity: report.count(severity) for severity in _STYLES}
@@ -106,6 +106,9 @@ def _summary(report: VerifyReport) -> Text:
     native = sum(partition.format == "native" for partition in report.partitions)
     facts = [f"{plural(len(report.partitions), 'partition')} ({report.source})", plural(rows, "row")]
     facts.append(f"{human_bytes(size)} of Parquet")
+    read_bytes = sum(partition.read_bytes or 0 for partition in report.partitions)
+    if read_bytes:
+        facts.append(f"{human_bytes(read_bytes)} read and compared")
     if native:
         facts.append(f"{native:,} native, not looked into")
     counts = [

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from coldparquet.plan.explain import human_bytes
+from coldparquet.cli.output import visible
+from coldparquet.plan.wording import human_bytes
+from coldparquet.report.request_kinds import kind_of, purpose_of, remarks_on
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from coldparquet.report.request_kinds import RequestKind
     from coldparquet.storage.trace import RequestRecord
 
 _NUMBER_WIDTH = 8
@@ -21,10 +24,19 @@ _BAR_SHARE = 0.35
 _PURPOSE_WIDTH = 30
 """What the bar leaves at least for the purpose of the request."""
 _EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
+_STYLES: dict[RequestKind, str] = {
+    "listing": "yellow",
+    "metadata": "cyan",
+    "data": "green",
+    "writing": "magenta",
+    "failed": "red",
+}
 
 
 def waterfall(records: Sequence[RequestRecord], *, width: int, max_lines: int) -> Table:
     """Draw requests in the order in which they were sent.
+
+    Dots: waiting for a turn; a shaded bar: until the first byte, where that is known; a full one: until the last.
 
     Args:
         records: What a :class:`~coldparquet.storage.trace.TraceStore` recorded; times count from its first request.
@@ -45,7 +57,7 @@ def waterfall(records: Sequence[RequestRecord], *, width: int, max_lines: int) -
             _milliseconds(record.finished_s - record.started_s),
             human_bytes(record.fetched_bytes) if record.operation == "get" else "",
             _bar(record, end_s, bar_width),
-            Text(_purpose(record)),
+            _purpose(record),
         )
     if len(shown) < len(records):
         table.add_row("...", "", "", "", f"{len(records) - len(shown):,} more requests")
@@ -55,25 +67,21 @@ def waterfall(records: Sequence[RequestRecord], *, width: int, max_lines: int) -
 def _bar(record: RequestRecord, end_s: float, width: int) -> Text:
     """Draw a bar whose right end is exact to an eighth of a character; it is never empty."""
     scale = width * 8 / end_s if end_s > 0 else 0.0
-    # The left end falls on a whole character: there are no blocks that begin with a blank part.
+    # The other ends fall on whole characters: there are no blocks that begin with a blank part.
     indent = min(int(record.started_s * scale) // 8, width - 1)
+    queued = min(max(int((record.started_s - record.waited_s) * scale) // 8, 0), indent)
     filled = min(max(round(record.finished_s * scale) - indent * 8, 1), (width - indent) * 8)
-    return Text(" " * indent + "█" * (filled // 8) + _EIGHTHS[filled % 8], style=_style(record))
+    first_byte_s = record.started_s if record.first_byte_s is None else record.first_byte_s
+    shaded = min(max(int(first_byte_s * scale) // 8 - indent, 0), filled // 8)
+    bar = "░" * shaded + "█" * (filled // 8 - shaded) + _EIGHTHS[filled % 8]
+    style = _STYLES[kind_of(record)]
+    dim = "dim " if record.status == "cancelled" else ""
+    return Text.assemble(" " * queued, ("·" * (indent - queued), "dim"), (bar, dim + style))
 
 
-def _style(record: RequestRecord) -> str:
-    if record.status != "ok":
-        return "red"
-    if record.operation == "list":
-        return "yellow"
-    return "cyan" if record.reason in ("sidecar", "Parquet footer") else "green"
-
-
-def _purpose(record: RequestRecord) -> str:
-    """Say what the request was for; the directory of its object tells requests of one table apart."""
-    if record.operation == "list":
-        return record.reason
-    return f"{record.path.rsplit('/', 2)[-2]}  {record.reason}"
+def _purpose(record: RequestRecord) -> Text:
+    remarks = ", ".join(remarks_on(record))
+    return Text.assemble((f"{remarks}  " if remarks else "", _STYLES[kind_of(record)]), visible(purpose_of(record)))
 
 
 def _milliseconds(seconds: float) -> str:

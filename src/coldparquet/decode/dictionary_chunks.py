@@ -58,6 +58,7 @@ def decode_dictionary_chunk(  # noqa: PLR0913 - a chunk, and what its pages do n
     max_def_level: int,
     label: ChunkLabel,
     known: pa.Array[Any] | None = None,
+    check_page_checksums: bool,
 ) -> pa.ChunkedArray[Any] | None:
     """Decode the pages of a flat text column by their parts.
 
@@ -69,6 +70,7 @@ def decode_dictionary_chunk(  # noqa: PLR0913 - a chunk, and what its pages do n
         label: The chunk, for error messages.
         known: Distinct strings that the result's dictionary is to begin with, such as the symbols of a table by their
             keys. Where entry ``k`` is known string ``k``, no string is hashed.
+        check_page_checksums: Whether the CRC-32 of each page that has one is compared.
 
     Returns:
         Dictionary arrays with int32 indices, which share one dictionary of distinct strings. Without ``known`` its strings
@@ -83,7 +85,13 @@ def decode_dictionary_chunk(  # noqa: PLR0913 - a chunk, and what its pages do n
     parts = _take_apart(pages, codec)
     if parts is None or parts.row_count != row_count:
         return None
-    chunk = _Chunk(content=memoryview(pages), codec=codec, max_def_level=max_def_level, label=label)
+    chunk = _Chunk(
+        content=memoryview(pages),
+        codec=codec,
+        max_def_level=max_def_level,
+        label=label,
+        check_page_checksums=check_page_checksums,
+    )
     arrays: list[Any] = []
     if parts.dictionary is not None:
         arrays += _decode_indices(chunk, parts.dictionary, parts.index_pages, known)
@@ -103,6 +111,7 @@ class _Chunk:
     codec: int
     max_def_level: int
     label: ChunkLabel
+    check_page_checksums: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +188,7 @@ def _decode_indices(
     ]
     leaf = LeafSpec(name="numbers", physical_type=PhysicalType.INT32, max_def_level=chunk.max_def_level)
     file = one_column_file(pages, leaf, value_count=_row_count(index_pages), codec=chunk.codec)
-    [indices] = read_columns(file, {0: chunk.label})
+    [indices] = read_columns(file, {0: chunk.label}, check_page_checksums=chunk.check_page_checksums)
     dictionary = entry_numbers.dictionary
     if entry_numbers.empty_is_last and compute.max(indices).as_py() != len(dictionary) - 1:
         dictionary = dictionary[:-1]  # no row has it: it stands where the table's other symbols would be
@@ -205,7 +214,7 @@ def _read_entries(chunk: _Chunk, page: Page) -> pa.Array[Any]:
     leaf = LeafSpec(name="entries", physical_type=PhysicalType.BYTE_ARRAY, max_def_level=0, logical=_TEXT)
     data_page: list[bytes | memoryview] = [header.encode(), chunk.content[page.body_start : page.stop]]
     file = one_column_file(data_page, leaf, value_count=entry_count, codec=chunk.codec)
-    [entries] = read_columns(file, {0: chunk.label})
+    [entries] = read_columns(file, {0: chunk.label}, check_page_checksums=chunk.check_page_checksums)
     check_values(entries, chunk.label)
     if len(entries) != entry_count:
         raise chunk.label.damaged(
@@ -289,7 +298,12 @@ def _decode_text(chunk: _Chunk, pages: Sequence[Page]) -> list[pa.Array[Any]]:
     file = one_column_file([content], leaf, value_count=_row_count(pages), codec=chunk.codec)
     # Without a dictionary page there are no repeated entries. pyarrow encodes plain pages as it decodes them, others not.
     is_plain = all(_encoding(page.header) == Encoding.PLAIN for page in pages)
-    [text] = read_columns(file, {0: chunk.label}, as_dictionary=("text",) if is_plain else ())
+    [text] = read_columns(
+        file,
+        {0: chunk.label},
+        as_dictionary=("text",) if is_plain else (),
+        check_page_checksums=chunk.check_page_checksums,
+    )
     check_values(text, chunk.label)
     arrays: list[Any] = text.chunks if is_plain else [strings.dictionary_encode() for strings in text.chunks]
     return arrays

@@ -39,9 +39,19 @@ class FetchedColumns:
         read: What they hold.
         sidecar: The partition's sidecar.
         path: The Parquet file, for error messages.
+        check_page_checksums: Whether the CRC-32 of each page that has one is compared.
     """
 
-    def __init__(self, buffer: RowGroupBuffer, read: RowGroupRead, sidecar: Sidecar, *, path: str | None) -> None:
+    def __init__(
+        self,
+        buffer: RowGroupBuffer,
+        read: RowGroupRead,
+        sidecar: Sidecar,
+        *,
+        path: str | None,
+        check_page_checksums: bool,
+    ) -> None:
+        self._check_page_checksums = check_page_checksums
         self._buffer = buffer
         self._bytes = buffer.bytes()
         self._read = read
@@ -109,6 +119,7 @@ class FetchedColumns:
             max_def_level=self._sidecar.column(column).max_def_level,
             label=self.labels[position],
             known=known,
+            check_page_checksums=self._check_page_checksums,
         )
 
     def _decode_values(self, file_index: int, positions: list[int]) -> dict[int, pa.ChunkedArray[Any]]:
@@ -123,10 +134,12 @@ class FetchedColumns:
             if self._types[position].physical_type is PhysicalType.INT96
         }
         if int96:
-            for seconds, label in zip(read_columns(file, int96, int96_unit="s"), int96.values(), strict=True):
+            in_seconds = read_columns(file, int96, int96_unit="s", check_page_checksums=self._check_page_checksums)
+            for seconds, label in zip(in_seconds, int96.values(), strict=True):
                 _check_int96_range(seconds, label)
         labels = {places[position]: self.labels[position] for position in positions}
-        return dict(zip(positions, read_columns(file, labels), strict=True))
+        columns = read_columns(file, labels, check_page_checksums=self._check_page_checksums)
+        return dict(zip(positions, columns, strict=True))
 
     def _decode_lists(self, position: int, rows: RowSelection | None) -> pa.ChunkedArray[Any]:
         if rows is None:
@@ -137,6 +150,7 @@ class FetchedColumns:
             codec=self._codec(position),
             rows=rows,
             label=self.labels[position],
+            check_page_checksums=self._check_page_checksums,
         )
         positions = rows_within(self._read.selection, rows)
         [selected] = select_rows([lists], positions, held_rows=rows.row_count)

@@ -25,8 +25,14 @@ if TYPE_CHECKING:
     from coldparquet.plan.row_selection import RowSelection
 
 
-def decode_list_pages(
-    pieces: Sequence[bytes], leaf: LeafSpec, *, codec: int, rows: RowSelection, label: ChunkLabel
+def decode_list_pages(  # noqa: PLR0913 - the pages of one column, and how to decode them
+    pieces: Sequence[bytes],
+    leaf: LeafSpec,
+    *,
+    codec: int,
+    rows: RowSelection,
+    label: ChunkLabel,
+    check_page_checksums: bool,
 ) -> pa.ChunkedArray[Any]:
     """Decode the fetched pages of a column of lists.
 
@@ -36,6 +42,7 @@ def decode_list_pages(
         codec: Parquet compression codec of the pages.
         rows: The rows that the pages should hold.
         label: The chunk, for error messages.
+        check_page_checksums: Whether the CRC-32 of each page that has one is compared.
 
     Returns:
         ``rows.row_count`` lists, or nulls.
@@ -50,7 +57,8 @@ def decode_list_pages(
         pages = [piece] if index == 0 else [dictionary, piece]
         value_count = parsed_value_count(piece, label)
         # Nothing but a dictionary page: pyarrow makes an array without rows of the right type.
-        [decoded] = read_columns(one_column_file(pages, leaf, value_count=value_count, codec=codec), {0: label})
+        file = one_column_file(pages, leaf, value_count=value_count, codec=codec)
+        [decoded] = read_columns(file, {0: label}, check_page_checksums=check_page_checksums)
         chunks += decoded.chunks
         row_counts.append(len(decoded))
     check_rows_of_pieces(np.array(row_counts, dtype=np.int64), rows, label)

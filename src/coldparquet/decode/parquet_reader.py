@@ -23,6 +23,7 @@ def read_columns(
     *,
     int96_unit: Literal["s", "ns"] = "ns",
     as_dictionary: Sequence[str] = (),
+    check_page_checksums: bool,
 ) -> list[pa.ChunkedArray[Any]]:
     """Decode columns of a virtual file, on the calling thread.
 
@@ -32,6 +33,7 @@ def read_columns(
         int96_unit: Unit of the timestamps that INT96 values become.
         as_dictionary: Names of text columns that become dictionary arrays; they must have no dictionary page, of which
             pyarrow would drop repeated entries without renumbering the indices.
+        check_page_checksums: Whether the CRC-32 of each page that has one is compared.
 
     Returns:
         One array per label, in their order. Lengths are those of the pages.
@@ -45,7 +47,7 @@ def read_columns(
             pa.BufferReader(file),
             coerce_int96_timestamp_unit=int96_unit,
             read_dictionary=list(as_dictionary),
-            page_checksum_verification=True,  # where pages have one
+            page_checksum_verification=check_page_checksums,
         )
     except (pa.ArrowException, OSError) as error:
         raise _translated(error, together(list(labels.values()))) from error

@@ -56,6 +56,7 @@ def decode_row_group(  # noqa: PLR0913 - one plan, one snapshot and how to show 
     columns: Sequence[OutputColumn],
     text: TextAs,
     path: str | None,
+    check_page_checksums: bool,
 ) -> pa.Table:
     """Decode what was fetched of one row group. Blocks; pyarrow releases the GIL meanwhile and uses its own threads.
 
@@ -66,6 +67,7 @@ def decode_row_group(  # noqa: PLR0913 - one plan, one snapshot and how to show 
         columns: The result's columns; each is fetched or made by ``read``, or missing in the partition.
         text: Which text columns become dictionary arrays.
         path: The Parquet file, for error messages.
+        check_page_checksums: Whether the CRC-32 of each page that has one is compared.
 
     Returns:
         ``read.row_count`` rows. A column that is null in every row, or missing, is nulls; BOOLEAN, BYTE, SHORT and CHAR
@@ -78,8 +80,10 @@ def decode_row_group(  # noqa: PLR0913 - one plan, one snapshot and how to show 
         InternalError: The buffer is incomplete, or a column was not planned.
     """
     known = {column.place: column.known for column in columns if column.known is not None}
-    decoded = FetchedColumns(buffer, read, sidecar, path=path).decode(text=text, known=known) if read.columns else []
-    fetched = dict(zip(read.columns, decoded, strict=True))
+    fetched: dict[int, pa.ChunkedArray[Any]] = {}
+    if read.columns:
+        columns_of_read = FetchedColumns(buffer, read, sidecar, path=path, check_page_checksums=check_page_checksums)
+        fetched = dict(zip(read.columns, columns_of_read.decode(text=text, known=known), strict=True))
     fields, arrays = [], []
     for column in columns:
         field = arrow_field(column.name, column.type, text=text)

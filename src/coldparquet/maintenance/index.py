@@ -15,13 +15,16 @@ from coldparquet.errors import ColdParquetError, InvalidInputError, NotFoundErro
 from coldparquet.format.footer_blooms import BloomTransfer
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.maintenance.index_pages import PagesIndexer
-from coldparquet.options import ReadOptions
+from coldparquet.maintenance.pack import renew_catalogue
+from coldparquet.options import ReadOptions, StoreOptions, checked_store_options
+from coldparquet.plan.coalescing_choice import choose_coalescing
+from coldparquet.plan.store_speed import StoreSpeed
 from coldparquet.ranges import SuffixRange
 from coldparquet.scanning.bloom_fetch import fetch_bloom_ranges
 from coldparquet.storage.base import RangeRequest
 from coldparquet.storage.checked import CheckedStore
-from coldparquet.storage.limit import LimitedStore
 from coldparquet.storage.open_store import open_store, shown_url
+from coldparquet.storage.store_stack import stack_store
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.format.sidecar_writer import SidecarContent
     from coldparquet.maintenance.index_pages import IndexedPages, PagesAction
+    from coldparquet.maintenance.pack import PackReport
     from coldparquet.plan.read_plan import MetadataRequest
     from coldparquet.storage.base import ObjectStore
 
@@ -66,6 +70,8 @@ class IndexReport:
     partitions: tuple[IndexedPartition, ...]
     notes: tuple[str, ...] = ()
     """Directories that were not looked into, and what the sidecars lack, one sentence each."""
+    catalogue: PackReport | None = None
+    """What became of the table's catalogue; None where there is none."""
 
     def count(self, action: IndexAction) -> int:
         """Return how many partitions met this fate."""
@@ -82,8 +88,10 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
     storage_options: Mapping[str, Any] | None = None,
     pages: bool = False,
     force: bool = False,
+    pack: bool = False,
     dry_run: bool = False,
     options: ReadOptions | None = None,
+    store_options: StoreOptions | None = None,
     store: ObjectStore | None = None,
     on_progress: Callable[[IndexedPartition, int], None] | None = None,
 ) -> IndexReport:
@@ -96,7 +104,8 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
 
     Requests: 1 listing, and at the same time 2 that look for the table's files, ``_cv`` after them if there are native
     partitions; per partition 1 or 2 that look for the sidecar (none with ``force``); where there is none 1 or 2 for the
-    footer, some for bloom filters if it has them, and 1 to write; where there is one, and no ``_txn`` states the size, 1 for the size of the Parquet file.
+    footer, some for bloom filters if it has them, and 1 to write; where there is one, and no ``_txn`` states the size, 1 for the size of the Parquet file. Those of
+    :func:`coldparquet.maintenance.pack.renew_catalogue`.
 
     Args:
         url: A table directory, a partition directory or one ``data.parquet``: any fsspec URL, or a local path.
@@ -108,8 +117,11 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
         force: Write every sidecar anew, and every ``_pages``: without ``pages`` those that exist, for which 1 request per
             partition looks. What a QuestDB noted in its own ones and the footer does not say is lost: older
             snapshots and transaction numbers.
+        pack: Make the catalogue of the table where there is none; one that is there is renewed in any case. See
+            :func:`coldparquet.maintenance.pack.pack_table`.
         dry_run: Write nothing, but derive every sidecar that would be written.
         options: How to read; ``max_concurrency`` is also how many partitions are worked on at once.
+        store_options: How patient to be with the store; see :class:`~coldparquet.options.StoreOptions`.
         store: A store of your own; ``url`` is then a path in it. It stays open.
         on_progress: Called for each partition when it is done, with the number of all partitions.
 
@@ -122,14 +134,15 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
         AccessError: The store refused the credentials for the listing.
     """
     options = options or ReadOptions()
+    store_options = checked_store_options(store_options) or StoreOptions()
     path = os.fspath(url)
     label, owns_store = shown_url(path), store is None
     if store is None:
-        store, path = open_store(path, storage_options=storage_options)
-    limited = LimitedStore(store, max_concurrency=options.max_concurrency)
-    checked = CheckedStore(limited)
+        store, path = open_store(path, storage_options=storage_options, store_options=store_options)
+    stacked = stack_store(store, store_options=store_options, max_concurrency=options.max_concurrency).store
+    checked = CheckedStore(stacked)
     try:
-        locations, notes = await _find_partitions(limited, path)
+        locations, notes = await _find_partitions(stacked, path)
         indexer = PartitionIndexer(checked, options, replaces="all" if force else "none", dry_run=dry_run)
         pages_indexer = PagesIndexer(checked, options, force=force, dry_run=dry_run)
 
@@ -141,6 +154,10 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
             return replace(done, pages=await write(location))
 
         partitions = await index_partitions(locations, index, at_once=options.max_concurrency, on_progress=on_progress)
+        catalogue = None
+        is_table = all(path.rstrip("/") not in {found.directory_path, found.data_path} for found in locations)
+        if is_table and not dry_run:
+            catalogue = await renew_after_index(stacked, path, options, partitions, make=pack)
     finally:
         if owns_store:
             await checked.aclose()
@@ -150,7 +167,19 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
             f"{unsorted} of {len(partitions)} files name no designated timestamp, so their directories' names prune"
             " nothing; a timestamp column becomes it by being the file's first sorting column, ascending and never null"
         )
-    return IndexReport(url=label, partitions=partitions, notes=tuple(notes))
+    return IndexReport(url=label, partitions=partitions, notes=tuple(notes), catalogue=catalogue)
+
+
+async def renew_after_index(
+    store: ObjectStore, path: str, options: ReadOptions, partitions: Sequence[IndexedPartition], *, make: bool
+) -> PackReport | None:
+    """Renew the catalogue of a table after some of its partitions got new sidecars or ``_pages``."""
+    changed = {
+        done.path.split("/")[-2]
+        for done in partitions
+        if done.action == "written" or (done.pages is not None and done.pages.action == "written")
+    }
+    return await renew_catalogue(store, path.rstrip("/"), options, changed=changed, make=make)
 
 
 async def _find_partitions(store: ObjectStore, path: str) -> tuple[tuple[PartitionLocation, ...], list[str]]:
@@ -271,7 +300,7 @@ class PartitionIndexer:
                 self._store,
                 location.data_path,
                 wanted,
-                coalescing=self._options.coalescing,
+                coalescing=choose_coalescing(self._options, StoreSpeed(connections=self._options.max_concurrency)),
                 least_object_bytes=transfer.parquet_size_bytes,
                 may_grow=location.record is not None,
                 spent=spent,

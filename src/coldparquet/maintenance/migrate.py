@@ -12,12 +12,18 @@ from coldparquet.catalog.table_files import TRANSACTION_FILE
 from coldparquet.errors import NotFoundError
 from coldparquet.format.partition_names import PartitionInterval
 from coldparquet.format.txn_layout import DELTA_BIT
-from coldparquet.maintenance.index import IndexedPartition, IndexReport, PartitionIndexer, index_partitions
+from coldparquet.maintenance.index import (
+    IndexedPartition,
+    IndexReport,
+    PartitionIndexer,
+    index_partitions,
+    renew_after_index,
+)
 from coldparquet.maintenance.index_pages import PagesIndexer
-from coldparquet.options import ReadOptions
+from coldparquet.options import ReadOptions, StoreOptions, checked_store_options
 from coldparquet.storage.checked import CheckedStore
-from coldparquet.storage.limit import LimitedStore
 from coldparquet.storage.open_store import open_store, shown_url
+from coldparquet.storage.store_stack import stack_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,8 +37,10 @@ async def migrate_table(  # noqa: PLR0913 - what can be told is told by name
     *,
     storage_options: Mapping[str, Any] | None = None,
     force: bool = False,
+    pack: bool = False,
     dry_run: bool = False,
     options: ReadOptions | None = None,
+    store_options: StoreOptions | None = None,
     store: ObjectStore | None = None,
     on_progress: Callable[[IndexedPartition, int], None] | None = None,
 ) -> IndexReport:
@@ -50,15 +58,19 @@ async def migrate_table(  # noqa: PLR0913 - what can be told is told by name
 
     Requests: 1 listing, ``_txn`` and ``_meta`` at the same time, and ``_cv`` after them if there are native partitions;
     per Parquet partition 1 or 2 that look for the sidecar (none with ``force``) and, where one is written, 1 or 2 for the
-    footer and 1 to write; with ``force`` 1 more that looks for ``_pages``.
+    footer and 1 to write; with ``force`` 1 more that looks for ``_pages``. Those of
+    :func:`coldparquet.maintenance.pack.renew_catalogue`.
 
     Args:
         url: A table directory: any fsspec URL, or a local path.
         storage_options: Credentials, endpoint and so on, as fsspec and s3fs take them.
         force: Also write sidecars anew that describe the committed size, and each ``_pages`` that exists. Older snapshots
             and transaction numbers that only the sidecars hold are lost.
+        pack: Make the catalogue of the table where there is none; one that is there is renewed in any case. See
+            :func:`coldparquet.maintenance.pack.pack_table`.
         dry_run: Write nothing, but derive every sidecar that would be written.
         options: How to read; ``max_concurrency`` is also how many partitions are worked on at once.
+        store_options: How patient to be with the store; see :class:`~coldparquet.options.StoreOptions`.
         store: A store of your own; ``url`` is then a path in it. It stays open.
         on_progress: Called for each partition when it is done, with the number of all partitions.
 
@@ -73,14 +85,15 @@ async def migrate_table(  # noqa: PLR0913 - what can be told is told by name
         StorageError: The store failed, or the table files kept changing.
     """
     options = options or ReadOptions()
+    store_options = checked_store_options(store_options) or StoreOptions()
     path = os.fspath(url)
     label, owns_store = shown_url(path), store is None
     if store is None:
-        store, path = open_store(path, storage_options=storage_options)
-    limited = LimitedStore(store, max_concurrency=options.max_concurrency)
+        store, path = open_store(path, storage_options=storage_options, store_options=store_options)
+    stacked = stack_store(store, store_options=store_options, max_concurrency=options.max_concurrency).store
     try:
-        found = await _recorded_partitions(limited, path)
-        checked = CheckedStore(limited)
+        found = await _recorded_partitions(stacked, path)
+        checked = CheckedStore(stacked)
         indexer = PartitionIndexer(checked, options, replaces="all" if force else "useless", dry_run=dry_run)
         pages_indexer = PagesIndexer(checked, options, force=force, dry_run=dry_run)
 
@@ -97,10 +110,13 @@ async def migrate_table(  # noqa: PLR0913 - what can be told is told by name
         partitions = await index_partitions(
             found.locations, migrate, at_once=options.max_concurrency, on_progress=on_progress
         )
+        catalogue = None
+        if found.locations and not dry_run:
+            catalogue = await renew_after_index(stacked, path, options, partitions, make=pack)
     finally:
         if owns_store:
-            await limited.aclose()
-    return IndexReport(url=label, partitions=partitions, notes=found.notes)
+            await stacked.aclose()
+    return IndexReport(url=label, partitions=partitions, notes=found.notes, catalogue=catalogue)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,21 +10,31 @@ from coldparquet.catalog.page_lookup import look_up_pages_file
 from coldparquet.catalog.partition import DATA_FILE, SIDECAR_FILE
 from coldparquet.catalog.sidecar_lookup import look_up_sidecar, shorter_than_committed
 from coldparquet.concurrency import both
-from coldparquet.errors import ColdParquetError, FormatError, NotFoundError, ObjectChangedError
+from coldparquet.errors import (
+    ArchivedObjectError,
+    ColdParquetError,
+    FormatError,
+    NotFoundError,
+    ObjectChangedError,
+)
 from coldparquet.format.footer_fetch import FooterFetch
 from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_chain import verify_chain
+from coldparquet.maintenance.catalogue_check import compare_with_packed
+from coldparquet.maintenance.deep_check import check_data
 from coldparquet.plan.finding import Finding, finding_of_error
 from coldparquet.plan.partition_check import check_partition
 from coldparquet.storage.base import RangeRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
+    from coldparquet.catalog.packed_sidecars import PackedLookup
     from coldparquet.catalog.partition import PartitionLocation
     from coldparquet.catalog.sidecar_lookup import SidecarLookup, SidecarState
     from coldparquet.format.sidecar import Sidecar
+    from coldparquet.maintenance.deep_check import DeepCheck
     from coldparquet.options import ReadOptions
     from coldparquet.plan.partition_check import PartitionCheck
     from coldparquet.storage.base import ObjectStore
@@ -51,6 +61,10 @@ class VerifiedPartition:
     """Dead bytes in it, as its writer noted them; None unless the footer was read."""
     other_bytes: int | None
     """Bytes in neither a column chunk nor the footer: the dead ones, page indexes and bloom filters; None likewise."""
+    read_bytes: int | None
+    """Bytes of the Parquet file that were read and compared; None unless all of them were."""
+    checksum: str | None
+    """What the store keeps of the whole object and was found equal: ``CRC32``; None where nothing was compared."""
     findings: tuple[Finding, ...]
 
 
@@ -61,20 +75,33 @@ class PartitionVerifier:
         store: Where they lie; it should pin versions.
         options: How to read.
         missing: Names of partitions whose directories do not exist; nothing is requested for them.
+        packed: What the table's catalogue has of the partitions, by their names.
+        deep: Whether to read all data as well.
     """
 
-    def __init__(self, store: ObjectStore, options: ReadOptions, *, missing: Collection[str]) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        options: ReadOptions,
+        *,
+        missing: Collection[str],
+        packed: Mapping[str, PackedLookup],
+        deep: bool,
+    ) -> None:
         self._store = store
         self._options = options
         self._missing = missing
+        self._packed = packed
+        self._deep = deep
 
     async def verify(self, location: PartitionLocation) -> VerifiedPartition:
         """Verify one partition; only bugs raise.
 
         Requests: 1 or 2 for the sidecar and, at the same time, 1 or 2 that look for ``_pages``; then 1 or 2 for the footer, and 1 or 2 more for the footer if the sidecar turns
-        out to describe another file. None for native partitions.
+        out to describe another file. All data in addition, if that was asked for. None for native partitions.
         """
-        verification = _Verification(location, self._store, self._options)
+        packed = self._packed.get(location.name)
+        verification = _Verification(location, self._store, self._options, packed=packed, deep=self._deep)
         if location.name in self._missing:
             verification.findings.append(_DIRECTORY_MISSING)
         elif not location.is_native:
@@ -93,11 +120,22 @@ _DIRECTORY_MISSING = Finding(
 class _Verification:
     """The verification of one Parquet partition."""
 
-    def __init__(self, location: PartitionLocation, store: ObjectStore, options: ReadOptions) -> None:
+    def __init__(
+        self,
+        location: PartitionLocation,
+        store: ObjectStore,
+        options: ReadOptions,
+        *,
+        packed: PackedLookup | None,
+        deep: bool,
+    ) -> None:
         self.findings: list[Finding] = []
         self._location = location
         self._store = store
         self._options = options
+        self._packed = packed
+        self._deep = deep
+        self._data: DeepCheck | None = None
         self._state: SidecarState | None = None
         self._check: PartitionCheck | None = None
         self._write_command = "coldparquet index" if location.record is None else "coldparquet migrate"
@@ -115,11 +153,15 @@ class _Verification:
             if self._location.sidecar_path is not None:
                 self._state = lookup.state
             self.findings += await asyncio.to_thread(_sidecar_problems, lookup, self._location, self._write_anew)
+            self.findings += compare_with_packed(lookup.sidecar, self._packed)
             fetch, sidecar = await self._footer(lookup.sidecar)
             self._size_bytes = fetch.size_bytes
             self.findings += self._file_problems(fetch)
             self._check = await asyncio.to_thread(self._check_metadata, fetch, sidecar, pages.data)
             self.findings += self._check.findings
+            if self._deep:
+                self._data = await check_data(self._store, self._location, self._check)
+                self.findings += self._data.findings
         except ColdParquetError as error:
             self.findings.append(self._what_stopped(error))
 
@@ -136,6 +178,8 @@ class _Verification:
             parquet_size_bytes=self._size_bytes,
             unused_bytes=None if check is None else check.unused_bytes,
             other_bytes=None if check is None else check.other_bytes,
+            read_bytes=None if self._data is None else self._data.read_bytes,
+            checksum=None if self._data is None else self._data.checksum,
             findings=tuple(self.findings),
         )
 
@@ -228,6 +272,13 @@ class _Verification:
                 kind="DataTooShort",
                 message=f"{DATA_FILE}: {message}",
                 remedy="copy the partition again",
+            )
+        if isinstance(error, ArchivedObjectError):
+            return Finding(
+                severity="warning",
+                kind=error.kind,
+                message=f"{DATA_FILE} lies in an archive, so that it was not read: {error.message}",
+                remedy="'coldparquet restore', then verify again",
             )
         if not isinstance(error, NotFoundError):
             return finding_of_error(error)

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 from coldparquet.catalog.discovery import chosen_partitions, discover, partition_location, unnamed_directories
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import AccessError
+from coldparquet.maintenance.catalogue_check import check_catalogue
 from coldparquet.maintenance.partition_verifier import PartitionVerifier, VerifiedPartition
-from coldparquet.options import ReadOptions
-from coldparquet.plan.explain import few_names
+from coldparquet.options import ReadOptions, StoreOptions, checked_store_options
 from coldparquet.plan.finding import Finding
+from coldparquet.plan.wording import few_names
 from coldparquet.storage.checked import CheckedStore
-from coldparquet.storage.limit import LimitedStore
 from coldparquet.storage.open_store import open_store, shown_url
+from coldparquet.storage.store_stack import stack_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from coldparquet.catalog.partition import PartitionLocation
     from coldparquet.plan.finding import Severity
     from coldparquet.storage.base import ObjectStore
+
+
+_DEEP_AT_ONCE = 4
+"""Partitions that are read whole at the same time: each takes 32 MiB and a temporary file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +53,10 @@ async def verify_table(  # noqa: PLR0913 - what can be told is told by name
     url: str | os.PathLike[str],
     *,
     partitions: Collection[str] | None = None,
+    deep: bool = False,
     storage_options: Mapping[str, Any] | None = None,
     options: ReadOptions | None = None,
+    store_options: StoreOptions | None = None,
     store: ObjectStore | None = None,
     on_progress: Callable[[VerifiedPartition, int], None] | None = None,
 ) -> VerifyReport:
@@ -57,8 +64,12 @@ async def verify_table(  # noqa: PLR0913 - what can be told is told by name
 
     Each Parquet partition's sidecar is compared with the Parquet footer at the committed size, field by field; both with
     the rows and the size in ``_txn``; every older snapshot in the sidecar with its checksum; and every chunk range with
-    the file and with all others. What would make reads cheaper is said as well. A partition that fails does not stop the
+    the file and with all others; and its entry in the table's catalogue, if there is one, with the sidecar. What would make reads cheaper is said as well. A partition that fails does not stop the
     others. Native partitions are only checked to be there.
+
+    A deep check reads the Parquet files whole, each into a temporary file: the checksum that the store keeps of the object,
+    those of pages, every value against its type, and numbers of rows and nulls, minima and maxima of row groups and pages,
+    and the order of the designated timestamp against the values; bloom filters are asked for values that are there.
 
     Requests: those of :func:`coldparquet.catalog.discovery.discover`; with a ``_txn`` one more listing, to its end (1 request per
     1,000 names); per Parquet partition 1 for the sidecar, 1 that looks for ``_pages`` and 1 for the footer, each one more where the first guess was too
@@ -68,8 +79,10 @@ async def verify_table(  # noqa: PLR0913 - what can be told is told by name
         url: A table directory, a directory of partitions, a partition directory or a Parquet file: any fsspec URL, or
             a local path. Of a partition alone nobody knows what its table's ``_txn`` says.
         partitions: Names of the partitions to check, with or without their version suffix; None for all.
+        deep: Whether to read every byte of the Parquet files as well, and compare all values with what is claimed of them.
         storage_options: Credentials, endpoint and so on, as fsspec and s3fs take them.
         options: How to read; ``max_concurrency`` is also how many partitions are checked, and held in memory, at once.
+        store_options: How patient to be with the store; see :class:`~coldparquet.options.StoreOptions`.
         store: A store of your own; ``url`` is then a path in it. It stays open.
         on_progress: Called for each partition when it is done, with the number of all partitions.
 
@@ -84,16 +97,20 @@ async def verify_table(  # noqa: PLR0913 - what can be told is told by name
         StorageError: The table files kept changing while they were read.
     """
     options = options or ReadOptions()
+    store_options = checked_store_options(store_options) or StoreOptions()
     path = os.fspath(url)
     label, owns_store = shown_url(path), store is None
     if store is None:
-        store, path = open_store(path, storage_options=storage_options)
-    limited = LimitedStore(store, max_concurrency=options.max_concurrency)
+        store, path = open_store(path, storage_options=storage_options, store_options=store_options)
+    stacked = stack_store(store, store_options=store_options, max_concurrency=options.max_concurrency).store
     try:
-        found = await _find(limited, path)
+        found = await _find(stacked, path)
         locations = chosen_partitions(found.locations, partitions, path)
-        verifier = PartitionVerifier(CheckedStore(limited), options, missing=found.missing)
-        slots = asyncio.Semaphore(options.max_concurrency)
+        catalogue = await check_catalogue(stacked, path.rstrip("/"), locations)
+        verifier = PartitionVerifier(
+            CheckedStore(stacked), options, missing=found.missing, packed=catalogue.packed, deep=deep
+        )
+        slots = asyncio.Semaphore(min(options.max_concurrency, _DEEP_AT_ONCE) if deep else options.max_concurrency)
 
         async def verify_one(location: PartitionLocation) -> VerifiedPartition:
             async with slots:
@@ -105,8 +122,9 @@ async def verify_table(  # noqa: PLR0913 - what can be told is told by name
         verified = await gather_or_cancel([verify_one(location) for location in locations])
     finally:
         if owns_store:
-            await limited.aclose()
-    return VerifyReport(url=label, source=found.source, partitions=tuple(verified), findings=found.findings)
+            await stacked.aclose()
+    findings = (*found.findings, *catalogue.findings)
+    return VerifyReport(url=label, source=found.source, partitions=tuple(verified), findings=findings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from coldparquet.plan.explain import human_bytes
+from coldparquet.plan.wording import human_bytes
 
 if TYPE_CHECKING:
     import numpy as np

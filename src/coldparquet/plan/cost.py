@@ -3,133 +3,114 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from coldparquet.errors import InvalidInputError
+from coldparquet.prices import STANDARD, PriceTable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
-PRICES_AS_OF = "2026-11"
-"""Month in which the price table was put together. Current prices: https://aws.amazon.com/s3/pricing."""
-
-FIRST_BYTE_S = 0.030
-"""Time to the first byte of a small GET from S3 Standard: 27-30 ms in the published medians
-(AnyBlob, VLDB 2023; Bodner et al., arXiv 2501.07771)."""
-
-CONNECTION_BYTES_PER_S = 55 * 1024 * 1024
-"""Throughput of one connection to S3: median 55-60 MiB/s (AnyBlob, VLDB 2023)."""
-
-BYTES_PER_PRICED_GB = 1e9
-"""Prices are per GB; the decimal one makes the estimate err on the expensive side."""
+    from coldparquet.options import ReadOptions
+    from coldparquet.plan.read_plan import ReadPlan
+    from coldparquet.plan.store_speed import StoreSpeed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StorageClassPrice:
-    """Prices of one S3 storage class in us-east-1, without transfer out of the region; transfer into it is free."""
+class ClassReads:
+    """GETs of objects of one storage class."""
 
-    dollars_per_million_gets: float
-    dollars_per_gb_retrieved: float
-    dollars_per_million_puts: float
-    """Also of the requests of an upload in parts."""
-    dollars_per_gb_month: float
-    """Of storing."""
-    verified: bool
-    """False where the price of a GET could not be checked against a published list."""
+    storage_class: str
+    request_count: int
+    fetched_bytes: int
 
 
-PRICES: dict[str, StorageClassPrice] = {
-    "STANDARD": StorageClassPrice(
-        dollars_per_million_gets=0.40,
-        dollars_per_gb_retrieved=0.0,
-        dollars_per_million_puts=5.0,
-        dollars_per_gb_month=0.023,
-        verified=True,
-    ),
-    "INTELLIGENT_TIERING": StorageClassPrice(
-        dollars_per_million_gets=0.40,
-        dollars_per_gb_retrieved=0.0,
-        dollars_per_million_puts=5.0,
-        dollars_per_gb_month=0.023,
-        verified=False,
-    ),
-    "STANDARD_IA": StorageClassPrice(
-        dollars_per_million_gets=1.0,
-        dollars_per_gb_retrieved=0.01,
-        dollars_per_million_puts=10.0,
-        dollars_per_gb_month=0.0125,
-        verified=False,
-    ),
-    "GLACIER_IR": StorageClassPrice(
-        dollars_per_million_gets=10.0,
-        dollars_per_gb_retrieved=0.03,
-        dollars_per_million_puts=20.0,
-        dollars_per_gb_month=0.004,
-        verified=False,
-    ),
-}
-"""Storage classes that answer a GET at once; archive classes have to be restored first."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dollars:
+    """A sum of money, and what is not in it."""
 
-DOLLARS_PER_MILLION_LISTS = 5.0
-"""S3 bills a listing as a PUT to S3 Standard, whatever the storage class of what it lists."""
+    amount: float
+    unpriced_classes: tuple[str, ...] = ()
+    """Storage classes of which no price is known; their requests are not in the sum."""
 
 
-def estimate_dollars(
-    get_count: int, fetched_bytes: int, *, list_count: int = 0, storage_class: str = "STANDARD"
-) -> float:
-    """Estimate the price of requests in S3's region.
+def prices_of(options: ReadOptions) -> PriceTable:
+    """Return the price table to reckon with: the caller's, or that of the library."""
+    return options.prices or PriceTable.default()
 
-    Args:
-        get_count: Number of GETs.
-        fetched_bytes: What they retrieve, all together.
-        list_count: Number of listings; one lists up to 1,000 names.
-        storage_class: Where the objects lie.
 
-    Raises:
-        InvalidInputError: The storage class is not in :data:`PRICES`.
-    """
-    price = PRICES.get(storage_class)
-    if price is None:
-        raise InvalidInputError(
-            f"no price known for storage class {storage_class!r}; known: {', '.join(PRICES)}",
-            kind="UnknownStorageClass",
+def reads_by_class(plan: ReadPlan) -> tuple[ClassReads, ...]:
+    """Sum up the data requests of a plan by the storage class of their objects; ``STANDARD`` where nobody asked for it."""
+    classes = [partition.storage_class or STANDARD for partition in plan.partitions]
+    counts: Counter[str] = Counter()
+    fetched_bytes: Counter[str] = Counter()
+    for request in plan.requests:
+        storage_class = classes[request.partition_index]
+        counts[storage_class] += 1
+        fetched_bytes[storage_class] += request.byte_range.length_bytes
+    return tuple(
+        ClassReads(storage_class=name, request_count=count, fetched_bytes=fetched_bytes[name])
+        for name, count in counts.items()
+    )
+
+
+def dollars_of(reads: Iterable[ClassReads], prices: PriceTable) -> Dollars:
+    """Price the data requests of a plan."""
+    amount, unpriced = 0.0, []
+    for read in reads:
+        dollars = prices.request_dollars(
+            "get", storage_class=read.storage_class, retrieved_bytes=read.fetched_bytes, count=read.request_count
         )
-    gigabytes = fetched_bytes / BYTES_PER_PRICED_GB
-    requests = get_count * price.dollars_per_million_gets + list_count * DOLLARS_PER_MILLION_LISTS
-    return requests / 1e6 + gigabytes * price.dollars_per_gb_retrieved
+        if dollars is None:
+            unpriced.append(read.storage_class)
+        else:
+            amount += dollars
+    return Dollars(amount=amount, unpriced_classes=tuple(unpriced))
 
 
-def estimate_write_dollars(write_counts: Mapping[str, int]) -> float:
-    """Estimate the price of writing requests.
+def metadata_dollars(plan: ReadPlan, prices: PriceTable) -> Dollars:
+    """Price the requests that made a plan.
 
-    Args:
-        write_counts: Number of PUTs and requests of uploads in parts, by storage class, a key of :data:`PRICES`.
+    Of objects that are no data of the plan, such as sidecars, the class is not known: they are taken to lie in ``STANDARD``,
+    which is where ``publish`` puts them.
     """
-    return sum(count * PRICES[name].dollars_per_million_puts for name, count in write_counts.items()) / 1e6
+    class_of_path = {partition.data_path: partition.storage_class for partition in plan.partitions}
+    amount, unpriced = 0.0, set[str]()
+    for request in plan.metadata_requests:
+        kind = "head" if request.operation == "info" else request.operation
+        storage_class = class_of_path.get(request.path) if kind != "list" else None
+        dollars = prices.request_dollars(kind, storage_class=storage_class, retrieved_bytes=request.fetched_bytes)
+        if dollars is None:
+            unpriced.add(storage_class or STANDARD)
+        else:
+            amount += dollars
+    return Dollars(amount=amount, unpriced_classes=tuple(sorted(unpriced)))
 
 
-def estimate_seconds(
-    stages: Iterable[Sequence[int]],
-    *,
-    concurrency: int,
-    first_byte_s: float = FIRST_BYTE_S,
-    connection_bytes_per_s: float = CONNECTION_BYTES_PER_S,
-) -> float:
+def plan_seconds(plan: ReadPlan) -> float:
+    """Estimate how long the data requests of a plan take, see :func:`estimate_seconds`."""
+    stages: dict[int, list[int]] = {}
+    for request in plan.requests:
+        stages.setdefault(request.stage, []).append(request.byte_range.length_bytes)
+    return estimate_seconds(stages.values(), speed=plan.speed)
+
+
+def estimate_seconds(stages: Iterable[Sequence[int]], *, speed: StoreSpeed) -> float:
     """Estimate the time from the first request sent to the last byte received.
 
-    Each request takes ``first_byte_s`` plus its length over ``connection_bytes_per_s``; ``concurrency`` of them run at
-    once, in the order of the plan, each starting as soon as one is done; a stage begins when the one before is over.
-    Retries, a slow network of the machine and decoding are not in it.
+    Each request takes the time to the first byte and its length over the throughput of a connection; as many run at once as
+    there are connections, in the order of the plan, each starting as soon as one is done; a stage begins when the one before
+    is over. Retries, a slow network of the machine and decoding are not in it.
 
     Args:
         stages: For each stage the lengths of its requests in bytes, in the order in which they are sent.
-        concurrency: Requests in flight at once, at most.
-        first_byte_s: Time from a request to the first byte of its answer.
-        connection_bytes_per_s: Throughput of one connection.
+        speed: Of the store.
     """
     return sum(
-        _makespan_s([first_byte_s + length / connection_bytes_per_s for length in lengths_bytes], concurrency)
+        _makespan_s(
+            [speed.first_byte_s + length / speed.connection_bytes_per_s for length in lengths_bytes], speed.connections
+        )
         for lengths_bytes in stages
         if lengths_bytes
     )

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 import numpy as np
 
 from coldparquet.plan.coalesce import coalesce
-from coldparquet.plan.explain import explain_dict, explain_text
+from coldparquet.plan.explain import explain_text
+from coldparquet.plan.explain_json import explain_dict
 from coldparquet.ranges import ByteRange
 
 if TYPE_CHECKING:
@@ -23,10 +24,11 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from coldparquet.options import ReadOptions
+    from coldparquet.options import Coalescing, ReadOptions
     from coldparquet.plan.coalesce import CoalescedRequests
     from coldparquet.plan.native_read import NativeRead
     from coldparquet.plan.row_selection import RowSelection
+    from coldparquet.plan.store_speed import StoreSpeed
     from coldparquet.ranges import SuffixRange
 
 _OfPartition = TypeVar("_OfPartition", "PlannedRead", "PlannedRequest")
@@ -146,6 +148,17 @@ class PrunedPartition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SkippedPartition:
+    """A partition that may hold matching rows and was left out because its data object is archived, as the options say."""
+
+    name: str
+    storage_class: str
+    """Where its data object lies: ``GLACIER``, ``INTELLIGENT_TIERING ARCHIVE_ACCESS``."""
+    size_bytes: int
+    """Of the data object; 0 where the store does not tell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRead:
     """One partition that survived: where its data lies and what pruning left of it."""
 
@@ -156,8 +169,8 @@ class PartitionRead:
     parquet_size_bytes: int | None
     """Size of the Parquet file in the snapshot that was planned; the object must have at least as many bytes. None if
     native."""
-    metadata_source: Literal["sidecar", "footer", "native"]
-    """Where the plan comes from: the ``_pm`` sidecar, in its absence the Parquet footer, or QuestDB's native files."""
+    metadata_source: Literal["sidecar", "catalogue", "footer", "native"]
+    """Where the plan comes from: the ``_pm`` sidecar, the same out of the table's catalogue, in its absence the Parquet footer, or QuestDB's native files."""
     row_groups_total: int
     """0 if native: its files know no row groups."""
     row_groups_read: int
@@ -172,6 +185,10 @@ class PartitionRead:
     """What else was considered in order to read less. None is listed where there was nothing to consider."""
     notes: tuple[str, ...] = ()
     """Anything else that a person should know, one sentence each."""
+    storage_class: str | None = None
+    """S3's name of the class its data object lies in; None where nobody has asked, or the store has no classes."""
+    is_archived: bool = False
+    """Whether the data object was seen to need a restore before it can be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,16 +205,20 @@ class PlannedRequest:
     """Requests of one stage may all be in flight together; a later stage waits for the one before."""
 
 
+MetadataOperation: TypeAlias = Literal["get", "list", "info"]
+"""``info`` asks what is known of an object: a HEAD."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataRequest:
     """A request that was already spent to make the plan: sidecars, footers, listings of a table."""
 
     path: str
     byte_range: ByteRange | SuffixRange | None
-    """None for a listing, and for the look at a file that does not exist."""
+    """None for a listing, for a look at what is known of an object, and for a file that does not exist."""
     reason: str
     fetched_bytes: int
-    operation: Literal["get", "list"] = "get"
+    operation: MetadataOperation = "get"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,11 +252,17 @@ class ReadPlan:
     metadata_requests: tuple[MetadataRequest, ...]
     """What making the plan has cost so far."""
     options: ReadOptions
+    speed: StoreSpeed
+    """Of the store, as far as it was known."""
+    coalescings: tuple[Coalescing, ...] = ()
+    """How ranges became requests, one for each partition."""
     snapshot: str | None = None
     """How the partitions were found, and so which state of the table is read: by a transaction, or by a directory
     listing. None for one partition that was named."""
     notes: tuple[str, ...] = ()
     """What a person should know about the table as a whole, one sentence each."""
+    partitions_skipped: tuple[SkippedPartition, ...] = ()
+    """Partitions that are left out although they may hold matching rows; none unless the options ask for that."""
 
     def __str__(self) -> str:
         return self.explain()
@@ -262,6 +289,16 @@ class ReadPlan:
     def round_trips(self) -> int:
         """Stages of requests that wait for each other; 0 when nothing has to be fetched."""
         return len({request.stage for request in self.requests})
+
+    @property
+    def widest_gap_bytes(self) -> int:
+        """Widest gap between two ranges that a request may read over."""
+        return max((coalescing.gap_bytes for coalescing in self.coalescings), default=0)
+
+    @property
+    def longest_request_bytes(self) -> int:
+        """Length up to which requests may grow."""
+        return max((coalescing.max_request_bytes for coalescing in self.coalescings), default=0)
 
     @property
     def rows_at_least(self) -> int:
@@ -326,6 +363,8 @@ def plan_requests(  # noqa: PLR0913 - knobs are required keywords here; their de
     Returns:
         Disjoint requests in file order; none where every column is made without fetching.
     """
+    if not any(len(read.piece_starts) for read in row_groups):
+        return ()  # as for all partitions of a table whose rows are only counted
     starts = np.concatenate([np.empty(0, np.int64), *(read.piece_starts for read in row_groups)])
     stops = np.concatenate([np.empty(0, np.int64), *(read.piece_stops for read in row_groups)])
     coalesced = coalesce(starts, stops, gap_bytes=gap_bytes, max_request_bytes=max_request_bytes, part_bytes=part_bytes)

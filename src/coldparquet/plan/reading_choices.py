@@ -10,19 +10,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from coldparquet.plan.cost import CONNECTION_BYTES_PER_S, FIRST_BYTE_S
-from coldparquet.plan.explain import human_bytes
+from coldparquet.plan.wording import human_bytes
 
 if TYPE_CHECKING:
     from coldparquet.options import Goal, When
     from coldparquet.plan.bounds import BoolArray, IntArray
     from coldparquet.plan.selectivity import FloatArray
-
-DECODED_BYTES_PER_S = 1e9
-"""Compressed bytes that a few processors decode per second: more than that, the network is not what a scan waits for."""
-
-_BYTES_PER_CONNECTION = 512 * 1024
-"""Reads are split into requests of about this length at least, so that small ones do not use all connections."""
+    from coldparquet.plan.store_speed import StoreSpeed
 
 _LEAST_GAIN = 0.1
 """Estimates may be wrong, so a technique that costs a round trip has to promise this part of the time or the bytes."""
@@ -30,35 +24,11 @@ _LEAST_GAIN = 0.1
 _CAUTION = 8
 """So many times the rows that are expected are taken to survive: values are seldom spread as evenly as assumed."""
 
-_BYTES_PER_REQUEST = {"fast": 128 * 1024, "cheap": 100_000, "few-bytes": 1}
-"""What one request more has to save, by goal: what is transferred, or paid, for in its place; see ``COALESCING_BY_GOAL``.
-``few-requests`` is not among them: there is no technique that saves requests by sending more."""
-
 _INDEX_BYTES_PER_CHUNK = 20
 """Column index and offset index of a chunk, apart from what they say of each page."""
 
 _INDEX_BYTES_PER_PAGE = 26
 """Two bounds of 8 bytes, a null count, and the place of the page. QuestDB's indexes of one page take 45 bytes."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreSpeed:
-    """How fast a store answers: as measured, or as published."""
-
-    connections: int
-    """Requests in flight at once."""
-    first_byte_s: float = FIRST_BYTE_S
-    """Time from a request to the first byte of its answer."""
-    connection_bytes_per_s: float = CONNECTION_BYTES_PER_S
-    """Throughput of one connection."""
-
-    def seconds(self, length_bytes: float) -> float:
-        """Estimate how long it takes to fetch and decode so many bytes in one round trip; the two go on side by side."""
-        if length_bytes <= 0:
-            return 0.0
-        used = min(max(length_bytes / _BYTES_PER_CONNECTION, 1), self.connections)
-        bytes_per_s = min(used * self.connection_bytes_per_s, DECODED_BYTES_PER_S)
-        return self.first_byte_s + length_bytes / bytes_per_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +63,7 @@ def page_index_pays(  # noqa: PLR0911, PLR0913 - one return per reason, on all t
     extra_round_trip: bool,
     when: When,
     goal: Goal,
+    request_bytes: int,
     speed: StoreSpeed,
 ) -> Choice:
     """Decide whether to fetch the page index of a partition.
@@ -108,6 +79,7 @@ def page_index_pays(  # noqa: PLR0911, PLR0913 - one return per reason, on all t
         extra_round_trip: Whether nothing else is fetched before the data.
         when: What the options say.
         goal: What reading aims at.
+        request_bytes: What one request more has to save: what is transferred, or paid, for in its place.
         speed: Of the store.
     """
     read_bytes = int(row_group_bytes.sum())
@@ -127,7 +99,7 @@ def page_index_pays(  # noqa: PLR0911, PLR0913 - one return per reason, on all t
     )
     if goal == "few-requests":
         return Choice(pays=False, reason="it would take one more request", details=saving)
-    if saved_bytes < index_bytes + _BYTES_PER_REQUEST[goal]:
+    if saved_bytes < index_bytes + request_bytes:
         return Choice(pays=False, reason="it would save too little", details=saving)
     worth_it = "it saves more than it costs"
     if goal != "fast" or not extra_round_trip:
@@ -150,6 +122,7 @@ def late_materialisation_pays(  # noqa: PLR0911, PLR0913 - one return per reason
     other_bytes: int,
     when: When,
     goal: Goal,
+    request_bytes: IntArray,
     speed: StoreSpeed,
 ) -> LateChoice:
     """Decide in which row groups to read the predicate's columns first, and the others only where rows survive.
@@ -168,6 +141,7 @@ def late_materialisation_pays(  # noqa: PLR0911, PLR0913 - one return per reason
         other_bytes: What the scan fetches besides.
         when: What the options say.
         goal: What reading aims at.
+        request_bytes: What one request more for each row group has to save, shape ``(row_groups,)``.
         speed: Of the store.
     """
     nowhere = np.zeros(len(first_bytes), dtype=bool)
@@ -181,9 +155,9 @@ def late_materialisation_pays(  # noqa: PLR0911, PLR0913 - one return per reason
     fraction = np.minimum(_CAUTION * matching_rows / np.maximum(row_counts, 1), 1)
     is_touched = 1 - (1 - fraction) ** np.clip(page_rows, 1, np.maximum(row_counts, 1))
     saved_bytes = deferred_bytes * (1 - is_touched)
-    late = can_wait & (saved_bytes >= np.maximum(_BYTES_PER_REQUEST[goal], _LEAST_GAIN * deferred_bytes))
+    late = can_wait & (saved_bytes >= np.maximum(request_bytes, _LEAST_GAIN * deferred_bytes))
     total_bytes = int(first_bytes.sum() + deferred_bytes.sum()) + other_bytes
-    why_not = _why_at_once(deferred_bytes[~late], _BYTES_PER_REQUEST[goal])
+    why_not = _why_at_once(deferred_bytes[~late], request_bytes[~late])
     if not late.any():
         return LateChoice(late=nowhere, reason=why_not)
     saved = float(saved_bytes[late].sum())
@@ -197,7 +171,7 @@ def late_materialisation_pays(  # noqa: PLR0911, PLR0913 - one return per reason
     return LateChoice(late=late, reason=f"{saving}: {_times(after_s, before_s)}", why_not=why_not)
 
 
-def _why_at_once(deferred_bytes: IntArray, least_bytes: int) -> str:
+def _why_at_once(deferred_bytes: IntArray, least_bytes: IntArray) -> str:
     """Say what keeps most of the row groups that are read at once from waiting; nothing where there are none."""
     if len(deferred_bytes) == 0:
         return ""

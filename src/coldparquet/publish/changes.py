@@ -11,7 +11,7 @@ from coldparquet.format.partition_names import (
     format_partition_directory,
     partition_floor_ns,
 )
-from coldparquet.plan.explain import few_names
+from coldparquet.plan.wording import few_names
 from coldparquet.publish.source import is_parquet, record_of
 from coldparquet.publish.storage_classes import storage_class_of
 

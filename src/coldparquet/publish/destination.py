@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from coldparquet.catalog.discovery import PUBLISHING_FILE
 from coldparquet.errors import InvalidInputError
 from coldparquet.format.partition_names import parse_partition_directory
-from coldparquet.plan.explain import few_names
+from coldparquet.plan.wording import few_names
 from coldparquet.storage.local import LocalStore
 
 if TYPE_CHECKING:

@@ -37,6 +37,10 @@ class PublishOptions:
     """How long a version is kept after another one was committed: as long as anybody reads one open table, and longer
     than any publisher runs, since what it has written is not committed before its end."""
 
+    pack: bool = False
+    """Make the catalogue of the published table, from which readers plan with one request (see
+    :func:`coldparquet.maintenance.pack.pack_table`), where there is none. One that is there is renewed in any case."""
+
     memory_limit_bytes: int = 128 * MIB
     """Data that was read and not sent yet: 8 parts of 16 MiB fill a fast network."""
 

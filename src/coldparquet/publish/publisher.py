@@ -8,10 +8,13 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from coldparquet.catalog.catalogue_fetch import CATALOGUE_FILE
 from coldparquet.catalog.discovery import PUBLISHING_FILE
 from coldparquet.catalog.table_files import TRANSACTION_FILE
 from coldparquet.concurrency import gather_or_cancel
-from coldparquet.plan.cost import BYTES_PER_PRICED_GB, PRICES, estimate_dollars, estimate_write_dollars
+from coldparquet.maintenance.pack import renew_catalogue
+from coldparquet.options import ReadOptions, StoreOptions, checked_store_options
+from coldparquet.prices import BYTES_PER_PRICED_GB, PriceTable
 from coldparquet.publish.changes import plan_changes
 from coldparquet.publish.destination import check_destination
 from coldparquet.publish.options import PublishOptions
@@ -22,15 +25,15 @@ from coldparquet.publish.source import read_source, record_of
 from coldparquet.publish.table_objects import announce, commit, plan_table_objects, write_table_object
 from coldparquet.publish.transfer import PartitionWriter
 from coldparquet.publish.version import next_version
-from coldparquet.storage.limit import LimitedStore
 from coldparquet.storage.open_store import open_store, shown_url
-from coldparquet.storage.trace import TraceStore
+from coldparquet.storage.store_stack import stack_store
 from coldparquet.storage.upload import MemoryBudget, upload_request_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.maintenance.pack import PackReport
     from coldparquet.publish.changes import Changes, NewPartition, PublishedAlready
     from coldparquet.publish.published import PublishedTable
     from coldparquet.publish.report import PublishAction
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from coldparquet.publish.table_objects import TableObject
     from coldparquet.publish.transfer import WrittenPartition
     from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.store_stack import StoreStack
 
 _PARTITIONS_AT_ONCE = 4
 """Enough to hide the requests of small partitions behind each other; a large one keeps the network busy by its parts."""
@@ -52,6 +56,7 @@ async def publish_table(  # noqa: PLR0913 - what can be told is told by name
     options: PublishOptions | None = None,
     source_options: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    store_options: StoreOptions | None = None,
     store: ObjectStore | None = None,
     on_progress: Callable[[PublishProgress], None] | None = None,
 ) -> PublishReport:
@@ -66,7 +71,7 @@ async def publish_table(  # noqa: PLR0913 - what can be told is told by name
     Requests at the destination: 1 listing per 1,000 names, and up to 5 that read table files; for each new partition 2
     up to 16 MiB, more for a larger one, and up to 3 more where an earlier run has begun it; 4 for each SYMBOL column
     that has new symbols; to write the other table files 9 the first time and 2 to 6 later, none if nothing is new. A
-    purge lists everything once more.
+    purge lists everything once more, and a catalogue is renewed by :func:`coldparquet.maintenance.pack.renew_catalogue`.
 
     Args:
         source: The table's directory, a local path or any fsspec URL.
@@ -76,6 +81,7 @@ async def publish_table(  # noqa: PLR0913 - what can be told is told by name
         source_options: Settings of the source's store, such as ``follow_links`` for a table with partitions that were
             attached through symbolic links.
         storage_options: Credentials, endpoint and so on of the destination, as fsspec and s3fs take them.
+        store_options: How patient to be with both stores; see :class:`~coldparquet.options.StoreOptions`.
         store: A store of your own; ``destination`` is then a path in it. It stays open.
         on_progress: Called whenever bytes have arrived or a partition is complete.
 
@@ -96,15 +102,24 @@ async def publish_table(  # noqa: PLR0913 - what can be told is told by name
         StorageError: A store failed. Publish again: nothing is copied twice.
     """
     options = options or PublishOptions()
+    store_options = checked_store_options(store_options) or StoreOptions()
     source_path, destination_path = os.fspath(source), os.fspath(destination)
     labels = shown_url(source_path), shown_url(destination_path)
-    source_store, source_path = open_store(source_path, storage_options=source_options)
+    source_store, source_path = open_store(source_path, storage_options=source_options, store_options=store_options)
     owns_store = store is None
     try:
         if store is None:
-            store, destination_path = open_store(destination_path, storage_options=storage_options)
+            store, destination_path = open_store(
+                destination_path, storage_options=storage_options, store_options=store_options
+            )
         try:
-            run = _Run(source_store, store, destination_path.rstrip("/"), options, on_progress)
+            run = _Run(
+                stack_store(source_store, store_options=store_options, max_concurrency=options.max_concurrency),
+                stack_store(store, store_options=store_options, max_concurrency=options.max_concurrency),
+                destination_path.rstrip("/"),
+                options,
+                on_progress,
+            )
             return await run.publish(source_path.rstrip("/"), labels)
         finally:
             if owns_store:
@@ -118,15 +133,15 @@ class _Run:
 
     def __init__(
         self,
-        source_store: ObjectStore,
-        store: ObjectStore,
+        source: StoreStack,
+        destination: StoreStack,
         path: str,
         options: PublishOptions,
         on_progress: Callable[[PublishProgress], None] | None,
     ) -> None:
-        self._source_store = source_store
-        self._trace = TraceStore(store)
-        self._store = LimitedStore(self._trace, max_concurrency=options.max_concurrency)
+        self._source_store = source.store
+        self._trace = destination.trace
+        self._store = destination.store
         self._path = path
         self._options = options
         self._memory = MemoryBudget(options.memory_limit_bytes)
@@ -162,6 +177,7 @@ class _Run:
                 await commit(published, version.transaction_data)
             if is_first or PUBLISHING_FILE in published.objects:
                 await self._store.delete([f"{self._path}/{PUBLISHING_FILE}"])
+        catalogue = await self._renew_catalogue(written, published)
         purged = await self._purge()
         names = [wanted.name for wanted in planned.objects] + ([TRANSACTION_FILE] if is_new_version else [])
         return PublishReport(
@@ -177,6 +193,7 @@ class _Run:
             purged=purged,
             notes=(*planned.notes, *_notes(published, source)),
             elapsed_s=time.monotonic() - started_s,
+            catalogue=catalogue,
         )
 
     async def _write_partitions(
@@ -201,6 +218,16 @@ class _Run:
             return done
 
         return await gather_or_cancel([write(partition) for partition in new])
+
+    async def _renew_catalogue(
+        self, written: Sequence[WrittenPartition], published: PublishedTable
+    ) -> PackReport | None:
+        """Renew the catalogue that is there, or make one if that is asked for; readers can do without until then."""
+        if self._options.dry_run or not (self._options.pack or CATALOGUE_FILE in published.objects):
+            return None
+        options = ReadOptions(max_concurrency=self._options.max_concurrency)
+        changed = {partition.name for partition in written}
+        return await renew_catalogue(self._store, self._path, options, changed=changed, make=self._options.pack)
 
     async def _purge(self) -> tuple[str, ...]:
         if not self._options.purge:
@@ -239,19 +266,23 @@ class _Run:
             dollars_per_month += _dollars_per_month(_DEFAULT_CLASS, partition.sidecar_bytes)
         for wanted in table_objects:
             writes[_DEFAULT_CLASS] += upload_request_count(wanted.content.size_bytes)
-        reads = Counter(record.operation for record in self._trace.records)
-        read_dollars = estimate_dollars(reads["get"] + reads["info"], 0, list_count=reads["list"])
+        reads = self._trace.operation_counts
+        prices = PriceTable.default()
+        read_dollars = prices.read_dollars(
+            get_count=reads["get"] + reads["info"], retrieved_bytes=0, list_count=reads["list"]
+        )
+        write_dollars = sum(prices.of(name).million_puts.dollars * count / 1e6 for name, count in writes.items())
         return PublishCost(
             sent_bytes=sent_bytes,
             write_count=writes.total(),
             read_count=reads["get"] + reads["info"] + reads["list"],
-            dollars=read_dollars + estimate_write_dollars(writes),
+            dollars=read_dollars + write_dollars,
             dollars_per_month=dollars_per_month,
         )
 
 
 def _dollars_per_month(storage_class: str, size_bytes: int) -> float:
-    return size_bytes / BYTES_PER_PRICED_GB * PRICES[storage_class].dollars_per_gb_month
+    return size_bytes / BYTES_PER_PRICED_GB * PriceTable.default().of(storage_class).gb_month.dollars
 
 
 def _in_time_order(written: Sequence[WrittenPartition], changes: Changes) -> tuple[PublishedPartition, ...]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from coldparquet.maintenance.pack import PackReport
 
 PublishAction = Literal["published", "would publish", "found", "unchanged", "kept", "removed", "left behind"]
 """``found``: an earlier run that was killed had written it already. ``kept``: the source has dropped it since it was
@@ -66,6 +69,8 @@ class PublishReport:
     """Directories and objects of older versions that were removed."""
     notes: tuple[str, ...]
     elapsed_s: float
+    catalogue: PackReport | None = None
+    """What became of the published table's catalogue; None where there is none."""
 
     @property
     def rows(self) -> int:

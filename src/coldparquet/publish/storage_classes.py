@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from coldparquet.errors import InvalidInputError
-from coldparquet.plan.cost import PRICES
+from coldparquet.prices import PriceTable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,12 +22,13 @@ class StorageClassRule:
 
     after_days: int
     storage_class: str
-    """One of those that answer a GET at once: the keys of :data:`coldparquet.plan.cost.PRICES`."""
+    """One of those in the library's price table that answer a GET at once."""
 
     def __post_init__(self) -> None:
-        if self.storage_class not in PRICES:
+        known = [prices.name for prices in PriceTable.default().classes if not prices.must_be_restored]
+        if self.storage_class not in known:
             raise InvalidInputError(
-                f"storage class {self.storage_class!r} is none of {', '.join(PRICES)}; partitions in archive classes"
+                f"storage class {self.storage_class!r} is none of {', '.join(known)}; partitions in archive classes"
                 " could not be read without restoring them first, so move them there by a lifecycle rule if you want to",
                 kind="UnknownStorageClass",
             )

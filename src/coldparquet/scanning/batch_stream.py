@@ -16,11 +16,15 @@ from typing import TYPE_CHECKING, Self
 from coldparquet.decode.batches import copied, to_batches
 from coldparquet.errors import InvalidInputError
 from coldparquet.options import MIB
+from coldparquet.plan.budgets import Budget
+from coldparquet.scanning.archived_partitions import ready_to_read
 from coldparquet.scanning.decoded_sizes import DecodedSizes
 from coldparquet.scanning.gathering import pair
 from coldparquet.scanning.known_symbols import shared_dictionaries
 from coldparquet.scanning.memory_room import Room
-from coldparquet.scanning.row_group_work import RowGroupWork, StreamMeans
+from coldparquet.scanning.request_planner import part_bytes_of, with_reads
+from coldparquet.scanning.row_group_work import KeptShare, RowGroupWork, StreamMeans
+from coldparquet.storage.ledger import current_ledger
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
 
     from coldparquet.plan.read_plan import ReadPlan
     from coldparquet.scanning.memory_room import Holding
+    from coldparquet.scanning.scan_activity import ScanActivity
     from coldparquet.scanning.scan_planner import PlannedScan
     from coldparquet.storage.base import ObjectStore
 
@@ -52,6 +57,8 @@ class BatchStream:
         planning: Makes the plan when the stream is opened.
         store: Where the table lies.
         executor: Threads that decode.
+        activity: What the stream is charged to, from the time when it is opened until it is closed; None where it is a part
+            of something larger.
     """
 
     def __init__(
@@ -60,8 +67,10 @@ class BatchStream:
         *,
         store: ObjectStore,
         executor: Executor,
+        activity: ScanActivity | None = None,
     ) -> None:
         self._planning = planning
+        self._activity = activity
         self._store = store
         self._executor = executor
         self._waiting: deque[RowGroupWork] = deque()
@@ -78,36 +87,22 @@ class BatchStream:
         self._consuming = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
-        self._planned = await self._planning()
-        question, plan = self._planned.question, self._planned.plan
-        options = question.options
-        self._rows_left = question.limit
-        # With a limit and rows that may not match, nobody knows how many row groups are needed: few are read ahead at first
-        # and twice as many each time.
-        self._reads_all_ahead = question.limit is None or all(read.all_rows_match for read in plan.row_groups)
-        limit_bytes = options.memory_limit_bytes
-        granted_bytes = max(limit_bytes - _UNCOUNTED_BYTES, int(limit_bytes * _LEAST_SHARE))
-        self._means = StreamMeans(
-            question=question,
-            store=self._store,
-            executor=self._executor,
-            fetched=Room(granted_bytes // 2),
-            decoded=Room(granted_bytes - granted_bytes // 2),
-            requests=Room(options.max_concurrency),
-            decoders=Room(options.decode_threads or os.cpu_count() or 1),
-            sizes=DecodedSizes(),
-            part_bytes=options.coalescing.part_bytes(plan.bytes_wanted, options.max_concurrency),
-        )
-        self._dictionaries = shared_dictionaries(question)
-        self._waiting.extend(self._plan_work())
-        self._means.start(self._begin_all(self._waiting.copy()))
-        self._is_open = True
+        if self._activity is None:
+            await self._open()
+            return self
+        self._activity.begin()
+        try:
+            with self._activity.current():  # all tasks of the stream are started inside, and inherit it
+                await self._open()
+        except BaseException as error:
+            self._activity.end(error=error)
+            raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self.aclose()
+        await self._close(error)
 
     def __aiter__(self) -> Self:
         return self
@@ -160,9 +155,53 @@ class BatchStream:
 
     async def aclose(self) -> None:
         """Cancel what is in flight, wait until it is gone, and release all memory."""
+        await self._close(None)
+
+    async def _open(self) -> None:
+        planned = await self._planning()
+        self._planned = _by_known_classes(planned, await ready_to_read(planned))
+        (self._planned.question.budget or Budget()).admit(self._planned.plan)
+        question, plan = self._planned.question, self._planned.plan
+        options = question.options
+        self._rows_left = question.limit
+        # With a limit and rows that may not match, nobody knows how many row groups are needed: few are read ahead at first
+        # and twice as many each time.
+        self._reads_all_ahead = question.limit is None or all(read.all_rows_match for read in plan.row_groups)
+        limit_bytes = options.memory_limit_bytes
+        granted_bytes = max(limit_bytes - _UNCOUNTED_BYTES, int(limit_bytes * _LEAST_SHARE))
+        self._means = StreamMeans(
+            question=question,
+            store=self._store,
+            executor=self._executor,
+            fetched=Room(granted_bytes // 2),
+            decoded=Room(granted_bytes - granted_bytes // 2),
+            requests=Room(options.max_concurrency),
+            decoders=Room(options.decode_threads or os.cpu_count() or 1),
+            sizes=DecodedSizes(),
+            ledger=current_ledger(),
+            keeping=KeptShare(
+                question.snapshot.store.largest_scan_bytes,
+                planned_bytes=plan.bytes_fetched if self._reads_all_ahead else None,
+            ),
+            part_bytes=part_bytes_of(question, plan.bytes_wanted),
+            data_paths=[partition.data_path for partition in plan.partitions],
+        )
+        self._dictionaries = shared_dictionaries(question)
+        self._waiting.extend(self._plan_work())
+        self._means.start(self._begin_all(self._waiting.copy()))
+        self._is_open = True
+
+    async def _close(self, error: BaseException | None) -> None:
         if not self._is_open:
             return
         self._is_open = False
+        try:
+            await self._drop_all()
+        finally:
+            if self._activity is not None:
+                self._activity.end(error=error)
+
+    async def _drop_all(self) -> None:
         tasks, decoding = self._means.tasks, self._means.decoding
         for work in self._waiting:
             work.drop()
@@ -198,6 +237,8 @@ class BatchStream:
             if rows.num_rows > self._rows_left:
                 rows = rows.slice(0, self._rows_left)
             self._rows_left -= rows.num_rows
+        if self._means.ledger is not None:
+            self._means.ledger.totals.row_count += rows.num_rows
         return rows
 
     def _check_open(self) -> None:
@@ -265,3 +306,9 @@ class BatchStream:
                 while len(self._waiting) > position + 1:
                     self._waiting.pop().drop()
                 return
+
+
+def _by_known_classes(before: PlannedScan, now: PlannedScan) -> PlannedScan:
+    """Return a plan with the requests that are the cheapest in the storage classes that are known by now."""
+    is_cheap = now.question.options.goal == "cheap"
+    return with_reads(now, now.plan.row_groups) if is_cheap and now is not before else now

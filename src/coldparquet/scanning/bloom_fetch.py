@@ -110,5 +110,6 @@ async def fetch_bloom_ranges(  # noqa: PLR0913 - knobs are required keywords her
             path=data_path, byte_range=request.byte_range, reason=BLOOM_REASON, fetched_bytes=len(answer.data)
         )
         for request, answer in zip(requests, answers, strict=True)
+        if not answer.is_from_cache
     ]
     return [(answer.start, answer.data) for answer in answers]

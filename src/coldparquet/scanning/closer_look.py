@@ -51,7 +51,7 @@ async def _blooms(draft: ParquetDraft, spent: list[MetadataRequest]) -> BloomAns
         draft.question.snapshot.store,
         draft.partition.data_path,
         draft.probes,
-        coalescing=draft.question.options.coalescing,
+        coalescing=draft.question.coalescing_of(draft.partition.data_path),
         may_grow=draft.partition.may_grow,
         spent=spent,
     )

@@ -140,6 +140,12 @@ class Fetch(NamedTuple):
         """Length of the answer."""
         return self.request.byte_range.length_bytes
 
+    @property
+    def wanted_bytes(self) -> int:
+        """Bytes of the answer that somebody needs; several runs of pages may need the same dictionary page."""
+        placements = (placement for served in self.served.values() for placement in served)
+        return sum({placement.source_offset: placement.length_bytes for placement in placements}.values())
+
     def distribute(self, answer: bytes) -> None:
         """Copy the parts of the answer to where they are needed."""
         data = memoryview(answer)

@@ -103,6 +103,8 @@ def _choose(question: Question, plans: Sequence[PartitionPlan], candidates: Sequ
             page_rows.append(plan.estimate.page_rows[candidate.read])
             row_counts.append(plan.row_groups[candidate.read].row_count)
     all_bytes = sum(read.bytes_wanted for plan in plans for read in plan.row_groups)
+    gaps = [question.coalescing_of(plan.read.data_path).gap_bytes for plan in plans]
+    request_bytes = np.array([max(gaps[candidate.plan], 1) for candidate in candidates], dtype=np.int64)
     return late_materialisation_pays(
         first_bytes=np.array([candidate.first_bytes for candidate in candidates], dtype=np.int64),
         deferred_bytes=np.array([candidate.deferred_bytes for candidate in candidates], dtype=np.int64),
@@ -112,6 +114,7 @@ def _choose(question: Question, plans: Sequence[PartitionPlan], candidates: Sequ
         other_bytes=all_bytes - sum(candidate.first_bytes + candidate.deferred_bytes for candidate in candidates),
         when=question.options.late_materialisation,
         goal=question.options.goal,
+        request_bytes=request_bytes,
         speed=question.speed,
     )
 

@@ -22,7 +22,8 @@ from coldparquet.plan.statistics import SidecarStatistics
 from coldparquet.scanning.partition_windows import plan_from_one_end
 from coldparquet.scanning.planned_partition import PlannedParquet
 from coldparquet.scanning.ranked_rows import RankedRows, plain_values
-from coldparquet.scanning.read_waves import read_each, read_in_waves, with_reads
+from coldparquet.scanning.read_waves import read_each, read_in_waves
+from coldparquet.scanning.request_planner import with_reads
 from coldparquet.scanning.scan_planner import plan_question
 from coldparquet.scanning.time_ranks import ranks_of_rows, reads_of_partitions, table_places, time_ranks
 

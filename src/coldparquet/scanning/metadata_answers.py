@@ -7,6 +7,7 @@ column itself (``plan/exact_bounds.py``). Of the others only those are read that
 from __future__ import annotations
 
 import asyncio
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -21,7 +22,8 @@ from coldparquet.format.column_types import Comparison
 from coldparquet.plan.bounds import NumericSide
 from coldparquet.scanning.metadata_facts import column_facts
 from coldparquet.scanning.ranked_rows import plain_values
-from coldparquet.scanning.read_waves import read_each, read_in_waves, with_reads
+from coldparquet.scanning.read_waves import read_each, read_in_waves
+from coldparquet.scanning.request_planner import with_reads
 from coldparquet.scanning.scan_planner import plan_question
 
 if TYPE_CHECKING:
@@ -55,7 +57,7 @@ async def count_rows(question: Question, executor: Executor) -> int:
     limit = question.limit
     if limit == 0:
         return 0
-    planned = await plan_question(replace(question, output_columns=()), executor)
+    planned = await plan_question(replace(question, output_columns=(), expects_data=False), executor)
     certain = sum(read.row_count for read in planned.plan.row_groups if read.all_rows_match)
     if limit is not None and certain >= limit:
         return limit
@@ -190,7 +192,8 @@ async def _know_column(question: Question, executor: Executor, column: TableColu
         is_read: Whether it will be read. Otherwise pages are of no interest, not even those of giant row groups.
     """
     options = question.options if is_read else replace(question.options, page_index="never")
-    planned = await plan_question(replace(question, output_columns=(column,), options=options), executor)
+    wanted = replace(question, output_columns=(column,), options=options, expects_data=False)
+    planned = await plan_question(wanted, executor)
     if question.limit is not None:
         return _KnownColumn(planned=planned, facts=[])
     facts = await asyncio.get_running_loop().run_in_executor(executor, column_facts, planned, column)
@@ -283,7 +286,8 @@ class _Search:
         """Tell which reads may hold a better value than the one known, shape ``(reads,)``."""
         best = to_domain_value(self.value)
         result = ~self._is_known
-        if best is not None:
+        is_nan = isinstance(best, float) and math.isnan(best)  # any other value is better, and compares with it as false
+        if best is not None and not is_nan:
             for facts in self._facts:
                 exact = facts.exact
                 may_be_better = exact.may_be_below(best) if self._extreme == "min" else exact.may_be_above(best)

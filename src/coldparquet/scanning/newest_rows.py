@@ -93,7 +93,7 @@ async def find_time(question: Question, executor: Executor, timestamp: TableColu
         An Arrow scalar of the column's type; null without any row.
     """
     best = _BestRows(1)
-    question = replace(question, output_columns=(timestamp,))
+    question = replace(question, output_columns=(timestamp,), expects_data=False)
     await _read_best(question, executor, best, timestamp=timestamp, ascending=ascending, knows_times=True)
     type_: Any = arrow_type(timestamp.readable_type, text=PLAIN_TEXT)
     schema = pa.schema([pa.field(timestamp.name, type_)])
@@ -256,12 +256,13 @@ class _Step:
         if count >= planned_read.row_count:
             return planned_read
         partition = self._planned.partitions[planned_read.partition_index]
+        data_path = self._planned.plan.partitions[planned_read.partition_index].data_path
         return cut_read(
             planned_read,
             partition,
             count,
             from_end=not self._ascending,
-            coalescing=self._planned.question.options.coalescing,
+            coalescing=self._planned.question.coalescing_of(data_path),
         )
 
     def _rows_that_may_matter(self) -> IntArray:

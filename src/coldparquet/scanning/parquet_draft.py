@@ -171,6 +171,7 @@ def _page_index_choice(draft: ParquetDraft, places: Mapping[int, int | None], ro
         extra_round_trip=draft.probes is None or draft.probes.wanted() is None,
         when=options.page_index,
         goal=options.goal,
+        request_bytes=max(question.coalescing_of(draft.partition.data_path).gap_bytes, 1),
         speed=question.speed,
     )
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from coldparquet.plan.reading_choices import Choice
     from coldparquet.scanning.closer_look import CloserLook
     from coldparquet.scanning.parquet_draft import ParquetDraft
-    from coldparquet.scanning.question import Question
 
 
 def plan_parquet(draft: ParquetDraft, look: CloserLook, *, rows_left: int | None) -> PartitionPlan:
@@ -125,7 +124,7 @@ def _cut_to_pages(
     """Leave out of each read the pages without a matching row, and the filter where every row that is left matches."""
     places = [draft.places[column.index] for column in draft.question.output_columns]
     output_places = {place for place in places if place is not None}
-    least_saving_bytes = _least_saving_bytes(draft.question)
+    least_saving_bytes = _least_saving_bytes(draft)
     position = {row_group: index for index, row_group in enumerate(selected.row_groups.tolist())}
     cut = []
     for read in reads:
@@ -159,7 +158,7 @@ def _within_limit(
             break
         is_enough = read.all_rows_match and read.row_count > rows_left and look.pages is not None
         kept.append(
-            first_rows(read, rows_left, pages=look.pages, least_saving_bytes=_least_saving_bytes(draft.question))
+            first_rows(read, rows_left, pages=look.pages, least_saving_bytes=_least_saving_bytes(draft))
             if is_enough
             else read
         )
@@ -203,9 +202,11 @@ def _estimate(draft: ParquetDraft, look: CloserLook, reads: tuple[RowGroupRead, 
     return MatchEstimate(matching_rows=selectivity[numbers] * group_rows, page_rows=-(-group_rows // page_counts))
 
 
-def _least_saving_bytes(question: Question) -> int:
+def _least_saving_bytes(draft: ParquetDraft) -> int:
     """Return how many bytes leaving out pages must save: reading over less than a gap costs nothing."""
-    return 1 if question.options.page_index == "always" else max(question.options.coalescing.gap_bytes, 1)
+    if draft.question.options.page_index == "always":
+        return 1
+    return max(draft.question.coalescing_of(draft.partition.data_path).gap_bytes, 1)
 
 
 def _bloom_technique(probes: BloomProbes, before: PartitionRowGroups, left: PartitionRowGroups) -> Technique:

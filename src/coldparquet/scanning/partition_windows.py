@@ -64,6 +64,7 @@ def _follow_each_other(partitions: Sequence[Partition]) -> bool:
 
 def _check_times(planned: PlannedScan, partitions: Sequence[Partition]) -> None:
     timestamp = planned.question.snapshot.designated_timestamp
-    for partition, found in zip(partitions, planned.partitions, strict=True):
+    by_path = {partition.data_path: partition for partition in partitions}
+    for found in planned.partitions:  # archived ones may have been left out
         if isinstance(found, PlannedParquet) and timestamp is not None:
-            refuse_misplaced_times(partition, found.sidecar, found.places[timestamp])
+            refuse_misplaced_times(by_path[found.data_path], found.sidecar, found.places[timestamp])

@@ -143,6 +143,7 @@ class PlannedParquet:
             path=request.path,
             byte_range=request.byte_range,
             reason=request.reason,
+            role="data",
             expected_etag=self.pages_etag,
             least_object_bytes=self.sidecar.parquet_size_bytes,
             may_grow=self.may_grow,
@@ -182,6 +183,7 @@ class PlannedParquet:
             ],
             text=TextAs.of(options),
             path=self.data_path,
+            check_page_checksums=options.check_page_checksums,
         )
 
     def decoded_bytes(self, read: PlannedRead, columns: Sequence[TableColumn], options: ReadOptions) -> int:
@@ -236,7 +238,9 @@ class PlannedNative:
 
     def range_request(self, request: PlannedRequest) -> RangeRequest:
         """See :class:`PlannedPartition`."""
-        return RangeRequest(path=request.path, byte_range=request.byte_range, reason=request.reason, may_grow=True)
+        return RangeRequest(
+            path=request.path, byte_range=request.byte_range, reason=request.reason, role="data", may_grow=True
+        )
 
     def missing(self, request: PlannedRequest) -> NotFoundError:
         """See :class:`PlannedPartition`."""

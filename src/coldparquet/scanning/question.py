@@ -5,17 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from coldparquet.plan.coalescing_choice import choose_coalescing
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import pyarrow as pa
 
     from coldparquet.catalog.snapshot import TableSnapshot
-    from coldparquet.options import ReadOptions
+    from coldparquet.options import Coalescing, ReadOptions
     from coldparquet.plan.bind import BoundPredicate
+    from coldparquet.plan.budgets import Budget
     from coldparquet.plan.projection import TableColumn
     from coldparquet.plan.read_plan import MetadataRequest
-    from coldparquet.plan.reading_choices import StoreSpeed
+    from coldparquet.plan.store_speed import StoreSpeed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -49,8 +52,28 @@ class Question:
     last_rows: int | None = None
     """Only so many rows, the last ones in table order, are wanted by whoever made the question; None for all. Planning then
     looks at pages, but leaves it to the asker to cut the reads."""
+    expects_data: bool = True
+    """Whether rows will probably be read, so that their data objects are looked at along with the metadata. For questions that
+    metadata may answer this waits until it is known that it does not."""
     symbols: KnownSymbols = NO_SYMBOLS
     """Symbols of the table, once planning has looked them up; only where the options ask for one dictionary."""
+
+    budget: Budget | None = None
+    """Shared by all plans with which this question is answered; None where one plan answers it."""
+
+    @property
+    def coalescing(self) -> Coalescing:
+        """How the ranges of an object of which nothing is known become requests."""
+        return choose_coalescing(self.options, self.speed)
+
+    def coalescing_of(self, data_path: str) -> Coalescing:
+        """Return how the ranges of one object become requests, by what is known of its storage class.
+
+        Args:
+            data_path: The data object of a partition.
+        """
+        info = self.snapshot.data_objects.info(data_path)
+        return choose_coalescing(self.options, self.speed, None if info is None else info.storage_class)
 
     @property
     def is_selective(self) -> bool:

@@ -15,9 +15,13 @@ from coldparquet.decode.filter import filter_rows
 from coldparquet.decode.surviving_rows import surviving_rows
 from coldparquet.decode.used_values import shorten_dictionaries
 from coldparquet.errors import InternalError
+from coldparquet.plan.budgets import has_budget
+from coldparquet.plan.read_plan import RowGroupRead
+from coldparquet.plan.read_ranges import shortened_to
 from coldparquet.scanning.known_symbols import symbol_columns
 
 if TYPE_CHECKING:
+    from coldparquet.options import Coalescing
     from coldparquet.plan.projection import TableColumn
     from coldparquet.plan.read_plan import PlannedRead, PlannedRequest
     from coldparquet.scanning.gathering import Gathering
@@ -52,13 +56,15 @@ class ReadStages:
     read: PlannedRead
     partition: PlannedPartition
     question: Question
+    data_path: str
+    """The data object of the partition."""
     first_columns: tuple[TableColumn, ...]
     """What is decoded first: everything, or the predicate's columns and what is decoded with them."""
     deferred_columns: tuple[TableColumn, ...]
     """Columns of the result that are decoded only for the rows that are left; none where all is decoded at once."""
 
     @classmethod
-    def of(cls, read: PlannedRead, partition: PlannedPartition, question: Question) -> ReadStages:
+    def of(cls, read: PlannedRead, partition: PlannedPartition, question: Question, *, data_path: str) -> ReadStages:
         """Split the columns that a read has to bring into those of the two stages."""
         needed, deferred = question.output_columns, partition.deferred_columns(read, question.output_columns)
         if not read.all_rows_match:
@@ -67,6 +73,7 @@ class ReadStages:
             read=read,
             partition=partition,
             question=question,
+            data_path=data_path,
             first_columns=tuple(column for column in needed if column not in deferred),
             deferred_columns=deferred,
         )
@@ -99,11 +106,11 @@ class ReadStages:
                 rows=self._no_rows(), decoded_bytes=decoded.get_total_buffer_size(), narrowed=None, requests=()
             )
         deferred = {column.name for column in self.deferred_columns}
-        coalescing = question.options.coalescing
+        coalescing = question.coalescing_of(self.data_path)
         narrowed = self.partition.narrow(self.read, positions, coalescing)
         if narrowed.row_count != rows.num_rows:
             raise InternalError(f"{rows.num_rows} rows are left, but {narrowed.row_count} were planned to be read")
-        requests = self.partition.requests([narrowed], coalescing, part_bytes=part_bytes, stage=2)
+        requests = self._second_requests(narrowed, coalescing, part_bytes)
         matching = f"{rows.num_rows:,} matching row{'' if rows.num_rows == 1 else 's'}"
         return FirstStage(
             rows=self._shortened(
@@ -113,6 +120,17 @@ class ReadStages:
             narrowed=narrowed,
             requests=tuple(replace(request, reason=f"{request.reason} ({matching})") for request in requests),
         )
+
+    def _second_requests(
+        self, narrowed: PlannedRead, coalescing: Coalescing, part_bytes: int
+    ) -> tuple[PlannedRequest, ...]:
+        """Plan what brings the rest: never more requests than the plan has announced where these are limited."""
+        requests = self.partition.requests([narrowed], coalescing, part_bytes=part_bytes, stage=2)
+        deferred = self.read.deferred if isinstance(self.read, RowGroupRead) else None
+        if deferred is None or not has_budget(self.question.options):
+            return requests
+        announced = self.partition.requests([deferred], coalescing, part_bytes=part_bytes, stage=2)
+        return requests if len(requests) <= len(announced) else shortened_to(announced, narrowed)
 
     def decode_second(self, gathering: Gathering, first: FirstStage) -> Decoded:
         """Decode the deferred columns of the rows that are left, and join them with the columns of the first stage."""

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from coldparquet.scanning.batch_stream import BatchStream
-from coldparquet.scanning.scan_planner import plan_requests_of
+from coldparquet.scanning.request_planner import with_reads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from concurrent.futures import Executor
 
     import pyarrow as pa
@@ -20,17 +19,6 @@ if TYPE_CHECKING:
     from coldparquet.plan.bounds import BoolArray, IntArray
     from coldparquet.plan.read_plan import PlannedRead
     from coldparquet.scanning.scan_planner import PlannedScan
-
-
-def with_reads(planned: PlannedScan, reads: Sequence[PlannedRead]) -> PlannedScan:
-    """Return a plan that does these reads only, and fetches nothing else.
-
-    Args:
-        planned: The whole plan.
-        reads: Some of its reads in their order; each may be cut to fewer rows.
-    """
-    requests = plan_requests_of(planned.question, planned.partitions, reads)
-    return replace(planned, plan=replace(planned.plan, row_groups=tuple(reads), requests=requests))
 
 
 async def read_each(planned: PlannedScan, executor: Executor, take: Callable[[int, pa.Table], None]) -> None:

@@ -7,7 +7,8 @@ the rows that are left, or not at all. Both stages run beside those of other row
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+import time
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from coldparquet.options import MIB
 from coldparquet.scanning.gathering import Gathering, pair
 from coldparquet.scanning.memory_room import Holding
 from coldparquet.scanning.read_stages import ReadStages
+from coldparquet.storage.ledger import Turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -31,12 +33,32 @@ if TYPE_CHECKING:
     from coldparquet.scanning.question import Question
     from coldparquet.scanning.read_stages import Decoded
     from coldparquet.storage.base import FetchedRange, ObjectStore
+    from coldparquet.storage.ledger import Ledger
 
 _RELEASE_EVERY_BYTES = 16 * MIB
 """Where memory is short, so much is decoded between two times that freed memory is given back, which takes 2 ms."""
 
 Result = TypeVar("Result")
 DecodedRows = TypeVar("DecodedRows", bound="Decoded")
+
+
+class KeptShare:
+    """How much of a scan may be kept for later questions: all of it or, where nobody knows its end, what comes first.
+
+    A scan of more than the caches hold would push out everything else, and be gone itself when it is repeated.
+
+    Args:
+        limit_bytes: Most that may be kept.
+        planned_bytes: What the scan will fetch; None where it stops at a limit that nobody knows the place of.
+    """
+
+    def __init__(self, limit_bytes: int, *, planned_bytes: int | None) -> None:
+        self._left_bytes = limit_bytes if planned_bytes is None or planned_bytes <= limit_bytes else 0
+
+    def takes(self, length_bytes: int) -> bool:
+        """Tell whether an answer of this length may be kept, and count it."""
+        self._left_bytes -= length_bytes
+        return self._left_bytes >= 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -56,8 +78,14 @@ class StreamMeans:
     decoders: Room
     """Threads that decode."""
     sizes: DecodedSizes
+    ledger: Ledger | None
+    """Of the scan for which the rows are read."""
     part_bytes: int
     """About how long requests should be."""
+    data_paths: Sequence[str]
+    """The data object of each partition of the plan."""
+    keeping: KeptShare
+    """Which answers may be kept for later questions."""
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     """Whoever closes the stream cancels them and waits for them."""
     decoding: set[Future[Any]] = field(default_factory=set)
@@ -77,10 +105,13 @@ class StreamMeans:
 
     async def in_thread(self, function: Callable[..., Result], *arguments: object) -> Result:
         """Run a function in a thread of the table."""
-        future = self.executor.submit(function, *arguments)
+        future = self.executor.submit(_timed, function, *arguments)
         self.decoding.add(future)
         future.add_done_callback(self.decoding.discard)
-        return await asyncio.wrap_future(future)
+        result, took_s = await asyncio.wrap_future(future)
+        if self.ledger is not None:
+            self.ledger.totals.decode_s += took_s
+        return result
 
 
 class RowGroupWork:
@@ -108,7 +139,7 @@ class RowGroupWork:
         self.has_begun = False
         self.is_dropped = False
         self._partition = partition
-        self._stages = ReadStages.of(read, partition, means.question)
+        self._stages = ReadStages.of(read, partition, means.question, data_path=means.data_paths[read.partition_index])
         self._means = means
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -173,11 +204,15 @@ class RowGroupWork:
     async def _fetch(self, fetch: Fetch) -> None:
         """Fetch one range and copy its parts to their places."""
         try:
-            await self._means.requests.take(1, turn=self.turn)
-            try:
-                answer = await self._get(fetch.request)
-            finally:
-                self._means.requests.hold(-1)
+            with Turn():
+                await self._means.requests.take(1, turn=self.turn)
+                try:
+                    answer = await self._get(fetch.request)
+                finally:
+                    self._means.requests.hold(-1)
+            if self._means.ledger is not None:
+                self._means.ledger.totals.asked_bytes += fetch.length_bytes
+                self._means.ledger.totals.wanted_bytes += fetch.wanted_bytes
             self.fetched.hold(-fetch.length_bytes)
             fetch.distribute(answer.data)
         except Exception as error:  # noqa: BLE001 - whoever consumes the rows gets it
@@ -185,7 +220,10 @@ class RowGroupWork:
 
     async def _get(self, request: PlannedRequest) -> FetchedRange:
         try:
-            return await self._means.store.get(self._partition.range_request(request))
+            sent = self._partition.range_request(request)
+            if not self._means.keeping.takes(request.byte_range.length_bytes):
+                sent = replace(sent, may_be_kept=False)
+            return await self._means.store.get(sent)
         except NotFoundError as error:
             raise self._partition.missing(request) from error
 
@@ -239,6 +277,13 @@ class RowGroupWork:
         self.gathering.drop()
         self.fetched.release()
         self.decoded.release()
+
+
+def _timed(function: Callable[..., Result], *arguments: object) -> tuple[Result, float]:
+    """Return what a function returns, and the seconds that it took."""
+    started_s = time.perf_counter()
+    result = function(*arguments)
+    return result, time.perf_counter() - started_s
 
 
 def _release_unused() -> None:

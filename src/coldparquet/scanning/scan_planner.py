@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
-from itertools import groupby
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,15 +11,20 @@ import numpy as np
 from coldparquet.concurrency import both, gather_or_cancel
 from coldparquet.plan.instant import NANOSECONDS_PER_UNIT
 from coldparquet.plan.prune import prune
-from coldparquet.plan.read_plan import PlannedRequest, PrunedPartition, ReadPlan, RowGroupRead
+from coldparquet.plan.read_plan import PrunedPartition, ReadPlan
 from coldparquet.plan.statistics import IntervalStatistics
+from coldparquet.scanning.archived_partitions import with_storage_class
 from coldparquet.scanning.closer_look import CloserLook, look_closer
 from coldparquet.scanning.known_symbols import look_up_symbols
 from coldparquet.scanning.late_reading import read_late
-from coldparquet.scanning.native_partition import NativePlan
-from coldparquet.scanning.parquet_draft import ParquetDraft, draft_parquet
+from coldparquet.scanning.parquet_draft import ParquetDraft
 from coldparquet.scanning.parquet_planner import plan_parquet
-from coldparquet.scanning.partition_planner import look_into, plan_native
+from coldparquet.scanning.partition_drafts import draft_partitions, read_metadata, rows_after
+from coldparquet.scanning.partition_planner import plan_native
+from coldparquet.scanning.request_planner import plan_requests_of
+from coldparquet.storage.base import is_lasting_etag
+from coldparquet.storage.checked import stale_pages
+from coldparquet.telemetry import spanned
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,9 +33,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from coldparquet.catalog.partition import Partition
-    from coldparquet.plan.read_plan import MetadataRequest, PlannedRead
+    from coldparquet.plan.read_plan import MetadataRequest
+    from coldparquet.scanning.partition_drafts import Draft, Drafts, FoundPartitions
     from coldparquet.scanning.partition_plan import PartitionPlan
-    from coldparquet.scanning.partition_planner import KnownPartition
     from coldparquet.scanning.planned_partition import PlannedPartition
     from coldparquet.scanning.question import Question
 
@@ -69,10 +72,12 @@ class PlannedOnce:
             return self._planned
 
 
+@spanned("coldparquet.plan")
 async def plan_question(question: Question, executor: Executor) -> PlannedScan:
     """Plan a question.
 
-    Requests: the metadata of the partitions that are left by their time ranges, all at once; none for those known. Where
+    Requests: the metadata of the partitions that are left by their time ranges and, on stores with storage classes, 1 look at
+    the data object of each, all at once; none for those known. Metadata-only questions do not look. Where
     that leaves row groups undecided and more is worth a look, bloom filters and pages of all partitions, all at once (see
     :func:`coldparquet.scanning.closer_look.look_closer`). Of native partitions: the search for the rows of the time range,
     and the offsets and symbols of the columns needed. With a limit and no predicate, those of the first partition, then of
@@ -80,62 +85,27 @@ async def plan_question(question: Question, executor: Executor) -> PlannedScan:
     :func:`coldparquet.scanning.known_symbols.look_up_symbols`.
     """
     kept, pruned = prune_partitions(question)
-    known, symbols = await both(_look_into(question, kept), look_up_symbols(question))
+    found, symbols = await both(read_metadata(question, kept), look_up_symbols(question))
     question = replace(question, symbols=symbols)
     loop = asyncio.get_running_loop()
-    drafts = await loop.run_in_executor(executor, _draft, question, known)
-    looks = await gather_or_cancel([_look_closer(draft) for draft in drafts])
-    beyond_limit = [PrunedPartition(name=partition.name, reason="limit") for partition in kept[len(drafts) :]]
-    requests = _spent_on(question, known, looks)
-    return await loop.run_in_executor(executor, _plan, question, drafts, looks, (*pruned, *beyond_limit), requests)
+    drafted = await loop.run_in_executor(executor, draft_partitions, question, found, kept)
+    looks = await gather_or_cancel([_look_closer(draft) for draft in drafted.drafts])
+    pruned += [PrunedPartition(name=partition.name, reason="limit") for partition in drafted.beyond_limit]
+    requests = _spent_on(question, found, looks)
+    return await loop.run_in_executor(executor, _plan, question, drafted, looks, tuple(pruned), requests)
 
 
-async def _look_into(question: Question, kept: Sequence[Partition]) -> list[KnownPartition]:
-    """Read the metadata of all partitions at once; for the first rows of a table, of no more than hold them."""
-    known: list[KnownPartition] = []
-    is_preview = question.limit is not None and question.predicate is None
-    rows = 0
-    while len(known) < len(kept):
-        if is_preview and rows >= (question.limit or 0):
-            break
-        start, stop = len(known), max(1, 2 * len(known)) if is_preview else len(kept)
-        known += await gather_or_cancel(
-            [look_into(question, partition, start + index) for index, partition in enumerate(kept[start:stop])]
-        )
-        rows += sum(partition.rows or 0 for partition in kept[start:stop])
-    return known
-
-
-def _draft(question: Question, known: Sequence[KnownPartition]) -> list[ParquetDraft | KnownPartition]:
-    """Prune the row groups of every partition by its sidecar; native ones have been looked into already."""
-    drafts: list[ParquetDraft | KnownPartition] = []
-    rows_left = question.limit
-    for found in known:
-        if rows_left is not None and rows_left <= 0:
-            break
-        if isinstance(found.known, NativePlan):
-            drafts.append(found)
-            rows_left = _rows_after(rows_left, found.known.reads)
-            continue
-        draft = draft_parquet(
-            question,
-            found.partition,
-            found.known,
-            index=len(drafts),
-            rows_wanted=question.last_rows if rows_left is None else rows_left,
-        )
-        drafts.append(draft)
-        rows_left = _rows_after(rows_left, draft.row_groups.reads)
-    return drafts
-
-
-def _rows_after(rows_left: int | None, reads: Sequence[PlannedRead]) -> int | None:
-    """Return how many rows are still wanted behind some reads; None for all."""
-    return None if rows_left is None else rows_left - sum(read.row_count for read in reads if read.all_rows_match)
-
-
-async def _look_closer(draft: ParquetDraft | KnownPartition) -> CloserLook:
-    return await look_closer(draft) if isinstance(draft, ParquetDraft) else CloserLook()
+async def _look_closer(draft: Draft) -> CloserLook:
+    if not isinstance(draft, ParquetDraft):
+        return CloserLook()
+    look = await look_closer(draft)
+    info = draft.question.snapshot.data_objects.info(draft.partition.data_path)
+    if info is None or not (is_lasting_etag(look.pages_etag) and is_lasting_etag(info.etag)):
+        return look
+    if look.pages_etag != info.etag:
+        draft.question.snapshot.store.note_changed(draft.partition.data_path)
+        raise stale_pages(draft.partition.data_path, described_etag=look.pages_etag, found_etag=info.etag)
+    return replace(look, pages_etag=None)  # all later requests are pinned to the version that was seen
 
 
 def prune_partitions(question: Question) -> tuple[list[Partition], list[PrunedPartition]]:
@@ -174,23 +144,25 @@ def _bounds(values: Sequence[int]) -> npt.NDArray[np.int64]:
 
 def _plan(
     question: Question,
-    drafts: Sequence[ParquetDraft | KnownPartition],
+    drafted: Drafts,
     looks: Sequence[CloserLook],
     pruned: tuple[PrunedPartition, ...],
     requests: tuple[MetadataRequest, ...],
 ) -> PlannedScan:
     plans: list[PartitionPlan] = []
     rows_left = question.limit
-    for draft, look in zip(drafts, looks, strict=True):
+    for draft, look in zip(drafted.drafts, looks, strict=True):
         if isinstance(draft, ParquetDraft):
             plan = plan_parquet(draft, look, rows_left=rows_left)
         else:
             plan = plan_native(question, draft, rows_left=rows_left)
         plans.append(plan)
-        rows_left = _rows_after(rows_left, plan.row_groups)
+        rows_left = rows_after(rows_left, plan.row_groups)
     plans = read_late(question, plans)
     row_groups = tuple(read for plan in plans for read in plan.row_groups)
     partitions = tuple(plan.planned for plan in plans)
+    described = tuple(with_storage_class(question, plan.read) for plan in plans)
+    found = plan_requests_of(question, partitions, described, row_groups)
     return PlannedScan(
         question=question,
         plan=ReadPlan(
@@ -199,51 +171,24 @@ def _plan(
             predicate=question.predicate_text,
             limit=question.limit,
             partitions_pruned=pruned,
-            partitions=tuple(plan.read for plan in plans),
+            partitions=described,
             row_groups=row_groups,
-            requests=plan_requests_of(question, partitions, row_groups),
+            requests=found.requests,
+            coalescings=found.coalescings,
             metadata_requests=requests,
             snapshot=question.snapshot.source,
             notes=question.snapshot.notes,
+            partitions_skipped=drafted.skipped,
             options=question.options,
+            speed=question.speed,
         ),
         partitions=partitions,
     )
 
 
-def plan_requests_of(
-    question: Question, partitions: Sequence[PlannedPartition], reads: Sequence[PlannedRead]
-) -> tuple[PlannedRequest, ...]:
-    """Coalesce the ranges of reads, as the options' goal says; those of deferred columns as a second stage.
-
-    Args:
-        question: What is asked.
-        partitions: The partitions of the plan.
-        reads: Some of their reads, in the order of the plan.
-
-    Returns:
-        Requests in partition order and, within a partition, by stage and in file order.
-    """
-    coalescing = question.options.coalescing
-    wanted_bytes = sum(read.bytes_wanted for read in reads)
-    part_bytes = coalescing.part_bytes(wanted_bytes, question.options.max_concurrency)
-    requests: list[PlannedRequest] = []
-    for index, group in groupby(reads, key=attrgetter("partition_index")):
-        of_partition = list(group)
-        requests += partitions[index].requests(of_partition, coalescing, part_bytes=part_bytes)
-        deferred = [
-            read.deferred for read in of_partition if isinstance(read, RowGroupRead) and read.deferred is not None
-        ]
-        for read in deferred:  # what is left of it is requested by itself, once its predicate has been evaluated
-            requests += partitions[index].requests([read], coalescing, part_bytes=part_bytes, stage=2)
-    return tuple(requests)
-
-
-def _spent_on(
-    question: Question, known: Sequence[KnownPartition], looks: Sequence[CloserLook]
-) -> tuple[MetadataRequest, ...]:
-    """Return what making the plan has cost: opening the table, metadata, and what a closer look has fetched."""
+def _spent_on(question: Question, found: FoundPartitions, looks: Sequence[CloserLook]) -> tuple[MetadataRequest, ...]:
+    """Return what making the plan has cost: opening the table, metadata, looks at objects, and what a closer look fetched."""
     before = question.snapshot.requests
-    of_partitions = [request for found in known for request in found.requests if request not in before]
+    of_partitions = [request for known in found.known for request in known.requests if request not in before]
     of_looks = [request for look in looks for request in look.requests]
-    return (*before, *of_partitions, *question.symbols.requests, *of_looks)
+    return (*before, *of_partitions, *found.looks, *question.symbols.requests, *of_looks)

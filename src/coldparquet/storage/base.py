@@ -10,13 +10,21 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, Self, TypeGuard
+from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeAlias, TypeGuard
 
-from coldparquet.errors import InvalidInputError, ObjectChangedError
+from coldparquet.errors import InvalidInputError, ObjectChangedError, UnsupportedError
 from coldparquet.ranges import ByteRange, SuffixRange
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from coldparquet.options import RestoreTier
+
+ChecksumAlgorithm: TypeAlias = Literal["CRC32", "CRC32C", "CRC64NVME"]
+"""The checksums of S3 that can be put together from those of parts, in S3's own words."""
+
+Role: TypeAlias = Literal["metadata", "data"]
+"""What a request is for: rows, or what has to be known to read rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +56,19 @@ class RangeRequest:
     """For files that are overwritten in place, as ``_txn`` is: the length of the header at their beginning that changes
     with every commit. A local store compares it before and after the read, because the times of files that are written
     through a memory map say nothing. Object stores never overwrite in place, and ignore it."""
+    if_none_match: str | None = None
+    """ETag of a copy that the caller holds: where the object still has it, the answer is empty and ``is_unchanged``. Stores
+    that know no such condition send the bytes."""
+    version_id: str | None = None
+    """The object's version in a bucket that keeps versions; other stores ignore it."""
+    attempt: int = 1
+    """How many times this request has been sent before, plus 1: set by ``RetryStore``, for the log."""
+    is_hedge: bool = False
+    """Whether it is the second one for bytes that are already being asked for: it goes over connections of its own."""
+    may_be_kept: bool = True
+    """Whether a cache may keep the answer; False for scans that would push everything else out of it."""
+    role: Role = "metadata"
+    """Whether the bytes hold rows, or say where rows are; for the log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,22 +83,37 @@ class FetchedRange:
     """Version of the object, as the store writes it; None where the store does not tell."""
     object_size_bytes: int | None
     """Size of the whole object; None where the answer does not say."""
+    is_unchanged: bool = False
+    """Whether the object still has the ETag ``if_none_match`` of the request; ``data`` is then empty."""
+    is_from_cache: bool = False
+    """Whether ``data`` was held already, or came for somebody else: no byte of it was sent for this request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreState:
+    """What S3 says of the restored copy of an archived object (``x-amz-restore``)."""
+
+    is_ongoing: bool
+    """Whether the restore has been asked for and is not over."""
+    expires_s: float | None = None
+    """When the restored copy goes away, in seconds since 1970; None while it is ongoing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredChecksum:
-    """The CRC-32 that a store keeps of an object, in S3's two kinds."""
+    """The checksum that a store keeps of an object, in S3's two kinds."""
 
-    crc32: int
+    value: int
+    algorithm: ChecksumAlgorithm = "CRC32"
     part_count: int | None = None
-    """None: ``crc32`` is that of all bytes. Otherwise the object came in so many parts, and ``crc32`` is that of their
-    CRC-32s, each as 4 big-endian bytes, one after the other."""
+    """None: ``value`` is that of all bytes. Otherwise the object came in so many parts, and ``value`` is that of their
+    checksums, each in big-endian bytes, one after the other."""
 
     @classmethod
     def of_parts(cls, crc32s: Sequence[int]) -> Self:
         """Return the checksum of an object that came in parts with these CRC-32s."""
         joined = b"".join(crc32.to_bytes(4, "big") for crc32 in crc32s)
-        return cls(crc32=zlib.crc32(joined), part_count=len(crc32s))
+        return cls(value=zlib.crc32(joined), part_count=len(crc32s))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +132,12 @@ class ObjectInfo:
     """S3's name of the class it lies in, such as ``STANDARD``; None where the store has no classes."""
     checksum: StoredChecksum | None = None
     """None where the store keeps none; listings never tell."""
+    restore: RestoreState | None = None
+    """None where no restore was asked for; listings never tell."""
+    archive_status: str | None = None
+    """``ARCHIVE_ACCESS`` or ``DEEP_ARCHIVE_ACCESS`` for objects that Intelligent-Tiering has archived; else None."""
+    version_id: str | None = None
+    """None where the bucket keeps no versions; listings never tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +184,16 @@ class ObjectStore(Protocol):
         """What the store is, for people: ``"s3 (eu-west-1)"``, ``"local files"``. Never holds a secret."""
         ...
 
+    @property
+    def has_storage_classes(self) -> bool:
+        """Whether objects may lie in classes of their own, so that :meth:`info` is worth asking before a read."""
+        ...
+
+    @property
+    def has_spare_connections(self) -> bool:
+        """Whether requests with ``is_hedge`` go over connections of their own, so that a slow GET is worth sending twice."""
+        ...
+
     async def get(self, request: RangeRequest) -> FetchedRange:
         """Fetch one range. 1 request, more only where the store retries or cannot serve a suffix by itself.
 
@@ -180,6 +232,24 @@ class ObjectStore(Protocol):
         Raises:
             NotFoundError: Nothing lies there. Object stores know no empty directories; local disks answer an empty
                 :class:`Listing` for one.
+            AccessError: Listing is not permitted.
+            StorageError: Anything else.
+        """
+        ...
+
+    async def list_between(self, path: str, *, start: str, stop: str) -> tuple[ObjectInfo, ...]:
+        """List the objects below ``path``, at any depth, whose paths lie between two others. 1 request per 1,000 on S3.
+
+        Args:
+            path: A directory.
+            start: Only paths behind this one, by the values of their characters.
+            stop: Only paths before this one.
+
+        Returns:
+            What was found, with the ETag of each, sorted by path; nothing where nothing lies there.
+
+        Raises:
+            UnsupportedError: The store has no listings that tell versions.
             AccessError: Listing is not permitted.
             StorageError: Anything else.
         """
@@ -273,9 +343,36 @@ class ObjectStore(Protocol):
         """
         ...
 
+    async def restore(self, path: str, *, days: int, tier: RestoreTier) -> None:
+        """Ask for a restored copy of an archived object. 1 request. One that is under way already is fine.
+
+        Args:
+            path: The object.
+            days: How long the copy stays; 0 for objects of Intelligent-Tiering, which move back for good.
+            tier: How fast; what each costs and takes is in :mod:`coldparquet.prices`.
+
+        Raises:
+            NotFoundError: There is no such object.
+            AccessError: Restoring is not permitted.
+            InvalidInputError: ``kind="NotArchived"``: the object needs no restore.
+            UnsupportedError: The store cannot restore, or not in this tier.
+            StorageError: Anything else.
+        """
+        ...
+
     async def aclose(self) -> None:
         """Release connections and files. Calling it twice is fine."""
         ...
+
+
+def restore_unsupported(path: str) -> UnsupportedError:
+    """Make the error for stores without archive classes."""
+    return UnsupportedError("this store has no archive classes, so that nothing can be restored", path=path)
+
+
+def versions_not_listed(path: str) -> UnsupportedError:
+    """Make the error for stores whose listings do not tell the versions of objects."""
+    return UnsupportedError("this store does not list the versions of objects", path=path)
 
 
 def is_lasting_etag(etag: str | None) -> TypeGuard[str]:

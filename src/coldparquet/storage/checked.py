@@ -5,7 +5,7 @@ Whatever passes here is safe to parse: all bytes of one object come from one ver
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from coldparquet.errors import ObjectChangedError, StorageError
@@ -14,18 +14,20 @@ from coldparquet.storage.base import clipped, is_lasting_etag, object_changed
 from coldparquet.storage.wrapper import StoreWrapper
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
-    from coldparquet.storage.base import FetchedRange, ObjectStore, RangeRequest, Upload, UploadedPart
+    from coldparquet.storage.base import FetchedRange, ObjectInfo, ObjectStore, RangeRequest, Upload, UploadedPart
 
 
 class CheckedStore(StoreWrapper):
     """Pin each object to the version that was seen first and verify every answer.
 
     The first ETag seen for a path is sent as ``if_match`` with later requests for it. A store that tells no ETags
-    gives no such protection; lengths are checked all the same. Listings and :meth:`info` pin nothing.
+    gives no such protection; lengths are checked all the same. Listings pin nothing, and
+    :meth:`info` only an object store's ETag: a disk's versions have other words for each kind of request.
 
-    Requests that let a file grow see its version in other words than those that do not, so each kind has its own pin.
+    On a disk, requests that let a file grow see its version in other words than those that do not, so each kind has its own
+    pin. An object store's version is the same for all.
 
     Args:
         store: Where the requests go. Closing this store closes it.
@@ -33,31 +35,103 @@ class CheckedStore(StoreWrapper):
 
     def __init__(self, store: ObjectStore) -> None:
         super().__init__(store)
-        self._pins: dict[str, dict[_Kind, _Pin]] = {}
+        self._pins: dict[str, _Pins] = {}
+        self._changed: set[str] = set()
+        self._packed_etags: dict[str, str] = {}
 
     async def get(self, request: RangeRequest) -> FetchedRange:
         """Fetch one range and check it. 1 request.
 
         Raises:
             ObjectChangedError: The object has another version than before, or is smaller than the request says it is; or it
-                has another one than that for which a ``_pages`` was made (``kind="StalePages"``).
+                has another one than that for which a ``_pages`` was made (``kind="StalePages"``), or an entry of the
+                catalogue (``kind="StaleCatalogue"``).
             StorageError: ``kind="ShortRead"`` when bytes are missing, ``kind="RangeIgnored"`` when the answer holds
                 other bytes than those asked for.
         """
         kind = (request.may_grow, request.version_header_bytes)
-        pin = self._pins.setdefault(request.path, {}).setdefault(kind, _Pin())
-        if request.if_match is None:
-            request = replace(request, if_match=pin.etag)
-        fetched = await self._store.get(request)
-        # The pin is looked at again: of several first requests in flight, another may have been answered meanwhile.
-        expected_etag = request.if_match or pin.etag
-        if expected_etag is not None and fetched.etag not in (None, expected_etag):
-            raise object_changed(replace(request, if_match=expected_etag), found_etag=fetched.etag)
-        _check_object_size(request, fetched)
-        _check_description(request, fetched)
-        _check_bytes(request, fetched)
-        pin.etag = pin.etag or fetched.etag
+        pins = self._pins.setdefault(request.path, _Pins())
+        if request.if_match is None and request.if_none_match is None:
+            request = replace(request, if_match=pins.etag_for(kind))
+        try:
+            fetched = await self._store.get(request)
+            found_etag = request.if_none_match if fetched.is_unchanged else fetched.etag
+            # The pin is looked at again: of several first requests in flight, another may have been answered meanwhile.
+            expected_etag = request.if_match or pins.etag_for(kind)
+            if expected_etag is not None and found_etag not in (None, expected_etag):
+                raise object_changed(replace(request, if_match=expected_etag), found_etag=found_etag)
+        except ObjectChangedError:
+            self.note_changed(request.path)
+            raise
+        self.check(request, fetched)
+        if found_etag is not None:
+            pins.pin(kind, found_etag)
         return fetched
+
+    async def info(self, path: str) -> ObjectInfo:
+        """Tell what is known about one object, and pin it to an object store's version. 1 request."""
+        found = await super().info(path)
+        if is_lasting_etag(found.etag):
+            self.pin(path, found.etag)
+        return found
+
+    def check(self, request: RangeRequest, fetched: FetchedRange) -> None:
+        """Check an answer of the right version, wherever it comes from. Raises what :meth:`get` raises."""
+        try:
+            _check_object_size(request, fetched)
+            _check_description(request, fetched)
+            packed, found = self._packed_etags.get(request.path), fetched.etag
+            if packed is not None and is_lasting_etag(found) and found != packed:
+                raise stale_catalogue(request.path, packed_etag=packed, found_etag=found)
+        except ObjectChangedError:
+            self.note_changed(request.path)
+            raise
+        if not fetched.is_unchanged:
+            _check_bytes(request, fetched)
+
+    def lasting_etag(self, path: str) -> str | None:
+        """Return the version that an object is pinned to, if it is an object store's; see :func:`is_lasting_etag`."""
+        pins = self._pins.get(path)
+        return None if pins is None else pins.lasting
+
+    def pin(self, path: str, etag: str) -> None:
+        """Pin an object to an object store's version, unless it is pinned already."""
+        pins = self._pins.setdefault(path, _Pins())
+        pins.lasting = pins.lasting or etag
+
+    def expect_packed(self, path: str, etag: str | None) -> None:
+        """Refuse every answer of another version than that of which the table's catalogue tells; None takes that back.
+
+        Unlike a pin it is not sent, and says nothing where the versions of the store do not last.
+        """
+        if is_lasting_etag(etag):
+            self._packed_etags[path] = etag
+        else:
+            self._packed_etags.pop(path, None)
+
+    def adopt(self, earlier: CheckedStore, directories: Collection[str]) -> None:
+        """Pin the objects of some directories as another store has pinned them, unless they were found to have changed.
+
+        Only versions of object stores are taken over: files of a disk may grow meanwhile.
+
+        Args:
+            earlier: Where they were read before.
+            directories: In these nothing was replaced since.
+        """
+        for path, pins in earlier._pins.items():
+            if pins.lasting and path.rpartition("/")[0] in directories and not earlier.has_changed(path):
+                self.pin(path, pins.lasting)
+        for path, etag in earlier._packed_etags.items():
+            if path.rpartition("/")[0] in directories:
+                self.expect_packed(path, etag)
+
+    def note_changed(self, path: str) -> None:
+        """Note that an object has another version than somebody relied on, who found out without a GET."""
+        self._changed.add(path)
+
+    def has_changed(self, path: str) -> bool:
+        """Tell whether somebody found another version of the object than he relied on."""
+        return path in self._changed
 
     def forget(self, path: str) -> None:
         """Let the next request for ``path`` see whatever version the object has by then."""
@@ -92,14 +166,26 @@ _Kind: TypeAlias = tuple[bool, int]
 
 
 @dataclass(slots=True)
-class _Pin:
+class _Pins:
     """The version of one object that all its requests must see.
 
-    Requests hold on to the pin they started with, so an answer that arrives after :meth:`CheckedStore.forget` cannot
+    Requests hold on to the pins they started with, so an answer that arrives after :meth:`CheckedStore.forget` cannot
     bring an old version back.
     """
 
-    etag: str | None = None
+    lasting: str | None = None
+    """An object store's version."""
+    by_kind: dict[_Kind, str] = field(default_factory=dict)
+    """Versions of a file on a disk, in the words of each kind of request."""
+
+    def etag_for(self, kind: _Kind) -> str | None:
+        return self.lasting or self.by_kind.get(kind)
+
+    def pin(self, kind: _Kind, etag: str) -> None:
+        if is_lasting_etag(etag):
+            self.lasting = self.lasting or etag
+        else:
+            self.by_kind.setdefault(kind, etag)
 
 
 def _check_object_size(request: RangeRequest, fetched: FetchedRange) -> None:
@@ -107,32 +193,13 @@ def _check_object_size(request: RangeRequest, fetched: FetchedRange) -> None:
     if isinstance(request.byte_range, ByteRange) and not request.may_be_short:
         least = max(least, request.byte_range.stop)
     if size is not None and size < least:
-        # Only tables with a transaction file know files that grow: there, the file itself is what is wrong.
-        remedy = (
-            "the table's copy is not complete; 'coldparquet verify' says what else is missing"
-            if request.may_grow
-            else "plan the read again; if it was rewritten on purpose, 'coldparquet index --force' makes its sidecar anew"
-        )
-        raise ObjectChangedError(
-            f"the object has {size:,} bytes, but at least {least:,} were planned with: it was replaced or cut off; {remedy}",
-            path=request.path,
-            expected_least_bytes=least,
-            object_size_bytes=size,
-        )
+        raise object_too_small(request.path, size_bytes=size, least_bytes=least, may_grow=request.may_grow)
 
 
 def _check_description(request: RangeRequest, fetched: FetchedRange) -> None:
     described, found = request.expected_etag, fetched.etag
     if is_lasting_etag(described) and is_lasting_etag(found) and described != found:
-        raise ObjectChangedError(
-            f"the _pages beside this object was made for version {described} of it, and it is {found}: the object was"
-            " replaced, or copied in another way; run 'coldparquet index --pages --force', or read with"
-            " page_index='never'",
-            kind="StalePages",
-            path=request.path,
-            expected_etag=described,
-            found_etag=found,
-        )
+        raise stale_pages(request.path, described_etag=described, found_etag=found)
 
 
 def _check_bytes(request: RangeRequest, fetched: FetchedRange) -> None:
@@ -166,3 +233,45 @@ def _expected_range(request: RangeRequest, fetched: FetchedRange) -> ByteRange:
     if size is None:
         return ByteRange(fetched.start, fetched.start + asked.length_bytes)
     return clipped(asked, object_size_bytes=size)
+
+
+def object_too_small(path: str, *, size_bytes: int, least_bytes: int, may_grow: bool) -> ObjectChangedError:
+    """Make the error for an object that is smaller than what was planned with."""
+    # Only tables with a transaction file know files that grow: there, the file itself is what is wrong.
+    remedy = (
+        "the table's copy is not complete; 'coldparquet verify' says what else is missing"
+        if may_grow
+        else "plan the read again; if it was rewritten on purpose, 'coldparquet index --force' makes its sidecar anew"
+    )
+    return ObjectChangedError(
+        f"the object has {size_bytes:,} bytes, but at least {least_bytes:,} were planned with: it was replaced or cut off;"
+        f" {remedy}",
+        path=path,
+        expected_least_bytes=least_bytes,
+        object_size_bytes=size_bytes,
+    )
+
+
+def stale_pages(path: str, *, described_etag: str, found_etag: str) -> ObjectChangedError:
+    """Make the error for a ``_pages`` that was made for another version of an object."""
+    return ObjectChangedError(
+        f"the _pages beside this object was made for version {described_etag} of it, and it is {found_etag}: the object was"
+        " replaced, or copied in another way; run 'coldparquet index --pages --force', or read with page_index='never'",
+        kind="StalePages",
+        path=path,
+        expected_etag=described_etag,
+        found_etag=found_etag,
+    )
+
+
+def stale_catalogue(path: str, *, packed_etag: str, found_etag: str) -> ObjectChangedError:
+    """Make the error for an entry of a table's catalogue that was made for another version of an object."""
+    return ObjectChangedError(
+        f"the table's catalogue was made for version {packed_etag} of this object, and it is {found_etag}: the object was"
+        " replaced, or copied in another way; refresh the table, and run 'coldparquet pack', or open it with"
+        " StoreOptions(use_catalogue=False)",
+        kind="StaleCatalogue",
+        path=path,
+        expected_etag=packed_etag,
+        found_etag=found_etag,
+    )

@@ -1,4 +1,4 @@
-"""Any fsspec filesystem as a store: web servers, Google Cloud, Azure, GitHub, SFTP, archives and what else there is.
+"""Any fsspec filesystem as a store: Google Cloud, Azure, GitHub, SFTP, archives and what else there is.
 
 Asynchronous filesystems are awaited, all others run in threads. fsspec tells no version with the bytes it reads, so
 answers carry neither ETag nor object size: a replaced object is noticed only where its length gives it away. For the
@@ -10,14 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-import os
 import re
-import tempfile
 import time
-import uuid
-import zlib
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coldparquet.errors import (
@@ -34,11 +29,12 @@ from coldparquet.storage.base import (
     Listing,
     ObjectInfo,
     RangeRequest,
-    Upload,
-    UploadedPart,
     already_exists,
     clipped,
+    restore_unsupported,
+    versions_not_listed,
 )
+from coldparquet.storage.staged_upload import StagedUploads
 from coldparquet.storage.threads import run_to_end
 
 if TYPE_CHECKING:
@@ -46,12 +42,15 @@ if TYPE_CHECKING:
 
     from fsspec import AbstractFileSystem
 
+    from coldparquet.options import RestoreTier
+    from coldparquet.storage.base import Upload, UploadedPart
+
 _RANGE_NOT_SATISFIABLE = 416
 _WRITES = frozenset({"pipe_file", "put_file", "rm_file"})
 """Methods whose end has to be waited for when they are cancelled."""
 
 
-class FsspecStore:
+class FsspecStore(StagedUploads):
     """Read and write through an fsspec filesystem.
 
     Args:
@@ -67,6 +66,16 @@ class FsspecStore:
         self._awaited = bool(filesystem.async_impl and filesystem.asynchronous)
         self._query = query
         self.label = label
+
+    @property
+    def has_storage_classes(self) -> bool:
+        """False."""
+        return False
+
+    @property
+    def has_spare_connections(self) -> bool:
+        """False."""
+        return False
 
     async def get(self, request: RangeRequest) -> FetchedRange:
         """Fetch one range. 1 request; 2 for a :class:`SuffixRange`, whose place in the object has to be asked for.
@@ -93,7 +102,7 @@ class FsspecStore:
         return ObjectInfo(path=path, size_bytes=found.get("size"), etag=None)
 
     async def list(self, path: str, *, first_page_only: bool = False) -> Listing:  # noqa: ARG002 - all is one page
-        """List one level. Web servers are asked for a page of links, and tell no sizes."""
+        """List one level."""
         self._filesystem.invalidate_cache(path)
         request = RangeRequest(path=path, byte_range=ByteRange(0, 0), reason="listing")
         entries = await self._call("ls", request, detail=True)
@@ -110,6 +119,10 @@ class FsspecStore:
         if not directories and not objects:
             raise NotFoundError("nothing lies below this path", path=path)
         return Listing(directories=tuple(sorted(directories)), objects=tuple(objects[name] for name in sorted(objects)))
+
+    async def list_between(self, path: str, *, start: str, stop: str) -> tuple[ObjectInfo, ...]:  # noqa: ARG002 - not at all
+        """Refuse: versions are not listed here."""
+        raise versions_not_listed(path)
 
     async def put(
         self,
@@ -129,16 +142,6 @@ class FsspecStore:
         await self._refuse_existing(request, overwrite=overwrite)
         await self._call("pipe_file", request, data)
 
-    async def start_upload(self, path: str, *, storage_class: str | None = None) -> Upload:
-        """Choose a temporary file of this machine, which collects the parts: fsspec has no uploads in parts."""
-        name = f"{tempfile.gettempdir()}/coldparquet-{uuid.uuid4().hex}.upload"
-        return Upload(path=path, upload_id=name, storage_class=storage_class)
-
-    async def upload_part(self, upload: Upload, number: int, *, start: int, data: bytes) -> UploadedPart:
-        """Write one part into the temporary file."""
-        await run_to_end(lambda _give_up: _write_at(upload.upload_id, data, start))
-        return UploadedPart(number=number, size_bytes=len(data), etag=str(number), crc32=zlib.crc32(data))
-
     async def finish_upload(self, upload: Upload, parts: Sequence[UploadedPart], *, overwrite: bool) -> None:
         """Hand the temporary file to the filesystem."""
         size_bytes = sum(part.size_bytes for part in parts)
@@ -147,19 +150,15 @@ class FsspecStore:
         await self._call("put_file", request, local_file=upload.upload_id)
         await self.abort_upload(upload)
 
-    async def abort_upload(self, upload: Upload) -> None:
-        """Remove the temporary file."""
-        await asyncio.to_thread(Path(upload.upload_id).unlink, missing_ok=True)
-
-    async def remove_unfinished(self, path: str, *, started_before_s: float) -> int:  # noqa: ARG002 - see below
-        """Do nothing: temporary files lie where this machine cleans up by itself."""
-        return 0
-
     async def delete(self, paths: Sequence[str]) -> None:
         """Remove objects, one after the other."""
         for path in paths:
             with contextlib.suppress(NotFoundError):
                 await self._call("rm_file", RangeRequest(path=path, byte_range=ByteRange(0, 0), reason="delete"))
+
+    async def restore(self, path: str, *, days: int, tier: RestoreTier) -> None:  # noqa: ARG002 - nothing to restore here
+        """Refuse: nothing is archived here."""
+        raise restore_unsupported(path)
 
     async def aclose(self) -> None:
         """Close the connections of an asynchronous filesystem."""
@@ -226,17 +225,6 @@ class FsspecStore:
             failure = _translated(error, request, elapsed_s=time.monotonic() - started_s)
         # Raised outside of the except block: the original may name signed URLs, and must not come along as context.
         raise failure
-
-
-def _write_at(name: str, data: bytes, start: int) -> None:
-    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        remaining = memoryview(data)
-        while remaining:
-            written = os.pwrite(descriptor, remaining, start)
-            start, remaining = start + written, remaining[written:]
-    finally:
-        os.close(descriptor)
 
 
 class _NothingThereError(Exception):

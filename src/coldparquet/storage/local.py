@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING
 from coldparquet.errors import AccessError, NotFoundError, ObjectChangedError, StorageError
 from coldparquet.ranges import ByteRange
 from coldparquet.storage import local_writes
-from coldparquet.storage.base import FetchedRange, Listing, ObjectInfo, RangeRequest, clipped, object_changed
+from coldparquet.storage.base import (
+    FetchedRange,
+    Listing,
+    ObjectInfo,
+    RangeRequest,
+    clipped,
+    object_changed,
+    restore_unsupported,
+    versions_not_listed,
+)
 from coldparquet.storage.local_errors import translated_errors
 from coldparquet.storage.local_writes import file_version
 from coldparquet.storage.threads import run_to_end
@@ -21,6 +30,7 @@ from coldparquet.storage.threads import run_to_end
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from coldparquet.options import RestoreTier
     from coldparquet.storage.base import Upload, UploadedPart
 
 _GROWING_FILE = "inode-"
@@ -50,6 +60,16 @@ class LocalStore:
                 directory = within if os.path.isdir(within) else os.path.dirname(within)  # noqa: PTH112, PTH120 - as given
                 self._roots = (os.path.realpath(within), os.path.realpath(directory))
 
+    @property
+    def has_storage_classes(self) -> bool:
+        """False."""
+        return False
+
+    @property
+    def has_spare_connections(self) -> bool:
+        """False."""
+        return False
+
     async def get(self, request: RangeRequest) -> FetchedRange:
         """Read one range of a file; see :class:`~coldparquet.storage.base.ObjectStore`.
 
@@ -65,6 +85,10 @@ class LocalStore:
     async def list(self, path: str, *, first_page_only: bool = False) -> Listing:  # noqa: ARG002 - all is one page
         """List one directory. Hidden entries count; pipes, devices and dangling links are left out."""
         return await asyncio.to_thread(self._list_directory, path)
+
+    async def list_between(self, path: str, *, start: str, stop: str) -> tuple[ObjectInfo, ...]:  # noqa: ARG002 - not at all
+        """Refuse: versions are not listed here."""
+        raise versions_not_listed(path)
 
     async def put(
         self,
@@ -108,6 +132,10 @@ class LocalStore:
         """Remove files, and their directories where these are empty then."""
         await asyncio.to_thread(self._check_parents, paths)
         await run_to_end(partial(local_writes.delete_files, paths))
+
+    async def restore(self, path: str, *, days: int, tier: RestoreTier) -> None:  # noqa: ARG002 - nothing to restore here
+        """Refuse: nothing is archived here."""
+        raise restore_unsupported(path)
 
     async def aclose(self) -> None:
         """Do nothing: no file is open between requests."""

@@ -20,11 +20,14 @@ from coldparquet.storage.base import (
     already_exists,
     clipped,
     object_changed,
+    restore_unsupported,
     version_gone,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from coldparquet.options import RestoreTier
 
 
 class MemoryStore:
@@ -44,6 +47,16 @@ class MemoryStore:
         for path, data in (objects or {}).items():
             self._write(path, data)
 
+    @property
+    def has_storage_classes(self) -> bool:
+        """False."""
+        return False
+
+    @property
+    def has_spare_connections(self) -> bool:
+        """False."""
+        return False
+
     async def get(self, request: RangeRequest) -> FetchedRange:
         """Copy one range out of an object; see :class:`~coldparquet.storage.base.ObjectStore`."""
         stored = self._object(request.path)
@@ -60,7 +73,7 @@ class MemoryStore:
     async def info(self, path: str) -> ObjectInfo:
         """Tell size, version and CRC-32 of one object."""
         stored = self._object(path)
-        return replace(_listed(path, stored), checksum=StoredChecksum(crc32=zlib.crc32(stored.data)))
+        return replace(_listed(path, stored), checksum=StoredChecksum(value=zlib.crc32(stored.data)))
 
     async def list(self, path: str, *, first_page_only: bool = False) -> Listing:  # noqa: ARG002 - all is one page
         """List one level; a directory exists while it holds an object."""
@@ -78,6 +91,16 @@ class MemoryStore:
         if not directories and not objects:
             raise NotFoundError("nothing lies below this path", path=path)
         return Listing(directories=tuple(sorted(directories)), objects=tuple(sorted(objects, key=_path)))
+
+    async def list_between(self, path: str, *, start: str, stop: str) -> tuple[ObjectInfo, ...]:
+        """List the objects between two paths, with their versions."""
+        prefix = f"{path.rstrip('/')}/"
+        between = [
+            _listed(found, stored)
+            for found, stored in self._objects.items()
+            if found.startswith(prefix) and start < found < stop
+        ]
+        return tuple(sorted(between, key=_path))
 
     async def put(
         self, path: str, data: bytes, *, overwrite: bool, if_match: str | None = None, storage_class: str | None = None
@@ -129,6 +152,10 @@ class MemoryStore:
         """Remove objects."""
         for path in paths:
             self._objects.pop(path, None)
+
+    async def restore(self, path: str, *, days: int, tier: RestoreTier) -> None:  # noqa: ARG002 - nothing to restore here
+        """Refuse: nothing is archived here."""
+        raise restore_unsupported(path)
 
     async def aclose(self) -> None:
         """Do nothing: there is nothing to release."""

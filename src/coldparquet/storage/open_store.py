@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -20,22 +21,29 @@ if TYPE_CHECKING:
 
     from fsspec import AbstractFileSystem
 
+    from coldparquet.options import StoreOptions
     from coldparquet.storage.base import ObjectStore
 
 _LOCAL_SCHEMES = ("file", "local")
 _S3_SCHEMES = ("s3", "s3a")
 _S3_PACKAGES = ("aiohttp", "s3fs")
 _WEB_SCHEMES = ("http", "https")
+_VERSION = re.compile(r"\?versionId=([A-Za-z0-9._-]{1,1024})$")
+"""S3's versions are words of these characters. Any other question mark belongs to the key."""
 
 
-def open_store(url: str, *, storage_options: Mapping[str, Any] | None = None) -> tuple[ObjectStore, str]:
+def open_store(
+    url: str, *, storage_options: Mapping[str, Any] | None = None, store_options: StoreOptions | None = None
+) -> tuple[ObjectStore, str]:
     """Make the store for a URL. No request. Call it in the event loop that will use the store.
 
     Args:
-        url: ``s3://bucket/key``, a local path, ``file:///path``, ``https://...`` (a query string signs every request
-            and is kept out of the path), or any other fsspec URL, chained ones included.
+        url: ``s3://bucket/key`` (with ``?versionId=...`` at its end that version of one object), a local path,
+            ``file:///path``, ``https://...`` (a query string signs every request and is kept out of the path), or any other
+            fsspec URL, chained ones included.
         storage_options: Settings of the store: for S3 those of s3fs, for others those of the fsspec filesystem. Local
             paths know one, ``follow_links``: whether symbolic links may lead out of what the URL names.
+        store_options: How long a connection to S3 or a web server, and a silence, may take.
 
     Returns:
         The store, which the caller closes, and the path in it, without a trailing slash.
@@ -54,9 +62,9 @@ def open_store(url: str, *, storage_options: Mapping[str, Any] | None = None) ->
     if scheme in _LOCAL_SCHEMES:
         return _open_local(rest, options)
     if scheme in _S3_SCHEMES:
-        return _open_s3(rest, options)
+        return _open_s3(rest, options, store_options)
     if scheme in _WEB_SCHEMES:
-        return _open_web(url, options)
+        return _open_web(url, options, store_options)
     return _open_other(url, options)
 
 
@@ -80,8 +88,9 @@ def _absolute(path: str) -> str:
     return str(local.absolute())
 
 
-def _open_s3(rest: str, options: dict[str, Any]) -> tuple[ObjectStore, str]:
-    path = rest.rstrip("/")
+def _open_s3(rest: str, options: dict[str, Any], store_options: StoreOptions | None) -> tuple[ObjectStore, str]:
+    version = _VERSION.search(rest)
+    path = rest[: version.start() if version else None].rstrip("/")
     bucket = path.partition("/")[0]
     if not bucket:
         raise InvalidInputError("the URL names no bucket; needed: s3://bucket/path")
@@ -94,21 +103,27 @@ def _open_s3(rest: str, options: dict[str, Any]) -> tuple[ObjectStore, str]:
             )
     from coldparquet.storage.s3 import S3Store  # noqa: PLC0415 - only S3 needs these packages
 
-    return S3Store(storage_options=options), path
+    versions = {path: version[1]} if version else {}
+    return S3Store(storage_options=options, versions=versions, store_options=store_options), path
 
 
-def _open_web(url: str, options: dict[str, Any]) -> tuple[ObjectStore, str]:
+def _open_web(url: str, options: dict[str, Any], store_options: StoreOptions | None) -> tuple[ObjectStore, str]:
     parts = urlsplit(url)
     if parts.username is not None:
         raise InvalidInputError(
             "the URL holds a user name or password; pass them in storage_options: "
-            '{"client_kwargs": {"auth": aiohttp.BasicAuth(user, password)}}',
+            '{"headers": {"Authorization": "Basic " + base64 of user:password}}',
             path=without_secrets(url),
         )
     base = f"{parts.scheme}://{parts.netloc}{parts.path}"
     filesystem, path = _filesystem(base, options)
     query = f"?{parts.query}" if parts.query else ""
-    return FsspecStore(filesystem, label=f"{parts.scheme}://{parts.netloc}", query=query), path.rstrip("/")
+    from coldparquet.storage.web_options import parse_web_options  # noqa: PLC0415 - only the web needs aiohttp
+    from coldparquet.storage.web_store import WebStore  # noqa: PLC0415
+
+    web_options = parse_web_options(options)
+    fsspec_store = FsspecStore(filesystem, label=f"{parts.scheme}://{parts.netloc}", query=query)
+    return WebStore(fsspec_store, options=web_options, query=query, store_options=store_options), path.rstrip("/")
 
 
 def _open_other(url: str, options: dict[str, Any]) -> tuple[ObjectStore, str]:

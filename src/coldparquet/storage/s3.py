@@ -10,8 +10,7 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from coldparquet.errors import NotFoundError, StorageError
-from coldparquet.ranges import ByteRange
+from coldparquet.errors import ColdParquetError, NotFoundError, StorageError
 from coldparquet.storage import s3_writes
 from coldparquet.storage.base import (
     FetchedRange,
@@ -23,10 +22,19 @@ from coldparquet.storage.base import (
     already_exists,
     version_gone,
 )
-from coldparquet.storage.s3_answers import read_up_to, take_range
+from coldparquet.storage.object_checksums import check_whole
+from coldparquet.storage.ranged_get import RANGE_ANSWERS, is_whole, may_be_whole, range_headers, take_ranged_answer
+from coldparquet.storage.s3_answers import read_up_to
 from coldparquet.storage.s3_connection import S3Call, S3Connection, encoded_query, object_call
 from coldparquet.storage.s3_errors import parse_refusal, refusal_error
 from coldparquet.storage.s3_listing import MAX_PAGE_BYTES, ListedPage, parse_list_page, parse_upload_page
+from coldparquet.storage.s3_object_facts import (
+    ASK_FOR_CHECKSUM,
+    checksum_from_headers,
+    info_from_headers,
+    restore_document,
+    restore_refusal,
+)
 from coldparquet.storage.s3_writes import WriteAnswer, take_write_answer
 
 if TYPE_CHECKING:
@@ -34,10 +42,11 @@ if TYPE_CHECKING:
 
     import aiohttp
 
-    from coldparquet.errors import ColdParquetError
+    from coldparquet.options import RestoreTier, StoreOptions
     from coldparquet.storage.s3_listing import UnfinishedUpload
 
-_RANGE_ANSWERS = frozenset({HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT, HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE})
+_RESTORING = frozenset({HTTPStatus.OK, HTTPStatus.ACCEPTED})
+"""200: there is a restored copy already, and it stays longer now."""
 _ABORTED = frozenset({HTTPStatus.OK, HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND})
 _CONFLICTS = frozenset({HTTPStatus.CONFLICT, HTTPStatus.PRECONDITION_FAILED})
 """Answers to a write whose condition does not hold; 409: another conditional write of the same key is under way."""
@@ -54,13 +63,26 @@ class S3Store:
             open comes from the AWS environment variables, the profile, and on AWS the machine's role.
         max_connections: Requests beyond this many wait for a connection. The default lies above any sensible
             ``ReadOptions.max_concurrency``, so that only one place limits.
+        store_options: How long a connection and a silence may take.
+        versions: Versions of objects (S3's ``versionId``) by path. If there are any, nothing else can be read: a sidecar
+            beside such an object describes its newest version.
 
     Raises:
         InvalidInputError: An option is unknown or cannot be meant.
     """
 
-    def __init__(self, *, storage_options: Mapping[str, Any], max_connections: int = 256) -> None:
-        self._connection = S3Connection(storage_options=storage_options, max_connections=max_connections)
+    def __init__(
+        self,
+        *,
+        storage_options: Mapping[str, Any],
+        max_connections: int = 256,
+        versions: Mapping[str, str] | None = None,
+        store_options: StoreOptions | None = None,
+    ) -> None:
+        self._connection = S3Connection(
+            storage_options=storage_options, max_connections=max_connections, store_options=store_options
+        )
+        self._versions = dict(versions or {})
 
     def __repr__(self) -> str:
         return f"<S3Store {self.label}>"
@@ -70,26 +92,47 @@ class S3Store:
         """``s3 (eu-west-1)`` or ``s3 (http://127.0.0.1:9000)``."""
         return self._connection.label
 
+    @property
+    def has_storage_classes(self) -> bool:
+        """True; other servers that speak S3 at least say so."""
+        return True
+
+    @property
+    def has_spare_connections(self) -> bool:
+        """True."""
+        return True
+
     async def get(self, request: RangeRequest) -> FetchedRange:
         """Fetch one range, clipped at the end of the object. 1 request. See :class:`ObjectStore` for the errors."""
-        asked = request.byte_range
-        headers = {
-            "Range": f"bytes={asked.start}-{asked.stop - 1}"
-            if isinstance(asked, ByteRange)
-            else f"bytes=-{asked.length_bytes}"
-        }
-        if request.if_match is not None:
-            headers["If-Match"] = request.if_match
-        call = object_call("GET", request.path, headers=headers, accepted=_RANGE_ANSWERS, facts={"byte_range": asked})
-        return await self._connection.exchange(call, lambda response: take_range(response, request))
+        headers = range_headers(request)
+        if may_be_whole(request):
+            headers |= ASK_FOR_CHECKSUM
+        call = object_call(
+            "GET",
+            request.path,
+            self._version_of(request.path, request.version_id),
+            headers=headers,
+            accepted=RANGE_ANSWERS,
+            is_hedge=request.is_hedge,
+            facts={"byte_range": request.byte_range},
+        )
+
+        async def take(response: aiohttp.ClientResponse) -> FetchedRange:
+            fetched = await take_ranged_answer(response, request, stall_timeout_s=self._connection.stall_timeout_s)
+            stored = checksum_from_headers(response.headers) if is_whole(fetched) else None
+            if stored is not None:
+                await check_whole(fetched.data, stored, path=request.path)
+            return fetched
+
+        return await self._connection.exchange(call, take)
 
     async def info(self, path: str) -> ObjectInfo:
-        """Ask with HEAD, checksum included. 1 request. See :class:`ObjectStore` for the errors."""
+        """Ask with HEAD, checksum, class and restore state included. 1 request. See :class:`ObjectStore` for the errors."""
 
         async def take(response: aiohttp.ClientResponse) -> ObjectInfo:
-            return s3_writes.info_from_headers(path, response.headers)
+            return info_from_headers(path, response.headers)
 
-        call = object_call("HEAD", path, headers={"x-amz-checksum-mode": "ENABLED"})
+        call = object_call("HEAD", path, self._version_of(path), headers=ASK_FOR_CHECKSUM)
         return await self._connection.exchange(call, take)
 
     async def list(self, path: str, *, first_page_only: bool = False) -> Listing:
@@ -119,6 +162,22 @@ class S3Store:
             is_complete=token is None,
         )
 
+    async def list_between(self, path: str, *, start: str, stop: str) -> tuple[ObjectInfo, ...]:
+        """List the objects between two paths. 1 request per 1,000. See :class:`ObjectStore` for the errors."""
+        bucket, prefix = _folder(path)
+        found: dict[str, ObjectInfo] = {}
+        tokens: set[str] = set()
+        token: str | None = None
+        while True:
+            page = await self._list_page(path, bucket, prefix, token, behind=start.removeprefix(f"{bucket}/"))
+            found.update((info.path, info) for info in page.objects if start < info.path < stop)
+            token = page.next_token
+            if token is None or any(info.path >= stop for info in page.objects):
+                return tuple(found[name] for name in sorted(found))
+            if token in tokens:
+                raise StorageError("the store repeats a page of its listing for ever", path=path, kind="BadListing")
+            tokens.add(token)
+
     async def put(
         self, path: str, data: bytes, *, overwrite: bool, if_match: str | None = None, storage_class: str | None = None
     ) -> str | None:
@@ -126,7 +185,7 @@ class S3Store:
         crc32 = await s3_writes.crc32_of(data)
         headers = {
             "Content-Type": "application/octet-stream",
-            s3_writes.CHECKSUM_HEADER: s3_writes.checksum_header(crc32),
+            **s3_writes.checksum_headers(crc32),
             **s3_writes.class_header(storage_class),
         }
         answer = await self._write(
@@ -151,7 +210,7 @@ class S3Store:
         crc32 = await s3_writes.crc32_of(data)
         headers = {
             "Content-Type": "application/octet-stream",
-            s3_writes.CHECKSUM_HEADER: s3_writes.checksum_header(crc32),
+            **s3_writes.checksum_headers(crc32),
         }
         query = {"partNumber": str(number), "uploadId": upload.upload_id}
         answer = await self._exchange(object_call("PUT", upload.path, query, headers=headers, body=data))
@@ -218,12 +277,39 @@ class S3Store:
                 )
                 s3_writes.check_deleted(answer.body, bucket=bucket)
 
+    async def restore(self, path: str, *, days: int, tier: RestoreTier) -> None:
+        """Ask for a restored copy with RestoreObject. 1 request. See :class:`ObjectStore` for the errors."""
+        call = object_call(
+            "POST",
+            path,
+            {"restore": "", **self._version_of(path)},
+            headers={"Content-Type": "application/xml"},
+            body=restore_document(tier=tier, days=days),
+            accepted=_RESTORING,
+        )
+        try:
+            await self._exchange(call)
+        except ColdParquetError as refusal:
+            meaning = restore_refusal(refusal, tier=tier)
+            if meaning is not None:
+                raise meaning from None
+
     async def aclose(self) -> None:
         """Close the connections. Calling it twice is fine; a closed store opens again with the next request."""
         await self._connection.aclose()
 
-    async def _list_page(self, path: str, bucket: str, prefix: str, token: str | None) -> ListedPage:
-        query = {"delimiter": "/", "encoding-type": "url", "list-type": "2", "prefix": prefix}
+    def _version_of(self, path: str, version_id: str | None = None) -> dict[str, str]:
+        if self._versions and path not in self._versions:
+            raise NotFoundError("only a version of another object was opened", path=path)
+        version_id = version_id or self._versions.get(path)
+        return {} if version_id is None else {"versionId": version_id}
+
+    async def _list_page(
+        self, path: str, bucket: str, prefix: str, token: str | None, *, behind: str | None = None
+    ) -> ListedPage:
+        """Fetch a page of one level or, where a key is given, of all keys behind it."""
+        query = {"encoding-type": "url", "list-type": "2", "prefix": prefix}
+        query |= {"delimiter": "/"} if behind is None else {"start-after": behind}
         if token is not None:
             query["continuation-token"] = token
         call = S3Call(method="GET", path=path, bucket=bucket, target=encoded_query(query))

@@ -57,10 +57,11 @@ def bucket_address(bucket: str, region: str, account: S3Account, options: S3Opti
         base_url=f"{parts.scheme}://{host}{folder}",
         host=host,
         region=region,
-        proxy=_proxy(parts.scheme, host),
+        proxy=environment_proxy(parts.scheme, host),
     )
 
 
-def _proxy(scheme: str, host: str) -> str | None:
+def environment_proxy(scheme: str, host: str) -> str | None:
+    """Return the proxy that the environment names for a host; None goes straight."""
     # Looked up here and not by aiohttp's trust_env, which would also read ~/.netrc for every request.
     return None if urllib.request.proxy_bypass(host) else urllib.request.getproxies().get(scheme)

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 from coldparquet.errors import StorageError
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.base import FetchedRange, RangeRequest, clipped
+from coldparquet.storage.broken_body import BrokenBodyError
+from coldparquet.storage.ledger import note_received
+from coldparquet.storage.s3_errors import CONNECTION_FAILURES, connection_error
 
 if TYPE_CHECKING:
     import aiohttp
@@ -17,19 +20,31 @@ if TYPE_CHECKING:
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})", re.ASCII)
 _MAX_REFUSAL_BYTES = 64 * 1024
 
+_LEAST_BYTES_PER_STALL = 16 * 1024
+"""A body of which not even this arrives in the time in which a silence is a stall has stalled as well: single bytes, sent now
+and then, would keep a request busy for ever."""
 
-async def take_range(response: aiohttp.ClientResponse, request: RangeRequest) -> FetchedRange:
+
+async def take_range(
+    response: aiohttp.ClientResponse, request: RangeRequest, *, stall_timeout_s: float
+) -> FetchedRange:
     """Return the bytes of a 200, 206 or 416 answer, after its headers were compared with the request.
+
+    Args:
+        response: The answer, whose body was not read yet.
+        request: What was asked for.
+        stall_timeout_s: Time in which a few KiB must arrive; whoever sent the request watches for silence.
 
     Raises:
         StorageError: ``RangeIgnored``: the whole object comes instead of the range (its body is not read);
-            ``WrongRange``: other bytes than those asked for; ``ShortRead``: the body ends early.
+            ``WrongRange``: other bytes than those asked for.
+        BrokenBodyError: The body ends early; the error holds what arrived.
     """
     if response.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
         await read_up_to(response, _MAX_REFUSAL_BYTES)  # so that the connection can serve again
         return _nothing(response, request)
     if response.status == HTTPStatus.OK:
-        return await _whole_object(response, request)
+        return await _whole_object(response, request, stall_timeout_s)
     match = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
     if not match:
         raise _failure("a 206 answer without a readable Content-Range", "WrongRange", response, request)
@@ -42,7 +57,7 @@ async def take_range(response: aiohttp.ClientResponse, request: RangeRequest) ->
             response,
             request,
         )
-    return await _take(response, request, expected, size_bytes)
+    return await _take(response, request, expected, size_bytes, stall_timeout_s)
 
 
 async def read_up_to(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
@@ -53,39 +68,79 @@ async def read_up_to(response: aiohttp.ClientResponse, limit_bytes: int) -> byte
         return complete.partial
 
 
-async def _whole_object(response: aiohttp.ClientResponse, request: RangeRequest) -> FetchedRange:
+async def _whole_object(
+    response: aiohttp.ClientResponse, request: RangeRequest, stall_timeout_s: float
+) -> FetchedRange:
     """Accept a 200 answer only when the request covers the object, whose length must be known beforehand."""
     size_bytes = response.content_length
     if size_bytes is None or clipped(request.byte_range, object_size_bytes=size_bytes) != ByteRange(0, size_bytes):
         raise _failure(
-            "the store ignored the Range header and sends the whole object; it is not read. Is this an S3 store, or "
-            "does a proxy strip the header?",
+            "the store ignored the Range header and sends the whole object; it is not read. Does the server "
+            "know ranges, or does a proxy strip the header?",
             "RangeIgnored",
             response,
             request,
         )
-    return await _take(response, request, ByteRange(0, size_bytes), size_bytes)
+    return await _take(response, request, ByteRange(0, size_bytes), size_bytes, stall_timeout_s)
 
 
 async def _take(
-    response: aiohttp.ClientResponse, request: RangeRequest, expected: ByteRange, size_bytes: int
+    response: aiohttp.ClientResponse,
+    request: RangeRequest,
+    expected: ByteRange,
+    size_bytes: int,
+    stall_timeout_s: float,
 ) -> FetchedRange:
     length = response.content_length
     if length is not None and length > expected.length_bytes:
         raise _failure(
             f"the body has {length} bytes, its Content-Range {expected.length_bytes}", "WrongRange", response, request
         )
-    try:
-        data = await response.content.readexactly(expected.length_bytes)
-    except asyncio.IncompleteReadError as error:
-        short = len(error.partial)
-    else:
-        return FetchedRange(
-            data=data, start=expected.start, etag=response.headers.get("ETag"), object_size_bytes=size_bytes
-        )
-    raise _failure(
-        f"the body ended after {short} of {expected.length_bytes} bytes; try again", "ShortRead", response, request
+    blocks: list[bytes] = []
+    failure = await _read(response, expected.length_bytes, stall_timeout_s, blocks, path=request.path)
+    fetched = FetchedRange(
+        data=blocks[0] if len(blocks) == 1 else b"".join(blocks),
+        start=expected.start,
+        etag=response.headers.get("ETag"),
+        object_size_bytes=size_bytes,
     )
+    if failure is None:
+        return fetched
+    note_received(len(fetched.data))
+    raise BrokenBodyError(
+        f"after {len(fetched.data)} of {expected.length_bytes} bytes: {failure.message}",
+        kind=failure.kind,
+        path=request.path,
+        received=fetched,
+        **_facts(response, request),
+    )
+
+
+async def _read(
+    response: aiohttp.ClientResponse, size_bytes: int, stall_timeout_s: float, blocks: list[bytes], *, path: str
+) -> StorageError | None:
+    """Read so many bytes into ``blocks``; return what went wrong before they were all there."""
+    clock = asyncio.get_running_loop().time
+    missing_bytes = size_bytes
+    checked_s, missing_then_bytes = clock(), missing_bytes
+    try:
+        while missing_bytes:
+            block = await response.content.read(missing_bytes)
+            if not block:
+                return StorageError("the body ended early; try again", kind="ShortRead")
+            blocks.append(block)
+            missing_bytes -= len(block)
+            now_s = clock()
+            if now_s - checked_s >= stall_timeout_s:
+                arrived_bytes = missing_then_bytes - missing_bytes
+                if missing_bytes and arrived_bytes < _LEAST_BYTES_PER_STALL:
+                    return StorageError(
+                        f"only {arrived_bytes} bytes arrived in {now_s - checked_s:.1f} s; try again", kind="Timeout"
+                    )
+                checked_s, missing_then_bytes = now_s, missing_bytes
+    except CONNECTION_FAILURES as error:
+        return connection_error(error, path=path)
+    return None
 
 
 def _nothing(response: aiohttp.ClientResponse, request: RangeRequest) -> FetchedRange:
@@ -99,9 +154,12 @@ def _nothing(response: aiohttp.ClientResponse, request: RangeRequest) -> Fetched
 
 
 def _failure(message: str, kind: str, response: aiohttp.ClientResponse, request: RangeRequest) -> StorageError:
-    details: dict[str, Any] = {
+    return StorageError(message, path=request.path, kind=kind, **_facts(response, request))
+
+
+def _facts(response: aiohttp.ClientResponse, request: RangeRequest) -> dict[str, Any]:
+    return {
         "byte_range": request.byte_range,
         "status": response.status,
         "request_id": response.headers.get("x-amz-request-id"),
     }
-    return StorageError(message, path=request.path, kind=kind, **details)

@@ -1,7 +1,8 @@
 """Sends requests to S3 and reads the answers, with as little processor time as Python allows.
 
 aiohttp moves the bytes and botocore signs; s3fs, which brings both, spends several times as much on a 64 KiB GET.
-No request is repeated here, other than once when the answer names the region in which the bucket lies.
+No request is repeated here, other than once when the answer names the region in which the bucket lies. Credentials that
+have expired are replaced, where the AWS environment has newer ones by now, and the error says so.
 """
 
 from __future__ import annotations
@@ -12,17 +13,24 @@ import ssl
 import time
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import quote
 
 import aiohttp
+from botocore.exceptions import BotoCoreError
 from yarl import URL
 
-from coldparquet.errors import InvalidInputError, StorageError
+from coldparquet.errors import AccessError, ColdParquetError, InvalidInputError, StorageError
+from coldparquet.options import StoreOptions
+from coldparquet.storage.broken_body import BrokenBodyError
+from coldparquet.storage.http_sessions import READ_BUFFER_BYTES, USER_AGENT, HttpSessions, connector, request_timeout
+from coldparquet.storage.ledger import note_answer
 from coldparquet.storage.s3_address import BucketAddress, bucket_address
 from coldparquet.storage.s3_answers import read_up_to
 from coldparquet.storage.s3_credentials import RequestSigner, S3Account, resolve_account
 from coldparquet.storage.s3_errors import (
+    CONNECTION_FAILURES,
+    EXPIRED_CODES,
     MAX_ERROR_BODY_BYTES,
     S3Refusal,
     connection_error,
@@ -35,20 +43,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
 Answer = TypeVar("Answer")
-
-_CONNECT_TIMEOUT_S = 5.0
-_STALL_TIMEOUT_S = 20.0
-"""S3 answers within seconds or not at all; a body that stands still this long will not move again."""
-
-_SLOWEST_UPLOAD_BYTES_PER_S = 100_000
-"""The stall timer also runs while a PUT is sent, so it is extended by the time that a slow line may need."""
-
-_READ_BUFFER_BYTES = 1024 * 1024
-"""aiohttp pauses a transfer when this much waits to be taken; fewer pauses, less processor time at 8 MiB a request."""
-
-_DNS_CACHE_S = 60
-_USER_AGENT = "coldparquet"
-_READ_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT_S, sock_read=_STALL_TIMEOUT_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +58,8 @@ class S3Call:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
     accepted: frozenset[int] = frozenset({HTTPStatus.OK})
+    is_hedge: bool = False
+    """Whether it is the second request for something slow, which goes over connections of its own."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Details for the errors."""
 
@@ -94,17 +90,34 @@ def encoded_query(query: Mapping[str, str] | None) -> str:
 
 
 class S3Connection:
-    """Connections to S3 for one store. See :class:`~coldparquet.storage.s3.S3Store` for the arguments."""
+    """Connections to S3 for one store.
 
-    def __init__(self, *, storage_options: Mapping[str, Any], max_connections: int = 256) -> None:
+    Args:
+        storage_options: See :class:`~coldparquet.storage.s3.S3Store`.
+        max_connections: Requests beyond this many wait for a connection; hedges have as many of their own.
+        store_options: How long a connection and a silence may take.
+    """
+
+    def __init__(
+        self,
+        *,
+        storage_options: Mapping[str, Any],
+        max_connections: int = 256,
+        store_options: StoreOptions | None = None,
+    ) -> None:
         self._options = parse_s3_options(storage_options)
+        self._store_options = store_options or StoreOptions()
         self._max_connections = max_connections
-        self._opening = asyncio.Lock()
+        self._sessions = HttpSessions(self._new_session, label="S3")
+        self._resolving = asyncio.Lock()
         self._account: S3Account | None = None
         self._signer = RequestSigner(None)
-        self._session: aiohttp.ClientSession | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._addresses: dict[str, BucketAddress] = {}
+
+    @property
+    def stall_timeout_s(self) -> float:
+        """Longest time in which no byte may arrive."""
+        return self._store_options.stall_timeout_s
 
     @property
     def label(self) -> str:
@@ -115,9 +128,7 @@ class S3Connection:
 
     async def aclose(self) -> None:
         """Close the connections. Calling it twice is fine; a closed store opens again with the next request."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        await self._sessions.aclose()
 
     def redact(self, body: bytes) -> bytes:
         """Return a body without our credentials, should the server echo them."""
@@ -130,20 +141,19 @@ class S3Connection:
         its signature.
         """
         started_s = time.monotonic()
-        session, account = await self._opened()
+        account = await self._resolved()
         address = self._address(call.bucket, account)
-        answer = await self._send(session, address, call, take, started_s)
+        answer = await self._send(address, call, take, started_s)
         if isinstance(answer, S3Refusal) and answer.region and answer.redirects_from(address.region):
             address = bucket_address(call.bucket, answer.region, account, self._options)
             self._addresses[call.bucket] = address
-            answer = await self._send(session, address, call, take, started_s)
+            answer = await self._send(address, call, take, started_s)
         if isinstance(answer, S3Refusal):
-            raise refusal_error(answer, path=call.path, elapsed_s=time.monotonic() - started_s, **call.facts)
+            raise await self._error(answer, call, account, elapsed_s=time.monotonic() - started_s)
         return answer
 
     async def _send(
         self,
-        session: aiohttp.ClientSession,
         address: BucketAddress,
         call: S3Call,
         take: Callable[[aiohttp.ClientResponse], Awaitable[Answer]],
@@ -154,9 +164,11 @@ class S3Connection:
         if self._options.requester_pays:
             headers["x-amz-request-payer"] = "requester"
         headers.update((name, value) for name, value in call.headers.items() if name.startswith("x-amz-"))
-        await self._signer.sign(call.method, url, headers, body=call.body, region=address.region)
+        signer = self._signer
+        await signer.sign(call.method, url, headers, body=call.body, region=address.region)
         # Unsigned, as SigV4 allows: proxies rewrite such headers. No compression, or ranges would lose their meaning.
-        headers.update({"Accept-Encoding": "identity", "User-Agent": _USER_AGENT, **call.headers})
+        headers.update({"Accept-Encoding": "identity", "User-Agent": USER_AGENT, **call.headers})
+        session = await self._sessions.session(is_hedge=call.is_hedge)
         failure: StorageError
         try:
             response = await session.request(
@@ -166,17 +178,21 @@ class S3Connection:
                 data=io.BytesIO(call.body) if call.method in ("PUT", "POST") else None,
                 allow_redirects=False,
                 proxy=address.proxy,
-                timeout=_timeout(len(call.body)),
+                timeout=request_timeout(self._store_options, body_bytes=len(call.body)),
             )
+            note_answer(http_status=response.status, storage_class=response.headers.get("x-amz-storage-class"))
             try:
                 if response.status in call.accepted:
                     return await take(response)
                 body = await read_up_to(response, MAX_ERROR_BODY_BYTES)
-                return parse_refusal(response.status, response.headers, self._signer.redact(body))
+                return parse_refusal(response.status, response.headers, signer.redact(body))
             finally:
                 # Gives the connection back, or closes it where the body was not read to its end.
                 response.release()
-        except (aiohttp.ClientError, TimeoutError) as error:
+        except BrokenBodyError as error:
+            error.details["elapsed_s"] = time.monotonic() - started_s
+            raise
+        except CONNECTION_FAILURES as error:
             failure = connection_error(error, path=call.path, elapsed_s=time.monotonic() - started_s, **call.facts)
         raise failure
 
@@ -186,41 +202,61 @@ class S3Connection:
             address = self._addresses[bucket] = bucket_address(bucket, account.region, account, self._options)
         return address
 
-    async def _opened(self) -> tuple[aiohttp.ClientSession, S3Account]:
-        """Return session and account, made by the first request."""
-        loop = asyncio.get_running_loop()
-        if self._session is None or self._account is None:
-            async with self._opening:
+    async def _resolved(self) -> S3Account:
+        """Return the account, which the first request looks up."""
+        if self._account is None:
+            async with self._resolving:
                 if self._account is None:
-                    self._account = await asyncio.to_thread(resolve_account, self._options)
-                    self._signer = RequestSigner(self._account.credentials)
-                if self._session is None:
-                    # Reading a bundle of authorities takes a tenth of a second: off the loop, and never for plain http.
-                    is_plain = (self._account.endpoint_url or "").startswith("http://")
-                    bundle = None if is_plain else self._account.ca_bundle
-                    self._session = self._new_session(await asyncio.to_thread(_tls, self._options.verify, bundle))
-                    self._loop = loop
-        if self._loop is not loop:
-            raise InvalidInputError(
-                "this S3 store was opened in another event loop; open one store per loop", kind="WrongEventLoop"
-            )
-        return self._session, self._account
+                    self._use(await asyncio.to_thread(resolve_account, self._options))
+        return cast("S3Account", self._account)
 
-    def _new_session(self, tls: bool | ssl.SSLContext) -> aiohttp.ClientSession:
-        connector = aiohttp.TCPConnector(limit=self._max_connections, ttl_dns_cache=_DNS_CACHE_S, ssl=tls)
+    def _use(self, account: S3Account) -> None:
+        self._account = account
+        self._signer = RequestSigner(account.credentials)
+
+    async def _error(
+        self, refusal: S3Refusal, call: S3Call, account: S3Account, *, elapsed_s: float
+    ) -> ColdParquetError:
+        """Return the error for a refusal; where the credentials have expired, with new ones ready for another attempt."""
+        facts = {"elapsed_s": elapsed_s, **call.facts}
+        is_silent = call.method == "HEAD" and refusal.status == HTTPStatus.BAD_REQUEST  # answers to HEAD have no body
+        if refusal.code in EXPIRED_CODES or is_silent:
+            facts["credentials_renewed"] = await self._has_renewed(account)
+        return refusal_error(refusal, path=call.path, **facts)
+
+    async def _has_renewed(self, refused: S3Account) -> bool:
+        """Look up the account anew, unless another request has done so already; tell whether its credentials are others."""
+        async with self._resolving:
+            if self._account is not refused:
+                return True
+            try:
+                renewed = await asyncio.to_thread(resolve_account, self._options)
+                is_other = await asyncio.to_thread(_has_other_credentials, refused, renewed)
+            except (AccessError, InvalidInputError, BotoCoreError, RuntimeError):
+                return False  # botocore found none that are any better: what the store said is what there is to say
+            if is_other:
+                self._use(renewed)
+            return is_other
+
+    async def _new_session(self) -> aiohttp.ClientSession:
+        account = await self._resolved()
+        # Reading a bundle of authorities takes a tenth of a second: off the loop, and never for plain http.
+        is_plain = (account.endpoint_url or "").startswith("http://")
+        tls = await asyncio.to_thread(_tls, self._options.verify, None if is_plain else account.ca_bundle)
         return aiohttp.ClientSession(
-            connector=connector,
+            connector=connector(max_connections=self._max_connections, tls=tls),
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
-            read_bufsize=_READ_BUFFER_BYTES,
+            read_bufsize=READ_BUFFER_BYTES,
         )
 
 
-def _timeout(body_bytes: int) -> aiohttp.ClientTimeout:
-    if not body_bytes:
-        return _READ_TIMEOUT
-    stall_s = _STALL_TIMEOUT_S + body_bytes / _SLOWEST_UPLOAD_BYTES_PER_S
-    return aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT_S, sock_read=stall_s)
+def _has_other_credentials(before: S3Account, after: S3Account) -> bool:
+    """Compare what would be signed with. Blocks where credentials have to be fetched."""
+    if before.credentials is None or after.credentials is None:
+        return before.credentials is not after.credentials
+    other: bool = before.credentials.get_frozen_credentials() != after.credentials.get_frozen_credentials()
+    return other
 
 
 def _tls(verify: bool | str, ca_bundle: str | None) -> bool | ssl.SSLContext:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -18,12 +19,19 @@ from coldparquet.errors import (
     ObjectChangedError,
     StorageError,
 )
+from coldparquet.storage.retry_decision import parse_retry_after
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MAX_ERROR_BODY_BYTES = 64 * 1024
 """S3's error documents have about 500 bytes; what is longer is not read."""
+
+EXPIRED_CODES = frozenset({"ExpiredToken", "TokenRefreshRequired"})
+"""The credentials were good once; newer ones may be at hand."""
+
+CONNECTION_FAILURES = (aiohttp.ClientError, TimeoutError, ConnectionError)
+"""What aiohttp raises where no answer came, or half of one."""
 
 _MAX_MESSAGE_CHARACTERS = 300
 _REGION = re.compile(r"[a-z0-9-]{1,32}")
@@ -58,6 +66,8 @@ class S3Refusal:
     region: str | None
     """Region of the bucket, where the answer names it."""
     storage_class: str | None
+    retry_after_s: float | None = None
+    """How long the server wants to be left alone; None where it does not say."""
 
     def redirects_from(self, region: str) -> bool:
         """Tell whether the answer says that the bucket lies in another region than ``region``."""
@@ -100,6 +110,7 @@ def parse_refusal(status: int, headers: Mapping[str, str], body: bytes) -> S3Ref
         request_id=headers.get("x-amz-request-id") or root.findtext("RequestId"),
         region=region if _REGION.fullmatch(region) else None,
         storage_class=root.findtext("StorageClass") or headers.get("x-amz-storage-class"),
+        retry_after_s=parse_retry_after(headers.get("Retry-After"), now_s=time.time()),
     )
 
 
@@ -113,6 +124,8 @@ def refusal_error(refusal: S3Refusal, *, path: str, **facts: Any) -> ColdParquet
     """
     status, code = refusal.status, refusal.code
     details = {"status": status, "code": code, "request_id": refusal.request_id, **facts}
+    if refusal.retry_after_s is not None:
+        details["retry_after_s"] = refusal.retry_after_s
     if code == "InvalidObjectState":
         return _archived(refusal, path, details)
     if status == HTTPStatus.NOT_FOUND:
@@ -134,6 +147,8 @@ def _cause_and_advice(refusal: S3Refusal) -> tuple[str, str]:
         return "WrongRegion", f"the bucket lies in {region}; give client_kwargs={{'region_name': '{region}'}}"
     if refusal.status == HTTPStatus.TOO_MANY_REQUESTS or refusal.code in _TOO_MANY:
         return "SlowDown", "too many requests; try again later"
+    if refusal.code == "RequestTimeout":  # 400: the body of a request did not arrive
+        return "Timeout", "try again"
     if refusal.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return "ServerError", "try again"
     if refusal.status < HTTPStatus.BAD_REQUEST:
@@ -141,8 +156,25 @@ def _cause_and_advice(refusal: S3Refusal) -> tuple[str, str]:
     return "RequestRefused", "check the path and endpoint_url"
 
 
-def connection_error(error: aiohttp.ClientError | TimeoutError, *, path: str, **facts: Any) -> StorageError:
-    """Return our error for a request that got no answer, or half of one. It repeats nothing of the request itself."""
+def connection_error(
+    error: aiohttp.ClientError | TimeoutError | ConnectionError,
+    *,
+    path: str,
+    check: str = "endpoint_url",
+    authority_option: str = "client_kwargs={'verify': file}",
+    **facts: Any,
+) -> StorageError:
+    """Return our error for a request that got no answer, or half of one. It repeats nothing of the request itself.
+
+    Where no connection was made, so that nothing can have been written, its details hold ``was_sent=False``.
+
+    Args:
+        error: What aiohttp raised.
+        path: The object.
+        check: What of the caller's may be wrong.
+        authority_option: The storage option that names certificate authorities.
+        **facts: Further details.
+    """
     if isinstance(error, TimeoutError):
         return StorageError(
             f"the store did not answer in time ({type(error).__name__}); try again", path=path, kind="Timeout", **facts
@@ -151,15 +183,16 @@ def connection_error(error: aiohttp.ClientError | TimeoutError, *, path: str, **
         return StorageError("the body ended early; try again", path=path, kind="ShortRead", **facts)
     if isinstance(error, aiohttp.ClientSSLError):
         return StorageError(
-            f"no trusted connection ({type(error).__name__}); name the store's certificate authority in "
-            "client_kwargs={'verify': file}",
+            f"no trusted connection ({type(error).__name__}); name the store's certificate authority in {authority_option}",
             path=path,
             kind="CertificateInvalid",
             **facts,
         )
-    reason = error.strerror if isinstance(error, aiohttp.ClientOSError) else None
+    if isinstance(error, aiohttp.ClientConnectorError):
+        facts["was_sent"] = False
+    reason = error.strerror if isinstance(error, OSError) else None
     return StorageError(
-        f"the connection failed: {reason or type(error).__name__}; check endpoint_url and network, or try again",
+        f"the connection failed: {reason or type(error).__name__}; check {check} and network, or try again",
         path=path,
         kind="ConnectionFailed",
         **facts,

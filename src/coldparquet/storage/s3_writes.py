@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-import re
 import zlib
-from dataclasses import dataclass, replace
-from email.utils import parsedate_to_datetime
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 from coldparquet.errors import AccessError, StorageError
-from coldparquet.storage.base import ObjectInfo, StoredChecksum
+from coldparquet.storage.base import StoredChecksum
 from coldparquet.storage.s3_answers import read_up_to
 from coldparquet.storage.s3_errors import parse_xml
+from coldparquet.storage.s3_object_facts import CRC32_HEADER, checksum_text, parse_checksum
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,16 +23,12 @@ if TYPE_CHECKING:
 
     from coldparquet.storage.base import UploadedPart
 
-CHECKSUM_HEADER = "x-amz-checksum-crc32"
-CHECKSUM_TYPE_HEADER = "x-amz-checksum-type"
 MAX_DELETED_KEYS = 1_000
 """As many keys as one DeleteObjects request may name."""
 
 _MAX_ANSWER_BYTES = 1024 * 1024
 """Answers to deletions name at most 1,000 keys of 1,024 bytes, and only those that failed."""
 _IN_THREAD_BYTES = 256 * 1024
-_ETAG_OF_PARTS = re.compile(r'"[0-9a-f]{32}-(\d{1,5})"', re.ASCII)
-_CHECKSUM = re.compile(r"([A-Za-z0-9+/]{6}==)(?:-(\d{1,5}))?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,18 +59,9 @@ def class_header(storage_class: str | None) -> dict[str, str]:
     return {} if storage_class is None else {"x-amz-storage-class": storage_class}
 
 
-def checksum_header(crc32: int) -> str:
-    """Return a CRC-32 as S3 writes it."""
-    return base64.b64encode(crc32.to_bytes(4, "big")).decode()
-
-
-def parse_checksum(text: str | None) -> StoredChecksum | None:
-    """Parse a CRC-32 as S3 writes it; None where it says nothing that we know."""
-    match = _CHECKSUM.fullmatch(text or "")
-    if not match:
-        return None
-    crc32 = int.from_bytes(base64.b64decode(match[1]), "big")
-    return StoredChecksum(crc32=crc32, part_count=int(match[2]) if match[2] else None)
+def checksum_headers(crc32: int) -> dict[str, str]:
+    """Return the header with which a store can check what arrives."""
+    return {CRC32_HEADER: checksum_text(crc32)}
 
 
 async def crc32_of(data: bytes) -> int:
@@ -89,31 +75,9 @@ def check_stored_crc(answer: WriteAnswer, crc32: int, *, path: str) -> None:
     Raises:
         StorageError: ``kind="ChecksumMismatch"``.
     """
-    stored = parse_checksum(answer.headers.get(CHECKSUM_HEADER))
-    if stored is not None and stored.part_count is None and stored.crc32 != crc32:
-        raise _mismatch(path, StoredChecksum(crc32=crc32), stored)
-
-
-def info_from_headers(path: str, headers: Mapping[str, str]) -> ObjectInfo:
-    """Return what the answer to HEAD says."""
-    size, modified = headers.get("Content-Length", ""), headers.get("Last-Modified")
-    return ObjectInfo(
-        path=path,
-        size_bytes=int(size) if re.fullmatch(r"\d{1,18}", size, re.ASCII) else None,
-        etag=headers.get("ETag"),
-        modified_s=parsedate_to_datetime(modified).timestamp() if modified else None,
-        storage_class=headers.get("x-amz-storage-class", "STANDARD"),
-        checksum=_checksum_from_headers(headers),
-    )
-
-
-def _checksum_from_headers(headers: Mapping[str, str]) -> StoredChecksum | None:
-    """Return the checksum of an object. Where it does not say whether it is one of parts, the ETag does."""
-    checksum = parse_checksum(headers.get(CHECKSUM_HEADER))
-    in_parts = _ETAG_OF_PARTS.fullmatch(headers.get("ETag", ""))
-    if checksum is None or checksum.part_count or not in_parts or headers.get(CHECKSUM_TYPE_HEADER) == "FULL_OBJECT":
-        return checksum
-    return replace(checksum, part_count=int(in_parts[1]))
+    stored = parse_checksum(answer.headers.get(CRC32_HEADER))
+    if stored is not None and stored.part_count is None and stored.value != crc32:
+        raise _mismatch(path, StoredChecksum(value=crc32), stored)
 
 
 def parse_upload_id(body: bytes, *, path: str) -> str:
@@ -135,7 +99,7 @@ def complete_document(parts: Sequence[UploadedPart]) -> bytes:
         entry = ET.SubElement(root, "Part")
         ET.SubElement(entry, "PartNumber").text = str(part.number)
         ET.SubElement(entry, "ETag").text = part.etag
-        ET.SubElement(entry, "ChecksumCRC32").text = checksum_header(part.crc32)
+        ET.SubElement(entry, "ChecksumCRC32").text = checksum_text(part.crc32)
     return ET.tostring(root)
 
 
@@ -205,8 +169,8 @@ def _bad_answer(path: str) -> StorageError:
 
 def _mismatch(path: str, sent: StoredChecksum, stored: StoredChecksum) -> StorageError:
     return StorageError(
-        f"the store holds other bytes than were sent: their CRC-32 is {stored.crc32:08x}, it should be"
-        f" {sent.crc32:08x}; write the object again",
+        f"the store holds other bytes than were sent: their CRC-32 is {stored.value:08x}, it should be"
+        f" {sent.value:08x}; write the object again",
         kind="ChecksumMismatch",
         path=path,
     )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import zlib
 from collections import deque
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.base import RangeRequest, StoredChecksum
+from coldparquet.storage.base import RangeRequest
+from coldparquet.storage.object_checksums import WholeObjectCheck
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -194,9 +194,11 @@ async def is_same_object(store: ObjectStore, found: ObjectInfo, source: UploadSo
     if found.size_bytes is not None and found.size_bytes != source.size_bytes:
         return False
     ranges = part_ranges(source.size_bytes)
-    checksum = found.checksum
-    if checksum is not None and checksum.part_count in (None, len(ranges)):
-        return checksum == await _checksum_of(source, ranges, memory, in_parts=checksum.part_count is not None)
+    if found.checksum is not None:
+        check = WholeObjectCheck(found.checksum, size_bytes=source.size_bytes)
+        verdict = await _verdict(check, source, ranges, memory) if check.can_tell else None
+        if verdict is not None:
+            return verdict
     for byte_range in ranges:
         async with memory.holding(2 * byte_range.length_bytes):
             request = RangeRequest(
@@ -289,12 +291,10 @@ def _ignore_failure(aborting: asyncio.Future[None]) -> None:
         aborting.exception()  # `remove_unfinished` finds the parts later
 
 
-async def _checksum_of(
-    source: UploadSource, ranges: Sequence[ByteRange], memory: MemoryBudget, *, in_parts: bool
-) -> StoredChecksum:
-    crc32s, crc32 = [], 0
+async def _verdict(
+    check: WholeObjectCheck, source: UploadSource, ranges: Sequence[ByteRange], memory: MemoryBudget
+) -> bool | None:
     for byte_range in ranges:
         async with memory.holding(byte_range.length_bytes):
-            crc32 = await asyncio.to_thread(zlib.crc32, await source.read(byte_range), 0 if in_parts else crc32)
-            crc32s.append(crc32)
-    return StoredChecksum.of_parts(crc32s) if in_parts else StoredChecksum(crc32=crc32)
+            await check.update(await source.read(byte_range))
+    return check.is_match()

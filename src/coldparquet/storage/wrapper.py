@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from coldparquet.options import RestoreTier
     from coldparquet.storage.base import (
         FetchedRange,
         Listing,
@@ -33,6 +34,16 @@ class StoreWrapper:
         """Label of the store within."""
         return self._store.label
 
+    @property
+    def has_storage_classes(self) -> bool:
+        """Whether the store within has them."""
+        return self._store.has_storage_classes
+
+    @property
+    def has_spare_connections(self) -> bool:
+        """Whether the store within has them."""
+        return self._store.has_spare_connections
+
     async def get(self, request: RangeRequest) -> FetchedRange:
         """Fetch one range; see :class:`~coldparquet.storage.base.ObjectStore` for this and all below."""
         return await self._store.get(request)
@@ -44,6 +55,10 @@ class StoreWrapper:
     async def list(self, path: str, *, first_page_only: bool = False) -> Listing:
         """List one level."""
         return await self._store.list(path, first_page_only=first_page_only)
+
+    async def list_between(self, path: str, *, start: str, stop: str) -> tuple[ObjectInfo, ...]:
+        """List the objects between two paths."""
+        return await self._store.list_between(path, start=start, stop=stop)
 
     async def put(
         self, path: str, data: bytes, *, overwrite: bool, if_match: str | None = None, storage_class: str | None = None
@@ -74,6 +89,10 @@ class StoreWrapper:
     async def delete(self, paths: Sequence[str]) -> None:
         """Remove objects."""
         await self._store.delete(paths)
+
+    async def restore(self, path: str, *, days: int, tier: RestoreTier) -> None:
+        """Ask for a restored copy."""
+        await self._store.restore(path, days=days, tier=tier)
 
     async def aclose(self) -> None:
         """Close the store within."""

@@ -11,30 +11,26 @@ own (:class:`~coldparquet.testing.simulator_process.ColdStoreProcess`), or it ta
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
-import os
-import signal
-import stat
 import threading
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from aiohttp import web
 
 from coldparquet.errors import InvalidInputError
 from coldparquet.testing.simulator_handler import ColdStoreHandler
+from coldparquet.testing.simulator_invoice import Invoice, make_invoice
 from coldparquet.testing.simulator_objects import DirectoryStore
 from coldparquet.testing.simulator_options import ColdStoreOptions, ServedRequest
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
     from types import TracebackType
 
-SECRET_KEY_VARIABLE = "COLD_STORE_SECRET_KEY"  # noqa: S105 - the name of a variable
-"""Environment variable that gives the command line its ``secret_key``; arguments are visible to every user."""
+    from coldparquet.prices import PriceTable
+    from coldparquet.testing.simulator_faults import FaultRule
 
 _START_TIMEOUT_S = 10.0
 
@@ -56,16 +52,25 @@ class ColdStoreServer:
         root: Directory whose folders are the buckets. Files may change while the server runs.
         options: Latency, bandwidth and faults.
         port: TCP port; 0 takes a free one.
+        before_answer: Called in the server's thread with S3's operation and ``bucket/key`` of every request, before
+            anything is done for it: the place to replace an object in the middle of a read.
 
     Raises:
         InvalidInputError: ``root`` is not a directory.
     """
 
-    def __init__(self, root: Path, options: ColdStoreOptions | None = None, *, port: int = 0) -> None:
+    def __init__(
+        self,
+        root: Path,
+        options: ColdStoreOptions | None = None,
+        *,
+        port: int = 0,
+        before_answer: Callable[[str, str], None] | None = None,
+    ) -> None:
         if not root.is_dir():
             raise InvalidInputError(f"the root of a simulated store must be a directory, not {root}", path=str(root))
         self._options = options or ColdStoreOptions()
-        self._handler = ColdStoreHandler(DirectoryStore(root), self._options)
+        self._handler = ColdStoreHandler(DirectoryStore(root), self._options, before_answer)
         self._port = port
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -88,9 +93,46 @@ class ColdStoreServer:
         """Every request that was finished since the start or the last :meth:`reset`."""
         return tuple(self._handler.served)
 
+    @property
+    def requests_under_way(self) -> int:
+        """Number of requests that are not finished, and therefore not among :attr:`requests` yet."""
+        return self._handler.under_way_count
+
     def reset(self) -> None:
         """Forget the requests so far."""
         self._handler.served.clear()
+
+    def invoice(self, prices: PriceTable | None = None) -> Invoice:
+        """Say what the requests so far would have cost.
+
+        Args:
+            prices: None takes the table that comes with the library.
+        """
+        return make_invoice(self.requests, prices)
+
+    def set_faults(self, *rules: FaultRule) -> None:
+        """Replace what goes wrong from now on, that of the options included; numbers and random choices start anew."""
+        self._handler.set_faults(rules)
+
+    def set_storage_class(self, pattern: str, storage_class: str) -> None:
+        """Move objects to another class, as a lifecycle rule does; their restored copies are gone.
+
+        Args:
+            pattern: Which of ``bucket/key``; ``*`` matches ``/`` too.
+            storage_class: As in :attr:`ColdStoreOptions.storage_classes`.
+
+        Raises:
+            InvalidInputError: There is no such class.
+        """
+        self._handler.classes.move(pattern, storage_class)
+
+    def advance_clock(self, seconds: float) -> None:
+        """Let so much time pass for restores."""
+        self._handler.clock.advance(seconds)
+
+    def expire_session_token(self, token: str) -> None:
+        """Refuse requests that carry this session token, as S3 refuses those whose time is over."""
+        self._handler.door.expire_session_token(token)
 
     def start(self) -> None:
         """Start to listen; returns when the port is open.
@@ -147,70 +189,3 @@ async def serve(handler: ColdStoreHandler, *, port: int) -> AsyncIterator[int]:
         yield runner.addresses[0][1]
     finally:
         await runner.cleanup()
-
-
-def command_line_for(root: Path, options: ColdStoreOptions, *, port: int) -> list[str]:
-    """Return the arguments that make :func:`main` serve ``root`` with ``options``, all but the secret."""
-    arguments = ["--root", str(root), "--port", str(port), "--first-byte-ms", repr(options.first_byte_s * 1e3)]
-    if options.bandwidth_bytes_per_s is not None:
-        arguments += ["--bandwidth-mb", repr(options.bandwidth_bytes_per_s / 1e6)]
-    return [
-        *arguments,
-        *("--slow-tail-probability", repr(options.slow_tail_probability)),
-        *("--slow-tail-factor", repr(options.slow_tail_factor)),
-        *("--error-503-probability", repr(options.error_503_probability)),
-        *("--cut-body-probability", repr(options.cut_body_probability)),
-        *("--seed", str(options.seed)),
-    ]
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Serve until SIGTERM or SIGINT; print one JSON line when the port is open.
-
-    When standard input is a pipe, its end stops the server too, so that it does not outlive the program that made it.
-    """
-    parser = argparse.ArgumentParser(prog="python -m coldparquet.testing.simulator", description=__doc__.split("\n")[0])
-    parser.add_argument("--root", type=Path, required=True, help="directory whose folders are the buckets")
-    parser.add_argument("--port", type=int, default=0, help="TCP port; 0 takes a free one")
-    parser.add_argument("--first-byte-ms", type=float, default=0.0, help="latency of every request")
-    parser.add_argument("--bandwidth-mb", type=float, help="million bytes per second of one connection")
-    parser.add_argument("--slow-tail-probability", type=float, default=0.0, help="share of slow requests")
-    parser.add_argument("--slow-tail-factor", type=float, default=10.0, help="how much slower they are")
-    parser.add_argument("--error-503-probability", type=float, default=0.0, help="share of requests that fail")
-    parser.add_argument("--cut-body-probability", type=float, default=0.0, help="share of bodies that end too early")
-    parser.add_argument("--seed", type=int, default=0, help="start of the random numbers")
-    given = parser.parse_args(arguments)
-    options = ColdStoreOptions(
-        first_byte_s=given.first_byte_ms / 1e3,
-        bandwidth_bytes_per_s=given.bandwidth_mb * 1e6 if given.bandwidth_mb else None,
-        slow_tail_probability=given.slow_tail_probability,
-        slow_tail_factor=given.slow_tail_factor,
-        error_503_probability=given.error_503_probability,
-        cut_body_probability=given.cut_body_probability,
-        seed=given.seed,
-        secret_key=os.environ.get(SECRET_KEY_VARIABLE),
-    )
-    asyncio.run(_serve_until_told(given.root, options, given.port))
-
-
-async def _serve_until_told(root: Path, options: ColdStoreOptions, port: int) -> None:
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
-
-    def wait_for_end_of_input() -> None:
-        # Not sys.stdin.read: a thread that waits inside its buffer makes the interpreter abort at exit.
-        while os.read(0, 4096):
-            pass
-        loop.call_soon_threadsafe(stopping.set)
-
-    async with serve(ColdStoreHandler(DirectoryStore(root), options), port=port) as opened_port:
-        print(json.dumps({"endpoint_url": f"http://127.0.0.1:{opened_port}"}), flush=True)  # noqa: T201
-        if stat.S_ISFIFO(os.fstat(0).st_mode):
-            threading.Thread(target=wait_for_end_of_input, daemon=True).start()
-        await stopping.wait()
-
-
-if __name__ == "__main__":
-    main()

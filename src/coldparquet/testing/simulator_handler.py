@@ -3,67 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import time
-from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from itertools import count
+from random import Random
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote
 
 from aiohttp import web
 
-from coldparquet.ranges import ByteRange
 from coldparquet.testing import simulator_protocol as protocol
+from coldparquet.testing.simulator_bodies import BodySender, break_connection
+from coldparquet.testing.simulator_call import Call, Outcome, operation_of, sleep_until
+from coldparquet.testing.simulator_classes import StorageClasses, StoreClock
+from coldparquet.testing.simulator_door import Door
+from coldparquet.testing.simulator_faults import BROKEN_CONNECTIONS, FaultDice, FaultRule
+from coldparquet.testing.simulator_invoice import make_invoice
 from coldparquet.testing.simulator_options import ColdStoreOptions, ServedRequest
 from coldparquet.testing.simulator_protocol import AnswerError
-from coldparquet.testing.simulator_writes import CHECKSUM_HEADER, STORAGE_CLASS_HEADER, ObjectWriter
+from coldparquet.testing.simulator_reads import ObjectReader, no_such_bucket
+from coldparquet.testing.simulator_writes import ObjectWriter, asked_class
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Sequence
 
-    from coldparquet.testing.simulator_objects import DirectoryStore, OpenedObject, StoredObject
-
-_PIECE_BYTES = 128 * 1024
-"""Bodies are sent in pieces of this size: 1.5 ms at 90 MB/s, near the resolution of the event loop's sleep."""
-
-_HALF_TICK_S = 0.0005
-"""epoll sleeps in whole milliseconds, rounded up; aiming half of one early makes the error centre on zero."""
+    from coldparquet.testing.simulator_objects import DirectoryStore, StoredObject
 
 _MAX_KEYS = 1_000
 """S3's largest page of a listing."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Fate:
-    """What chance has in store for one request."""
-
-    first_byte_due_s: float
-    """When the first byte of the answer is due, on the clock ``time.monotonic``."""
-    fails: bool
-    cuts_body: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Call:
-    """One request taken apart."""
-
-    request: web.BaseRequest
-    request_id: str
-    bucket: str
-    key: str
-    query: dict[str, str]
-    fate: _Fate
-
-
-@dataclass(slots=True)
-class _Outcome:
-    """What became of a call; filled in while it is answered."""
-
-    operation: str = "Unsupported"
-    status: int = 0
-    bytes_sent: int = 0
 
 
 @dataclass(slots=True)
@@ -72,68 +40,107 @@ class ColdStoreHandler:
 
     store: DirectoryStore
     options: ColdStoreOptions
+    before_answer: Callable[[str, str], None] | None = None
+    """Called with the operation and ``bucket/key`` of every request before anything is done for it."""
     served: list[ServedRequest] = field(default_factory=list)
-    """Every finished request in the order in which they finished, other than those to ``/__log`` and ``/__reset``."""
+    """Every finished request in the order in which they finished, other than those to ``/__log`` and its like."""
+    under_way_count: int = 0
+    """Requests that have arrived and are not finished."""
+    clock: StoreClock = field(init=False)
+    classes: StorageClasses = field(init=False)
+    door: Door = field(init=False)
+    _dice: FaultDice | None = field(init=False)
+    _sender: BodySender = field(init=False)
     _writer: ObjectWriter = field(init=False)
-    _random: random.Random = field(init=False)
+    _reader: ObjectReader = field(init=False)
+    _random: Random = field(init=False)
     _request_ids: count[int] = field(default_factory=lambda: count(1))
+    _listings: dict[tuple[str, str], tuple[float, bytes]] = field(default_factory=dict)
+    """When a listing was made, and what it said, by bucket and query: for stores that show old ones."""
 
     def __post_init__(self) -> None:
-        self._writer = ObjectWriter(self.store)
-        self._random = random.Random(self.options.seed)  # noqa: S311 - repeatable faults, not secrets
+        options = self.options
+        self.clock = StoreClock(options.clock_speed)
+        self.classes = StorageClasses(options.storage_classes, self.clock)
+        self.door = Door(options)
+        self._sender = BodySender(options.bandwidth_bytes_per_s)
+        self._writer = ObjectWriter(self.store, keep_versions=options.keep_versions)
+        self._reader = ObjectReader(
+            self.store, writer=self._writer, classes=self.classes, sender=self._sender, options=options
+        )
+        self._random = Random(options.seed)  # noqa: S311 - repeatable faults, not secrets
+        self.set_faults(options.all_faults)
+
+    def set_faults(self, rules: Sequence[FaultRule]) -> None:
+        """Replace what goes wrong from now on; numbers and random choices start anew."""
+        self._dice = FaultDice(rules, seed=self.options.seed) if rules else None
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one HTTP request and record it."""
         started_s = time.monotonic()
         raw_path, _, raw_query = request.raw_path.partition("?")
-        if raw_path in ("/__log", "/__reset"):
+        if raw_path.startswith("/__"):
             return self._administer(raw_path)
         bucket, _, key = unquote(raw_path, errors="surrogateescape").removeprefix("/").partition("/")
-        call = _Call(
+        query = dict(parse_qsl(raw_query, keep_blank_values=True)) if raw_query else {}
+        operation = operation_of(request.method, bucket, key, query)
+        call = Call(
             request=request,
             request_id=f"{next(self._request_ids):016X}",
             bucket=bucket,
             key=key,
-            query=dict(parse_qsl(raw_query, keep_blank_values=True)),
-            fate=self._draw_fate(started_s),
+            query=query,
+            operation=operation,
+            first_byte_due_s=started_s + self._draw_first_byte_s(),
+            fault=self._dice.roll(operation, f"{bucket}/{key}" if key else bucket) if self._dice else None,
         )
-        outcome = _Outcome()
+        if self.before_answer is not None:
+            self.before_answer(operation, call.path)
+        outcome = Outcome()
+        self.under_way_count += 1
         try:
             return await self._answer_or_refuse(call, outcome)
         finally:
+            self.under_way_count -= 1
             self.served.append(
                 ServedRequest(
-                    operation=outcome.operation,
+                    operation=operation,
                     method=request.method,
-                    path=f"{bucket}/{key}" if key else bucket,
+                    path=call.path,
                     query=raw_query,
                     range_header=request.headers.get("Range"),
                     status=outcome.status,
                     started_s=started_s,
                     finished_s=time.monotonic(),
                     bytes_sent=outcome.bytes_sent,
+                    storage_class=outcome.storage_class,
+                    fault=call.fault.kind if call.fault else None,
+                    restore_tier=outcome.restore_tier,
+                    restored_bytes=outcome.restored_bytes,
                 )
             )
 
     def _administer(self, path: str) -> web.Response:
-        """Hand out the log or forget it, at once, for a benchmark that runs in another process."""
+        """Hand out the log or the invoice, or forget them, at once, for whoever runs in another process."""
+        if path not in ("/__log", "/__reset", "/__invoice"):
+            return web.json_response({"unknown": path}, status=HTTPStatus.NOT_FOUND)
+        if path == "/__invoice":
+            return web.json_response(make_invoice(self.served).as_dict())
         served = [record.as_dict() for record in self.served]
         if path == "/__reset":
             self.served.clear()
         return web.json_response(served)
 
-    def _draw_fate(self, started_s: float) -> _Fate:
-        # Always three draws, so that the n-th request's fate depends on the seed and on n alone.
-        tail, error, cut = self._random.random(), self._random.random(), self._random.random()
-        slow = tail < self.options.slow_tail_probability
-        first_byte_s = self.options.first_byte_s * (self.options.slow_tail_factor if slow else 1)
-        return _Fate(
-            first_byte_due_s=started_s + first_byte_s,
-            fails=error < self.options.error_503_probability,
-            cuts_body=cut < self.options.cut_body_probability,
-        )
+    def _draw_first_byte_s(self) -> float:
+        options = self.options
+        if not options.slow_tail_probability:
+            return options.first_byte_s
+        is_slow = self._random.random() < options.slow_tail_probability
+        return options.first_byte_s * (options.slow_tail_factor if is_slow else 1)
 
-    async def _answer_or_refuse(self, call: _Call, outcome: _Outcome) -> web.StreamResponse:
+    async def _answer_or_refuse(self, call: Call, outcome: Outcome) -> web.StreamResponse:
+        if call.meets(*BROKEN_CONNECTIONS):
+            return await break_connection(call)
         try:
             return await self._dispatch(call, outcome)
         except AnswerError as error:
@@ -142,18 +149,19 @@ class ColdStoreHandler:
             )
             return await self._send_document(call, outcome, error.status, body, error.headers)
 
-    async def _dispatch(self, call: _Call, outcome: _Outcome) -> web.StreamResponse:
-        """Find out which of S3's operations this is, and answer it."""
-        outcome.operation = _operation(call)
-        if outcome.operation == "Unsupported":
+    async def _dispatch(self, call: Call, outcome: Outcome) -> web.StreamResponse:
+        """Answer as S3 does."""
+        if call.operation == "Unsupported":
             raise AnswerError(HTTPStatus.NOT_IMPLEMENTED, "NotImplemented", "The simulated store lacks this request.")
-        self._refuse_at_the_door(call)
-        if outcome.operation in ("GetObject", "HeadObject"):
-            return await self._send_object(call, outcome)
+        self.door.pass_or_refuse(call)
+        if call.operation in ("GetObject", "HeadObject"):
+            return await self._reader.answer(call, outcome)
+        if call.bucket and not call.key:
+            self._require_bucket(call.bucket)
         headers = {"x-amz-bucket-region": "us-east-1"}
         status = HTTPStatus.OK
         body = b""
-        match outcome.operation:
+        match call.operation:
             case "ListBuckets":
                 body = protocol.buckets_document(self.store.buckets())
             case "ListObjectsV2":
@@ -166,26 +174,31 @@ class ColdStoreHandler:
             case "AbortMultipartUpload":
                 self._writer.abort(call.query["uploadId"])
                 status = HTTPStatus.NO_CONTENT
+            case "RestoreObject":
+                status = self._reader.restore(call, outcome, await call.request.content.read())
             case _:
-                body = await self._write(call, outcome.operation, headers)
+                body = await self._write(call, outcome, headers)
         return await self._send_document(call, outcome, status, body, headers)
 
-    async def _write(self, call: _Call, operation: str, headers: dict[str, str]) -> bytes:
+    async def _write(self, call: Call, outcome: Outcome, headers: dict[str, str]) -> bytes:
         """Answer a request that brings bytes; they arrive at the pace of the line."""
         self._require_bucket(call.bucket)
         sent, query = call.request.headers, call.query
         if sent.get("Expect", "").lower() == "100-continue":
             await call.request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         body = await call.request.content.read()
-        await _sleep_until(self._due_s(call, len(body)))
-        match operation:
+        await sleep_until(self._sender.due_s(call, len(body)))
+        outcome.storage_class = asked_class(sent).name
+        match call.operation:
             case "PutObject":
                 facts = await self._writer.put(call.bucket, call.key, body, sent)
-                headers.update({"ETag": facts.etag, CHECKSUM_HEADER: facts.checksum})
+                headers |= {"ETag": facts.etag, **facts.checksum.headers}
+                if self.options.keep_versions:
+                    headers["x-amz-version-id"] = facts.etag.strip('"')
                 return b""
             case "UploadPart":
-                etag, checksum = await self._writer.put_part(query["uploadId"], int(query["partNumber"]), body, sent)
-                headers.update({"ETag": etag, CHECKSUM_HEADER: checksum})
+                facts = await self._writer.put_part(query["uploadId"], int(query["partNumber"]), body, sent)
+                headers |= {"ETag": facts.etag, facts.checksum.header: facts.checksum.value}
                 return b""
             case "CreateMultipartUpload":
                 upload_id = self._writer.start(call.bucket, call.key, sent)
@@ -193,33 +206,27 @@ class ColdStoreHandler:
             case "CompleteMultipartUpload":
                 numbers = [int(text) for text in protocol.texts_in(body, "PartNumber")]
                 facts = await self._writer.complete(query["uploadId"], numbers, sent)
-                return protocol.completed_document(call.bucket, call.key, facts.etag, facts.checksum)
+                return protocol.completed_document(call.bucket, call.key, facts)
             case _:
                 self._writer.delete(call.bucket, protocol.texts_in(body, "Key"))
                 return protocol.deleted_document()
 
-    def _refuse_at_the_door(self, call: _Call) -> None:
-        """Raise what does not depend on the object: overload, a wrong signature, a bucket that is not there."""
-        if call.fate.fails:
-            raise AnswerError(HTTPStatus.SERVICE_UNAVAILABLE, "SlowDown", "Please reduce your request rate.")
-        request = call.request
-        if (secret := self.options.secret_key) is not None:
-            if "Authorization" not in request.headers:
-                raise AnswerError(HTTPStatus.FORBIDDEN, "AccessDenied", "Access Denied")
-            if not protocol.is_signed_with(
-                secret, method=request.method, raw_path=request.raw_path, headers=request.headers
-            ):
-                raise AnswerError(
-                    HTTPStatus.FORBIDDEN, "SignatureDoesNotMatch", "The signature is not the one that we calculated."
-                )
-        if call.bucket and not call.key:
-            self._require_bucket(call.bucket)
-
     def _require_bucket(self, bucket: str) -> None:
         if not self.store.has_bucket(bucket):
-            raise AnswerError(HTTPStatus.NOT_FOUND, "NoSuchBucket", "The specified bucket does not exist")
+            raise no_such_bucket()
 
-    async def _list(self, call: _Call) -> bytes:
+    async def _list(self, call: Call) -> bytes:
+        """Answer ListObjectsV2, in a stale store as it did before."""
+        known = call.bucket, call.request.raw_path
+        made_s, body = self._listings.get(known, (0.0, b""))
+        if body and time.monotonic() - made_s < self.options.stale_listing_s:
+            return body
+        body = await self._fresh_listing(call)
+        if self.options.stale_listing_s:
+            self._listings[known] = time.monotonic(), body
+        return body
+
+    async def _fresh_listing(self, call: Call) -> bytes:
         query = call.query
         try:
             max_keys = min(int(query.get("max-keys", _MAX_KEYS)), _MAX_KEYS)
@@ -241,13 +248,14 @@ class ColdStoreHandler:
 
     def _storage_class(self, bucket: str, found: StoredObject) -> str:
         facts = self._writer.facts(bucket, found.key, found.etag)
-        return "STANDARD" if facts is None else facts.storage_class
+        written = None if facts is None else facts.storage_class
+        return self.classes.class_of(f"{bucket}/{found.key}", found.etag, written=written).name
 
     async def _send_document(
-        self, call: _Call, outcome: _Outcome, status: HTTPStatus, body: bytes, headers: dict[str, str]
+        self, call: Call, outcome: Outcome, status: HTTPStatus, body: bytes, headers: dict[str, str]
     ) -> web.Response:
         """Answer with a small XML body; HEAD gets the headers alone."""
-        await _sleep_until(call.fate.first_byte_due_s)
+        await sleep_until(call.first_byte_due_s)
         outcome.status = status
         outcome.bytes_sent = 0 if call.request.method == "HEAD" else len(body)
         return web.Response(
@@ -256,130 +264,3 @@ class ColdStoreHandler:
             content_type="application/xml",
             headers={"x-amz-request-id": call.request_id, **headers},
         )
-
-    async def _send_object(self, call: _Call, outcome: _Outcome) -> web.StreamResponse:
-        """Answer GET or HEAD of an object, as a whole or in part."""
-        with self.store.opened(call.bucket, call.key) as opened:
-            if opened is None:
-                self._require_bucket(call.bucket)
-                raise AnswerError(HTTPStatus.NOT_FOUND, "NoSuchKey", "The specified key does not exist.", Key=call.key)
-            etag, size_bytes = opened.stored.etag, opened.stored.size_bytes
-            status, wanted = _status_and_range(call.request.headers, etag, size_bytes)
-            headers = {
-                "x-amz-request-id": call.request_id,
-                "ETag": etag,
-                "Last-Modified": opened.stored.last_modified,
-                "Accept-Ranges": "bytes",
-                "Content-Type": "binary/octet-stream",
-                "Content-Length": str(wanted.length_bytes),
-            }
-            facts = self._writer.facts(call.bucket, call.key, etag)
-            if facts is not None and facts.storage_class != "STANDARD":
-                headers[STORAGE_CLASS_HEADER] = facts.storage_class
-            # As S3 does it: asked for, and never with a range.
-            wants_checksum = call.request.headers.get("x-amz-checksum-mode") == "ENABLED"
-            if facts is not None and wants_checksum and status == HTTPStatus.OK:
-                headers[CHECKSUM_HEADER] = facts.checksum
-            if status == HTTPStatus.PARTIAL_CONTENT:
-                headers["Content-Range"] = f"bytes {wanted.start}-{wanted.stop - 1}/{size_bytes}"
-            outcome.status = status
-            if call.request.method == "HEAD" or status == HTTPStatus.NOT_MODIFIED:
-                await _sleep_until(call.fate.first_byte_due_s)
-                return web.Response(status=status, headers=headers)
-            if wanted.length_bytes <= _PIECE_BYTES and not call.fate.cuts_body:
-                # Headers and body leave together when the body is due: one sleep is twice as precise as two.
-                await _sleep_until(self._due_s(call, wanted.length_bytes))
-                outcome.bytes_sent = wanted.length_bytes
-                body = opened.read(wanted.start, wanted.length_bytes)
-                return web.Response(status=status, headers=headers, body=body)
-            response = web.StreamResponse(status=status, headers=headers)
-            # A client that goes away early is an ordinary thing.
-            with suppress(ConnectionResetError):
-                await self._send_pieces(call, outcome, response, opened, wanted)
-            return response
-
-    async def _send_pieces(
-        self, call: _Call, outcome: _Outcome, response: web.StreamResponse, opened: OpenedObject, wanted: ByteRange
-    ) -> None:
-        """Send the bytes so that the last one leaves at ``first byte + length / bandwidth``.
-
-        The pieces follow a schedule from the first byte on, so that late wake-ups do not add up.
-        """
-        stop = wanted.start + wanted.length_bytes // 2 if call.fate.cuts_body else wanted.stop
-        await _sleep_until(call.fate.first_byte_due_s)
-        await response.prepare(call.request)
-        for start in range(wanted.start, stop, _PIECE_BYTES):
-            piece = opened.read(start, min(_PIECE_BYTES, stop - start))
-            await _sleep_until(self._due_s(call, start + len(piece) - wanted.start))
-            await response.write(piece)
-            outcome.bytes_sent += len(piece)
-        if outcome.bytes_sent < wanted.length_bytes and call.request.transport:
-            call.request.transport.close()
-
-    def _due_s(self, call: _Call, sent_bytes: int) -> float:
-        """Return when this many bytes of the body have gone through the line."""
-        bandwidth = self.options.bandwidth_bytes_per_s
-        return call.fate.first_byte_due_s + (sent_bytes / bandwidth if bandwidth else 0.0)
-
-
-def _operation(call: _Call) -> str:
-    """Return S3's name of a request, ``Unsupported`` for those that are not simulated."""
-    method, query = call.request.method, call.query
-    if call.key:
-        in_parts = "uploadId" in query
-        operations = {
-            "GET": "GetObject",
-            "HEAD": "HeadObject",
-            "PUT": "UploadPart" if in_parts and query.get("partNumber", "").isdecimal() else "PutObject",
-            "POST": "CompleteMultipartUpload" if in_parts else "CreateMultipartUpload" if "uploads" in query else "",
-            "DELETE": "AbortMultipartUpload" if in_parts else "",
-        }
-    elif not call.bucket:
-        operations = {"GET": "ListBuckets", "HEAD": "ListBuckets"}
-    elif "location" in query:
-        operations = {"GET": "GetBucketLocation"}
-    elif "uploads" in query:
-        operations = {"GET": "ListMultipartUploads"}
-    elif query.get("list-type") == "2":
-        operations = {"GET": "ListObjectsV2", "HEAD": "HeadBucket"}
-    else:
-        operations = {"HEAD": "HeadBucket", "POST": "DeleteObjects" if "delete" in query else ""}
-    return operations.get(method, "") or "Unsupported"
-
-
-def _status_and_range(headers: Mapping[str, str], etag: str, size_bytes: int) -> tuple[HTTPStatus, ByteRange]:
-    """Return how a GET of an existing object is answered, conditions before ranges (RFC 9110 section 13.2.2)."""
-    if not _matches(headers.get("If-Match"), etag, absent=True):
-        raise AnswerError(
-            HTTPStatus.PRECONDITION_FAILED,
-            "PreconditionFailed",
-            "At least one of the pre-conditions you specified did not hold",
-            Condition="If-Match",
-        )
-    if _matches(headers.get("If-None-Match"), etag, absent=False):
-        return HTTPStatus.NOT_MODIFIED, ByteRange(0, 0)
-    status, wanted = protocol.resolve_range(headers.get("Range"), size_bytes)
-    if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-        raise AnswerError(
-            status,
-            "InvalidRange",
-            "The requested range is not satisfiable",
-            headers={"Content-Range": f"bytes */{size_bytes}"},
-            RangeRequested=headers["Range"],
-            ActualObjectSize=str(size_bytes),
-        )
-    return status, wanted
-
-
-def _matches(header: str | None, etag: str, *, absent: bool) -> bool:
-    """Tell whether an If-Match or If-None-Match header names the ETag; ``absent`` is the answer without a header."""
-    if header is None:
-        return absent
-    named = {part.strip().removeprefix("W/").strip('"') for part in header.split(",")}
-    return bool(named & {"*", etag.strip('"')})
-
-
-async def _sleep_until(due_s: float) -> None:
-    remaining_s = due_s - time.monotonic() - _HALF_TICK_S
-    if remaining_s > 0:
-        await asyncio.sleep(remaining_s)

@@ -9,6 +9,7 @@ from bisect import bisect_right
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from email.utils import formatdate
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,13 +36,12 @@ class StoredObject:
     @property
     def etag(self) -> str:
         """The quoted ETag."""
-        digest = hashlib.blake2b(f"{self.size_bytes}:{self.modified_ns}:{self.inode}".encode(), digest_size=16)
-        return f'"{digest.hexdigest()}"'
+        return _etag(self.size_bytes, self.modified_ns, self.inode)
 
     @property
     def last_modified(self) -> str:
         """The modification time as HTTP writes it."""
-        return formatdate(self.modified_ns / 1e9, usegmt=True)
+        return _http_date(self.modified_ns // 1_000_000_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,17 +90,32 @@ class DirectoryStore:
         return path is not None and os.path.isdir(path)  # noqa: PTH112 - os.path costs a tenth of pathlib here
 
     @contextmanager
-    def opened(self, bucket: str, key: str) -> Iterator[OpenedObject | None]:
+    def opened(self, bucket: str, key: str, *, version_id: str | None = None) -> Iterator[OpenedObject | None]:
         """Give the object with its file open, or None when there is no regular file of that name.
 
         Size and ETag are those of the open file, so that an object that is replaced meanwhile is still read whole.
+
+        Args:
+            bucket: Name of the bucket.
+            key: Name of the object.
+            version_id: Its version, which must be this one; None takes any.
         """
         path = self._inside(bucket, *key.split("/"))
+        if path is None:
+            yield None
+            return
+        with self.opened_file(path, key) as opened:
+            if opened is not None and version_id is not None and opened.stored.etag.strip('"') != version_id:
+                yield None
+            else:
+                yield opened
+
+    @contextmanager
+    def opened_file(self, path: str, key: str) -> Iterator[OpenedObject | None]:
+        """Give a file as the object of a key."""
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK) if path else None
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
-            descriptor = None
-        if path is None or descriptor is None:
             yield None
             return
         try:
@@ -158,6 +173,17 @@ class DirectoryStore:
             return None
         path = os.path.join(self._root, *parts)  # noqa: PTH118 - as above
         return path if os.path.realpath(path) == path else None
+
+
+@lru_cache(maxsize=4096)
+def _etag(*version: int) -> str:
+    digest = hashlib.blake2b(":".join(map(str, version)).encode(), digest_size=16)
+    return f'"{digest.hexdigest()}"'
+
+
+@lru_cache(maxsize=4096)
+def _http_date(seconds: int) -> str:
+    return formatdate(seconds, usegmt=True)
 
 
 def _walk(folder: str, key_prefix: str) -> Iterator[StoredObject]:

@@ -1,8 +1,7 @@
-"""The words of S3's HTTP: ranges, XML documents and signatures, as far as the simulated store needs them."""
+"""The words of S3's HTTP: ranges and XML documents, as far as the simulated store needs them."""
 
 from __future__ import annotations
 
-import hmac
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from datetime import UTC, datetime
@@ -17,14 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from coldparquet.testing.simulator_objects import ListPage, StoredObject
-    from coldparquet.testing.simulator_writes import PendingUpload
+    from coldparquet.testing.simulator_writes import ObjectFacts, PendingUpload
 
 _NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
-_AUTHORIZATION = re.compile(
-    r"AWS4-HMAC-SHA256 Credential=([^/]+)/\d{8}/([^/]+)/s3/aws4_request, ?"
-    r"SignedHeaders=([^,]+), ?Signature=([0-9a-f]{64})"
-)
 
 
 class AnswerError(Exception):
@@ -150,31 +145,6 @@ def location_document() -> bytes:
     return _document(ET.Element("LocationConstraint", xmlns=_NAMESPACE))
 
 
-def is_signed_with(secret_key: str, *, method: str, raw_path: str, headers: Mapping[str, str]) -> bool:
-    """Tell whether a request carries a valid SigV4 signature by ``secret_key``.
-
-    Args:
-        secret_key: The secret that the client should have used; any access key id is accepted.
-        method: HTTP method.
-        raw_path: Path and query exactly as they arrived, because that is what a client must have signed.
-        headers: The request's headers, looked up without regard to case.
-    """
-    from botocore.auth import S3SigV4Auth  # noqa: PLC0415 - only servers that check signatures need botocore
-    from botocore.awsrequest import AWSRequest  # noqa: PLC0415
-    from botocore.credentials import Credentials  # noqa: PLC0415
-
-    match = _AUTHORIZATION.fullmatch(headers.get("Authorization", ""))
-    if not match:
-        return False
-    access_key, region, signed_headers, signature = match.groups()
-    signed = {name: headers.get(name, "") for name in signed_headers.split(";")}
-    request = AWSRequest(method=method, url=f"http://{headers.get('Host', '')}{raw_path}", headers=signed)
-    request.context["timestamp"] = headers.get("x-amz-date", "")
-    signer = S3SigV4Auth(Credentials(access_key, secret_key), "s3", region)
-    expected = signer.signature(signer.string_to_sign(request, signer.canonical_request(request)), request)
-    return hmac.compare_digest(expected, signature)
-
-
 def upload_document(bucket: str, key: str, upload_id: str) -> bytes:
     """Return the XML body of a CreateMultipartUpload answer."""
     root = ET.Element("InitiateMultipartUploadResult", xmlns=_NAMESPACE)
@@ -183,10 +153,12 @@ def upload_document(bucket: str, key: str, upload_id: str) -> bytes:
     return _document(root)
 
 
-def completed_document(bucket: str, key: str, etag: str, checksum: str) -> bytes:
+def completed_document(bucket: str, key: str, facts: ObjectFacts) -> bytes:
     """Return the XML body of a CompleteMultipartUpload answer."""
     root = ET.Element("CompleteMultipartUploadResult", xmlns=_NAMESPACE)
-    for name, value in {"Bucket": bucket, "Key": key, "ETag": etag, "ChecksumCRC32": checksum}.items():
+    checksum = facts.checksum
+    named = {"Bucket": bucket, "Key": key, "ETag": facts.etag, f"Checksum{checksum.algorithm}": checksum.value}
+    for name, value in named.items():
         ET.SubElement(root, name).text = value
     return _document(root)
 

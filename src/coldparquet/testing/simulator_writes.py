@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import hashlib
 import os
 import time
-import zlib
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from coldparquet.errors import InvalidInputError
+from coldparquet.testing.simulator_checksums import Algorithm, ObjectChecksum, asked_algorithm, checked_checksum
+from coldparquet.testing.simulator_classes import ObjectClass, parse_object_class
 from coldparquet.testing.simulator_protocol import AnswerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from contextlib import AbstractContextManager
 
-    from coldparquet.testing.simulator_objects import DirectoryStore
-
-CHECKSUM_HEADER = "x-amz-checksum-crc32"
-STORAGE_CLASS_HEADER = "x-amz-storage-class"
+    from coldparquet.testing.simulator_objects import DirectoryStore, OpenedObject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,9 +31,8 @@ class ObjectFacts:
 
     etag: str
     """Of the version that the facts are about."""
-    checksum: str
-    """Value of :data:`CHECKSUM_HEADER`."""
-    storage_class: str
+    checksum: ObjectChecksum
+    storage_class: ObjectClass
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,9 +44,12 @@ class PendingUpload:
     upload_id: str
     started_s: float
     """Seconds since 1970."""
-    storage_class: str
-    parts: dict[int, tuple[Path, int]] = field(default_factory=dict)
-    """File and CRC-32 of each part, by its number."""
+    storage_class: ObjectClass
+    algorithm: Algorithm
+    is_composite: bool
+    """Whether its checksum will be that of the checksums of its parts, or that of all bytes."""
+    parts: dict[int, tuple[Path, ObjectChecksum]] = field(default_factory=dict)
+    """File and checksum of each part, by its number."""
 
 
 class ObjectWriter:
@@ -59,24 +61,28 @@ class ObjectWriter:
 
     Args:
         objects: Where they are read from.
+        keep_versions: Whether what is replaced or deleted can still be read by its version.
     """
 
-    def __init__(self, objects: DirectoryStore) -> None:
+    def __init__(self, objects: DirectoryStore, *, keep_versions: bool = False) -> None:
         self._objects = objects
+        self._keeps_versions = keep_versions
         self._uploads: dict[str, PendingUpload] = {}
-        self._facts: dict[tuple[str, str], ObjectFacts] = {}
+        self._facts: dict[tuple[str, str], dict[str, ObjectFacts]] = {}
+        self._versions: dict[tuple[str, str, str], Path] = {}
         self._numbers = count(1)
 
     def facts(self, bucket: str, key: str, etag: str) -> ObjectFacts | None:
         """Return what is known about this version of an object; None if it was not written here."""
-        found = self._facts.get((bucket, key))
-        return found if found is not None and found.etag == etag else None
+        versions = self._facts.get((bucket, key))
+        return versions.get(etag) if versions else None
 
     async def put(self, bucket: str, key: str, body: bytes, headers: Mapping[str, str]) -> ObjectFacts:
         """Answer PutObject."""
-        checksum = _checked_checksum(body, headers)
+        checksum = checked_checksum(body, headers)
+        storage_class = asked_class(headers)
         staged = await self._stage(bucket, [body])
-        return self._publish(bucket, key, staged, checksum, headers.get(STORAGE_CLASS_HEADER, "STANDARD"), headers)
+        return self._publish(bucket, key, staged, checksum, storage_class, headers)
 
     def start(self, bucket: str, key: str, headers: Mapping[str, str]) -> str:
         """Answer CreateMultipartUpload with the id of the upload."""
@@ -86,16 +92,18 @@ class ObjectWriter:
             key=key,
             upload_id=upload_id,
             started_s=time.time(),
-            storage_class=headers.get(STORAGE_CLASS_HEADER, "STANDARD"),
+            storage_class=asked_class(headers),
+            algorithm=asked_algorithm(headers),
+            is_composite=headers.get("x-amz-checksum-type", "COMPOSITE") == "COMPOSITE",
         )
         return upload_id
 
-    async def put_part(self, upload_id: str, number: int, body: bytes, headers: Mapping[str, str]) -> tuple[str, str]:
-        """Answer UploadPart with its ETag and checksum."""
+    async def put_part(self, upload_id: str, number: int, body: bytes, headers: Mapping[str, str]) -> ObjectFacts:
+        """Answer UploadPart with ETag and checksum of the part."""
         upload = self._upload(upload_id)
-        checksum = _checked_checksum(body, headers)
-        upload.parts[number] = (await self._stage(upload.bucket, [body]), zlib.crc32(body))
-        return _part_etag(zlib.crc32(body)), checksum
+        checksum = checked_checksum(body, headers, otherwise=upload.algorithm)
+        upload.parts[number] = (await self._stage(upload.bucket, [body]), checksum)
+        return ObjectFacts(etag=_part_etag(checksum), checksum=checksum, storage_class=upload.storage_class)
 
     async def complete(self, upload_id: str, numbers: list[int], headers: Mapping[str, str]) -> ObjectFacts:
         """Answer CompleteMultipartUpload."""
@@ -104,8 +112,10 @@ class ObjectWriter:
             raise AnswerError(HTTPStatus.BAD_REQUEST, "InvalidPart", "One or more of the specified parts are missing.")
         parts = [upload.parts[number][0] for number in numbers]
         staged = await self._stage(upload.bucket, (part.read_bytes() for part in parts))
-        crc32s = b"".join(upload.parts[number][1].to_bytes(4, "big") for number in numbers)
-        checksum = f"{_encoded(zlib.crc32(crc32s))}-{len(numbers)}"
+        if upload.is_composite:
+            checksum = ObjectChecksum.of_parts(upload.algorithm, [upload.parts[number][1] for number in numbers])
+        else:
+            checksum = ObjectChecksum.of(upload.algorithm, (part.read_bytes() for part in parts))
         facts = self._publish(upload.bucket, upload.key, staged, checksum, upload.storage_class, headers)
         self.abort(upload_id)
         return facts
@@ -129,8 +139,30 @@ class ObjectWriter:
         for key in keys:
             path = self._objects.path_of(bucket, key)
             if path is not None:
+                self._keep_version(bucket, key, path)
                 Path(path).unlink(missing_ok=True)
-            self._facts.pop((bucket, key), None)
+
+    def opened_version(
+        self, bucket: str, key: str, version_id: str | None
+    ) -> AbstractContextManager[OpenedObject | None]:
+        """Give a version of an object with its file open, or None when there is none; the newest without an id."""
+        kept = self._versions.get((bucket, key, version_id or ""))
+        if version_id is None or kept is None:
+            return self._objects.opened(bucket, key, version_id=version_id)
+        return self._objects.opened_file(str(kept), key)
+
+    def _keep_version(self, bucket: str, key: str, path: str) -> None:
+        """Keep the file of an object that is about to be replaced, where the bucket keeps versions."""
+        if not self._keeps_versions:
+            return
+        with self._objects.opened(bucket, key) as opened:
+            if opened is None:
+                return
+            kept = self._objects.staging_folder(bucket) / f"version-{next(self._numbers)}"
+            kept.parent.mkdir(exist_ok=True)
+            with suppress(FileNotFoundError):  # deleted by somebody else since
+                os.link(path, kept)
+                self._versions[bucket, key, opened.stored.etag.strip('"')] = kept
 
     def _upload(self, upload_id: str) -> PendingUpload:
         if upload_id not in self._uploads:
@@ -143,7 +175,13 @@ class ObjectWriter:
         return staged
 
     def _publish(  # noqa: PLR0913, PLR0917 - one step, of which everything is decided
-        self, bucket: str, key: str, staged: Path, checksum: str, storage_class: str, headers: Mapping[str, str]
+        self,
+        bucket: str,
+        key: str,
+        staged: Path,
+        checksum: ObjectChecksum,
+        storage_class: ObjectClass,
+        headers: Mapping[str, str],
     ) -> ObjectFacts:
         """Give a staged file its name if the request's conditions hold."""
         path = self._objects.path_of(bucket, key)
@@ -152,6 +190,7 @@ class ObjectWriter:
                 raise AnswerError(HTTPStatus.BAD_REQUEST, "InvalidArgument", "The key cannot be the name of a file.")
             self._check_conditions(bucket, key, headers)
             Path(path).parent.mkdir(parents=True, exist_ok=True)
+            self._keep_version(bucket, key, path)
             os.replace(staged, path)  # noqa: PTH105 - as above
         finally:
             staged.unlink(missing_ok=True)
@@ -159,7 +198,7 @@ class ObjectWriter:
             if opened is None:
                 raise AnswerError(HTTPStatus.INTERNAL_SERVER_ERROR, "InternalError", "The object vanished.")
             facts = ObjectFacts(etag=opened.stored.etag, checksum=checksum, storage_class=storage_class)
-        self._facts[bucket, key] = facts
+        self._facts.setdefault((bucket, key), {})[facts.etag] = facts
         return facts
 
     def _check_conditions(self, bucket: str, key: str, headers: Mapping[str, str]) -> None:
@@ -182,19 +221,19 @@ def _write_pieces(path: Path, pieces: Iterable[bytes]) -> None:
         file.writelines(pieces)
 
 
-def _checked_checksum(body: bytes, headers: Mapping[str, str]) -> str:
-    """Return the checksum of a body, which must be the one that the client sent with it."""
-    checksum = _encoded(zlib.crc32(body))
-    if headers.get(CHECKSUM_HEADER, checksum) != checksum:
+def asked_class(headers: Mapping[str, str]) -> ObjectClass:
+    """Return the class that a write asks for.
+
+    Raises:
+        AnswerError: S3 knows no such class.
+    """
+    try:
+        return parse_object_class(headers.get("x-amz-storage-class", "STANDARD"))
+    except InvalidInputError:
         raise AnswerError(
-            HTTPStatus.BAD_REQUEST, "BadDigest", "The CRC32 you specified did not match what we received."
-        )
-    return checksum
+            HTTPStatus.BAD_REQUEST, "InvalidStorageClass", "The storage class you specified is not valid"
+        ) from None
 
 
-def _encoded(crc32: int) -> str:
-    return base64.b64encode(crc32.to_bytes(4, "big")).decode()
-
-
-def _part_etag(crc32: int) -> str:
-    return f'"{hashlib.blake2b(crc32.to_bytes(4, "big"), digest_size=16).hexdigest()}"'
+def _part_etag(checksum: ObjectChecksum) -> str:
+    return f'"{hashlib.blake2b(checksum.value.encode(), digest_size=16).hexdigest()}"'

@@ -73,6 +73,11 @@ class LatencyStore(StoreWrapper):
         await self._delay(0)
         return await super().list(path, first_page_only=first_page_only)
 
+    async def list_between(self, path: str, *, start: str, stop: str) -> tuple[ObjectInfo, ...]:
+        """List after the first-byte delay."""
+        await self._delay(0)
+        return await super().list_between(path, start=start, stop=stop)
+
     async def put(
         self, path: str, data: bytes, *, overwrite: bool, if_match: str | None = None, storage_class: str | None = None
     ) -> str | None:
@@ -198,6 +203,10 @@ class DyingStore(StoreWrapper):
     async def list(self, path: str, *, first_page_only: bool = False) -> Listing:
         """List, or die."""
         return await self._call(lambda: self._store.list(path, first_page_only=first_page_only))
+
+    async def list_between(self, path: str, *, start: str, stop: str) -> tuple[ObjectInfo, ...]:
+        """List, or die."""
+        return await self._call(lambda: self._store.list_between(path, start=start, stop=stop))
 
     async def put(
         self, path: str, data: bytes, *, overwrite: bool, if_match: str | None = None, storage_class: str | None = None

@@ -20,8 +20,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from coldparquet.options import StoreOptions, checked_store_options
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.open_store import open_store, shown_url
+from coldparquet.storage.store_stack import stack_store
 from coldparquet.write.compaction_report import CompactionOptions
 from coldparquet.write.compaction_run import CompactionRun
 from coldparquet.write.local_files import LocalFiles
@@ -41,8 +43,10 @@ async def compact_table(  # noqa: PLR0913 - what can be told is told by name
     force: bool = False,
     dry_run: bool = False,
     purge: bool = False,
+    pack: bool = False,
     options: CompactionOptions | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    store_options: StoreOptions | None = None,
     store: ObjectStore | None = None,
     files: FileOperations | None = None,
     on_progress: Callable[[CompactionProgress], None] | None = None,
@@ -53,7 +57,7 @@ async def compact_table(  # noqa: PLR0913 - what can be told is told by name
 
     Requests: those of opening the table, 1 listing per 1,000 names; 1 or 2 per Parquet partition for its footer. For
     each that is written anew: 1 or 2 for its sidecar, 1 for its page index, 1 listing, 2 per SYMBOL column once; those
-    of a scan; those of writing; and 2 for the commit.
+    of a scan; those of writing; and 2 for the commit. Those of :func:`coldparquet.maintenance.pack.renew_catalogue`.
 
     Args:
         url: A table directory or a directory of partitions: any fsspec URL, or a local path.
@@ -62,8 +66,11 @@ async def compact_table(  # noqa: PLR0913 - what can be told is told by name
         dry_run: Write nothing, and say what would be written.
         purge: Afterwards remove versions that were replaced, and what killed runs have left; see
             :func:`~coldparquet.write.superseded.purge_superseded`.
+        pack: Make the catalogue of the table where there is none; one that is there is renewed in any case. See
+            :func:`coldparquet.maintenance.pack.pack_table`.
         options: How to compact.
         storage_options: Credentials, endpoint and so on, as fsspec and s3fs take them.
+        store_options: How patient to be with the store; see :class:`~coldparquet.options.StoreOptions`.
         store: A store of your own; ``url`` is then a path in it. It stays open.
         files: How to write to the local disk; for tests. With it, the paths of ``store`` are taken for local ones.
         on_progress: Called for each row group that was written and each partition that is done.
@@ -80,15 +87,17 @@ async def compact_table(  # noqa: PLR0913 - what can be told is told by name
         StorageError: The table files kept changing while they were read.
     """
     options = options or CompactionOptions()
+    store_options = checked_store_options(store_options) or StoreOptions()
     path = os.fspath(url)
     label, owns_store = shown_url(path), store is None
     if store is None:
-        store, path = open_store(path, storage_options=storage_options)
+        store, path = open_store(path, storage_options=storage_options, store_options=store_options)
     if files is None and isinstance(store, LocalStore):
         files = LocalFiles()
-    run = CompactionRun(store, path.rstrip("/"), options, files, on_progress)
+    stacked = stack_store(store, store_options=store_options, max_concurrency=options.max_concurrency).store
+    run = CompactionRun(stacked, path.rstrip("/"), options, files, on_progress)
     try:
-        return await run.compact(label, partitions, force=force, dry_run=dry_run, purge=purge)
+        return await run.compact(label, partitions, force=force, dry_run=dry_run, purge=purge, pack=pack)
     finally:
         run.close()
         if owns_store:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from coldparquet.errors import InvalidInputError
 from coldparquet.options import MIB
 from coldparquet.write.options import WriteOptions
+
+if TYPE_CHECKING:
+    from coldparquet.maintenance.pack import PackReport
 
 CompactionAction = Literal["compacted", "would compact", "kept", "skipped", "failed"]
 """``kept``: writing it anew is not worth it. ``skipped``: it cannot be written anew, or is none of ours to write."""
@@ -83,6 +86,8 @@ class CompactionReport:
     """Directories of replaced versions that were removed, or would be."""
     notes: tuple[str, ...]
     elapsed_s: float
+    catalogue: PackReport | None = None
+    """What became of the table's catalogue; None where there is none."""
 
     def count(self, action: CompactionAction) -> int:
         """Return how many partitions met this fate."""

@@ -20,12 +20,12 @@ from coldparquet.errors import (
 from coldparquet.format.page_counts import count_pages, offset_index_span
 from coldparquet.format.partition_names import parse_partition_directory
 from coldparquet.maintenance.index import PartitionIndexer
+from coldparquet.maintenance.pack import renew_catalogue
 from coldparquet.options import ReadOptions
-from coldparquet.plan.explain import few_names
+from coldparquet.plan.wording import few_names
 from coldparquet.publish.published import is_manifest_name
 from coldparquet.storage.base import RangeRequest
 from coldparquet.storage.checked import CheckedStore
-from coldparquet.storage.limit import LimitedStore
 from coldparquet.storage.upload import MemoryBudget
 from coldparquet.write.compaction_plan import (
     DuePartition,
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from coldparquet.catalog.partition import PartitionLocation
     from coldparquet.catalog.table_files import TableFiles
     from coldparquet.format.partition_names import PartitionDirectory
+    from coldparquet.maintenance.pack import PackReport
     from coldparquet.storage.base import Listing, ObjectStore
     from coldparquet.write.rewrite_source import PartitionFooter
 
@@ -80,7 +81,7 @@ class CompactionRun:
         files: FileOperations | None,
         on_progress: Callable[[CompactionProgress], None] | None,
     ) -> None:
-        self._store = LimitedStore(store, max_concurrency=options.max_concurrency)
+        self._store = store
         self._path = path
         self._options = options
         self._files = files
@@ -97,8 +98,8 @@ class CompactionRun:
         """Let go of the threads."""
         self._threads.close()
 
-    async def compact(
-        self, label: str, names: Collection[str] | None, *, force: bool, dry_run: bool, purge: bool
+    async def compact(  # noqa: PLR0913 - what can be told is told by name
+        self, label: str, names: Collection[str] | None, *, force: bool, dry_run: bool, purge: bool, pack: bool
     ) -> CompactionReport:
         """Do everything, one partition after the other."""
         started_s = time.monotonic()
@@ -119,6 +120,7 @@ class CompactionRun:
             done = await self._compact_partitions(
                 chosen_partitions(found.locations, names, self._path), force=force, dry_run=dry_run
             )
+            catalogue = None if dry_run else await self._renew_catalogue(done, make=pack)
             purged = await self._purge(dry_run=dry_run) if purge else ()
         return CompactionReport(
             url=label,
@@ -129,6 +131,7 @@ class CompactionRun:
             purged=purged,
             notes=tuple(_notes(listing)),
             elapsed_s=time.monotonic() - started_s,
+            catalogue=catalogue,
         )
 
     async def _compact_partitions(
@@ -267,6 +270,10 @@ class CompactionRun:
             may_grow=footer.location.record is not None,
         )
         return await asyncio.to_thread(count_pages, footer.parsed, (await store.get(request)).data, span)
+
+    async def _renew_catalogue(self, done: list[CompactedPartition], *, make: bool) -> PackReport | None:
+        changed = {partition.new_name or partition.name for partition in done if partition.action == "compacted"}
+        return await renew_catalogue(self._store, self._path, self._read_options, changed=changed, make=make)
 
     async def _purge(self, *, dry_run: bool) -> tuple[str, ...]:
         before_s = time.time() - self._options.purge_after_s

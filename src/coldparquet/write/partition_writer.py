@@ -20,10 +20,12 @@ from coldparquet.catalog.partition import DATA_FILE, SIDECAR_FILE
 from coldparquet.errors import InvalidInputError
 from coldparquet.format.parquet_footer import frame_footer, parse_footer
 from coldparquet.format.sidecar_writer import encode_sidecar
+from coldparquet.options import StoreOptions, checked_store_options
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.local_errors import translated_errors
 from coldparquet.storage.open_store import open_store
+from coldparquet.storage.store_stack import stack_store
 from coldparquet.storage.threads import run_to_end
 from coldparquet.storage.upload import PART_BYTES, MemoryBudget, StoreSource, is_same_object, upload_object
 from coldparquet.write.local_files import FileOperations, LocalFiles, NewFile, exclusive_lock
@@ -46,6 +48,9 @@ if TYPE_CHECKING:
 
 _UPLOAD_BYTES = 4 * PART_BYTES
 """Parts in memory while a partition is uploaded."""
+
+_REQUESTS_AT_ONCE = 16
+"""More than the parts that fit into memory; what else is sent comes one by one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +79,7 @@ async def write_partition(  # noqa: PLR0913 - what can be told is told by name
     symbols: Mapping[str, Sequence[str] | pa.Array[Any]] | None = None,
     options: WriteOptions | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    store_options: StoreOptions | None = None,
     store: ObjectStore | None = None,
     files: FileOperations | None = None,
 ) -> WrittenPartition:
@@ -97,6 +103,7 @@ async def write_partition(  # noqa: PLR0913 - what can be told is told by name
             files. A partition that QuestDB itself shall read needs them; readers of the file alone do not.
         options: How to store them.
         storage_options: Credentials, endpoint and so on, as fsspec and s3fs take them.
+        store_options: How patient to be with the store; see :class:`~coldparquet.options.StoreOptions`.
         store: A store of your own; ``directory`` is then a path in it. It stays open.
         files: How to write to the local disk; for tests.
 
@@ -110,8 +117,9 @@ async def write_partition(  # noqa: PLR0913 - what can be told is told by name
     """
     url, owns_store = os.fspath(directory), store is None
     path = url
+    store_options = checked_store_options(store_options) or StoreOptions()
     if store is None:
-        store, path = open_store(url, storage_options=storage_options)
+        store, path = open_store(url, storage_options=storage_options, store_options=store_options)
     encoder = _Encoder(
         rows=rows,
         timestamp=timestamp,
@@ -122,7 +130,8 @@ async def write_partition(  # noqa: PLR0913 - what can be told is told by name
     try:
         if isinstance(store, LocalStore):
             return await run_to_end(partial(_write_local, path, encoder))
-        return await _write_object(store, path, encoder)
+        stacked = stack_store(store, store_options=store_options, max_concurrency=_REQUESTS_AT_ONCE).store
+        return await _write_object(stacked, path, encoder)
     finally:
         if owns_store:
             await store.aclose()

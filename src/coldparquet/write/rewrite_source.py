@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from coldparquet.catalog.catalogue import Catalogue
+from coldparquet.catalog.catalogue_fetch import CatalogueFile
+from coldparquet.catalog.data_objects import DataObjects
 from coldparquet.catalog.page_files import PageFiles
 from coldparquet.catalog.partition import Partition, PartitionMetadata
 from coldparquet.catalog.sidecar_lookup import look_up_sidecar
 from coldparquet.catalog.snapshot import TableSnapshot
+from coldparquet.catalog.table_caches import NO_CACHES
 from coldparquet.decode.arrow_schema import PLAIN_TEXT, TEXT_AS_STORED, arrow_field, arrow_type
 from coldparquet.errors import FormatError, UnsupportedError
 from coldparquet.format.footer_fetch import FooterFetch
@@ -27,7 +31,7 @@ from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.format.type_codes import TypeTag, is_decimal
 from coldparquet.format.values_as_stored import values_as_stored
 from coldparquet.plan.projection import table_columns
-from coldparquet.plan.reading_choices import StoreSpeed
+from coldparquet.plan.store_speed import StoreSpeed
 from coldparquet.scan import Scan
 from coldparquet.scanning.question import Question
 from coldparquet.storage.base import RangeRequest
@@ -190,14 +194,17 @@ def scan_as_stored(source: RewriteSource, store: CheckedStore, options: ReadOpti
     sidecar = _sidecar(values_as_stored(source.inherited), location)
     columns = table_columns(sidecar)
     options = replace(options, symbols="string", strings="string")
+    cached = NO_CACHES.above(store)
     snapshot = TableSnapshot(
-        store=store,
+        store=cached,
         partitions=(_KnownPartition(location, store, options, sidecar),),
         columns=columns,
         designated_timestamp=None,
         files=None,
         symbol_dictionaries=None,
         page_files=PageFiles(store),
+        data_objects=DataObjects(cached),
+        catalogue=Catalogue(CatalogueFile(path=location.directory_path), cached),
         source=None,
         notes=(),
         requests=(),

@@ -1,0 +1,1 @@
+"""Benchmarks against the readers that people have today, on a simulated cold store."""

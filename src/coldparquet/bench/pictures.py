@@ -1,0 +1,85 @@
+"""Results as pictures, for light and for dark pages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from coldparquet.bench.measurement import OURS
+from coldparquet.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from coldparquet.bench.measurement import Result, Results
+
+_INKS = {"light": ("#1f2328", "#ffffff"), "dark": ("#e6edf3", "#0d1117")}
+"""Of text and of the page, as GitHub has them."""
+_OURS, _OTHERS = "#2f81f7", "#8b949e"
+_MEASURES: dict[str, Callable[[Result], float]] = {
+    "first call, ms": lambda result: result.first_s * 1000,
+    "requests": lambda result: result.first.requests,
+    "MB fetched": lambda result: result.first.megabytes,
+    "repeated call, ms": lambda result: result.warm_s * 1000,
+}
+_ROW_HEIGHT, _WIDTH = 0.32, 11.0
+"""Inches."""
+
+
+def draw(results: Mapping[str, Results], directory: Path) -> list[Path]:
+    """Draw one picture for all questions, in two colour schemes: time, requests and bytes of every reader.
+
+    Args:
+        results: By question.
+        directory: Where ``benchmarks-light.svg`` and ``benchmarks-dark.svg`` are written.
+
+    Raises:
+        UnsupportedError: matplotlib is not installed.
+    """
+    try:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise UnsupportedError(
+            "pictures need matplotlib: pip install 'coldparquet[bench]'", kind="MissingPackage"
+        ) from error
+    directory.mkdir(parents=True, exist_ok=True)
+    written = []
+    for scheme, (ink, page) in _INKS.items():
+        # Text stays text, so that the picture is small and can be searched.
+        with mpl.rc_context({"text.color": ink, "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9}):
+            heights = [len(of_question) + 2.0 for of_question in results.values()]
+            figure = Figure(figsize=(_WIDTH, _ROW_HEIGHT * sum(heights)), facecolor=page, layout="constrained")
+            rows = figure.subfigures(len(results), 1, height_ratios=heights, squeeze=False)[:, 0]
+            for row, (question, of_question) in zip(rows, results.items(), strict=True):
+                _draw_question(row, question, of_question, ink, page)
+            path = directory / f"benchmarks-{scheme}.svg"
+            figure.savefig(path, facecolor=page, metadata={"Date": None})
+            written.append(path)
+    return written
+
+
+def _draw_question(figure: Any, question: str, results: Mapping[str, Result], ink: str, page: str) -> None:
+    figure.set_facecolor(page)
+    figure.suptitle(question, color=ink, x=0.01, ha="left", fontsize=10, fontweight="bold")
+    names = list(results)
+    colours = [_OURS if name.startswith(OURS) else _OTHERS for name in names]
+    for number, (axes, (label, measure)) in enumerate(
+        zip(figure.subplots(1, len(_MEASURES)), _MEASURES.items(), strict=True)
+    ):
+        values = [measure(results[name]) for name in names]
+        bars = axes.barh(range(len(names)), values, color=colours, height=0.7)
+        axes.bar_label(bars, labels=[_short(value) for value in values], padding=3, color=ink, fontsize=8)
+        axes.set_yticks(range(len(names)), names if number == 0 else [""] * len(names), color=ink)
+        axes.set_xticks([])
+        axes.set_xlim(0, max(*values, 1e-9) * 1.35)
+        axes.invert_yaxis()
+        axes.set_title(label, color=ink, fontsize=8, loc="left")
+        axes.set_facecolor(page)
+        axes.tick_params(length=0)
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"

@@ -1,0 +1,132 @@
+"""The catalogue of a table: all of its sidecars in one object, which ``coldparquet pack`` writes.
+
+It is optional, and so is its use: an entry only counts where all that is known of its partition agrees, and whatever is
+wrong with it becomes a note. The partitions without one that counts are planned from their own sidecars, as ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from coldparquet.catalog.catalogue_fetch import CATALOGUE_FILE
+from coldparquet.catalog.packed_sidecars import may_count, read_packed_sidecars
+from coldparquet.errors import InternalError
+from coldparquet.plan.wording import few_names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from coldparquet.catalog.catalogue_fetch import CatalogueFile
+    from coldparquet.catalog.packed_sidecars import PackedLookup
+    from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.plan.read_plan import MetadataRequest
+    from coldparquet.storage.cached_store import CachedStore
+
+
+class Catalogue:
+    """The catalogue of one state of a table.
+
+    An entry counts where the transaction says the same of the partition's directory, size and rows. Where there is none,
+    a listing has to show that both of its objects are the versions that were packed.
+
+    Args:
+        file: What was found.
+        store: Where its blocks are fetched from, and the versions of objects are listed.
+        distrusted: Parquet files that turned out to be other ones than those that were packed.
+    """
+
+    def __init__(self, file: CatalogueFile, store: CachedStore, *, distrusted: Iterable[str] = ()) -> None:
+        self.file = file
+        self._store = store
+        self._distrusted = set(distrusted)
+        self._forming: _Batch | None = None
+
+    @property
+    def pages_are_absent(self) -> bool:
+        """Whether no partition had a ``_pages`` when the table was packed."""
+        index = self.file.index
+        return index is not None and len(index.has_pages) > 0 and not index.has_pages.any()
+
+    def notes_about(self, locations: Sequence[PartitionLocation]) -> tuple[str, ...]:
+        """Say why the catalogue is not used, or for which of these partitions; nothing where there is none."""
+        index = self.file.index
+        if self.file.problem is not None:
+            return (f"{CATALOGUE_FILE} is not used: {self.file.problem}",)
+        if index is None:
+            return ()
+        in_parquet = [location for location in locations if not location.is_native]
+        others = [location.name for location in in_parquet if not may_count(index, location)]
+        if not others:
+            return ()
+        note = (
+            f"{CATALOGUE_FILE} has no entry of this state of {len(others):,} of {len(in_parquet):,} partitions"
+            f" ({few_names(others)}), whose own sidecars are read; 'coldparquet pack' writes it anew"
+        )
+        return (note,)
+
+    async def look_up(self, location: PartitionLocation, spent: list[MetadataRequest]) -> PackedLookup | None:
+        """Return what the catalogue has of a partition; None where no entry of it counts.
+
+        Partitions that are asked for in one turn of the event loop are fetched, decompressed and parsed together, in a
+        thread. No request where the first one brought the sidecar, else few for all of them, in one round trip. Without a
+        transaction, at the same time 1 listing for 250 partitions; where fewer than 13 are asked for, which is as cheap
+        and as fast by their own sidecars, none counts.
+
+        Args:
+            location: The partition.
+            spent: Gets the requests, or that of another partition which is asked for at the same time.
+        """
+        index = self.file.index
+        if index is None or location.data_path in self._distrusted or not may_count(index, location):
+            return None
+        batch = self._forming
+        if batch is None:
+            batch = self._forming = _Batch(spent)
+            batch.task = asyncio.create_task(self._read(batch))
+        batch.wanted[location.name] = location
+        batch.waiting += 1
+        try:
+            answers = await asyncio.shield(batch.task)
+        finally:
+            batch.waiting -= 1
+            if batch.waiting == 0:
+                await self._end(batch)
+        answer = answers[location.name]
+        if answer.sidecar is not None:
+            self._store.expect_packed(location.data_path, answer.data_etag)
+        return answer
+
+    def distrust(self, data_path: str) -> None:
+        """Take back the entry of a partition whose Parquet file turned out to be another one."""
+        self._distrusted.add(data_path)
+        self._store.expect_packed(data_path, None)
+
+    async def _end(self, batch: _Batch) -> None:
+        """Leave nothing behind of a batch that nobody waits for any more."""
+        if self._forming is batch:
+            self._forming = None
+        if not batch.task.done():
+            batch.task.cancel()
+            await asyncio.gather(batch.task, return_exceptions=True)
+
+    async def _read(self, batch: _Batch) -> dict[str, PackedLookup]:
+        # Whoever asks from now on forms another batch: this one has had its turn of the event loop.
+        self._forming = None
+        file = self.file
+        if file.index is None:
+            raise InternalError("a catalogue without an index has no entries that count", path=file.path)
+        locations = list(batch.wanted.values())
+        return await read_packed_sidecars(file, file.index, locations, store=self._store, spent=batch.spent)
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Partitions that are read together."""
+
+    spent: list[MetadataRequest]
+    wanted: dict[str, PartitionLocation] = field(default_factory=dict)
+    waiting: int = 0
+    """How many callers wait for it."""
+    task: asyncio.Task[dict[str, PackedLookup]] = field(init=False)

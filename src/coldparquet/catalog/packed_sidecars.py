@@ -1,0 +1,225 @@
+"""Sidecars out of the catalogue of a table: which of its entries count, and what they hold."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from coldparquet.catalog.catalogue_fetch import CATALOGUE_REASON, send_for_catalogue
+from coldparquet.concurrency import both, gather_or_cancel
+from coldparquet.errors import ColdParquetError, FormatError, InternalError, UnsupportedError
+from coldparquet.format.sidecar import parse_sidecar
+from coldparquet.plan.coalesce import coalesce
+from coldparquet.plan.read_plan import MetadataRequest
+from coldparquet.ranges import ByteRange
+from coldparquet.storage.base import RangeRequest, is_lasting_etag
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from coldparquet.catalog.catalogue_fetch import CatalogueFile
+    from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.format.catalogue_file import CatalogueIndex
+    from coldparquet.format.sidecar import Sidecar
+    from coldparquet.storage.base import ObjectInfo, ObjectStore
+
+_GAP_BYTES, _LONGEST_REQUEST_BYTES = 256 * 1024, 8 * 1024 * 1024
+"""How blocks behind the first request are fetched: those of a time range are neighbours."""
+
+_LEAST_LISTED = 13
+"""A listing costs as much as 12 GETs: fewer sidecars without a transaction are cheaper by themselves, and not slower."""
+
+_LISTED_TOGETHER = 250
+"""Partitions of which one listing tells the versions, if each holds up to 4 objects: S3 lists 1,000 at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedLookup:
+    """What the catalogue has of one partition."""
+
+    sidecar: Sidecar | None
+    """The snapshot that counts; None where its entry cannot be used."""
+    data_etag: str | None = None
+    """Version of the Parquet object when the table was packed; None where it has none that lasts."""
+    problem: str | None = None
+    """Why the entry cannot be used; None where it can, and where its own sidecar is as cheap."""
+
+
+def may_count(index: CatalogueIndex, location: PartitionLocation) -> bool:
+    """Tell whether there is an entry of a partition that does not contradict the transaction."""
+    entry = index.entry_of.get(location.name)
+    if entry is None or location.sidecar_path is None or location.is_native:
+        return False
+    record, committed_bytes = location.record, location.committed_size_bytes
+    if record is None or committed_bytes is None:
+        return True
+    return bool(index.parquet_sizes[entry] == committed_bytes and index.row_counts[entry] == record.row_count)
+
+
+async def read_packed_sidecars(
+    file: CatalogueFile,
+    index: CatalogueIndex,
+    locations: Sequence[PartitionLocation],
+    *,
+    store: ObjectStore,
+    spent: list[MetadataRequest],
+) -> dict[str, PackedLookup]:
+    """Read the sidecars of partitions whose entries :func:`may_count`; by the names of the partitions.
+
+    Requests: for blocks that are not in the beginning few, in one round trip; and at the same time, without a transaction,
+    1 listing for 250 partitions.
+
+    Args:
+        file: The catalogue, as far as it was fetched.
+        index: Its index.
+        locations: The partitions.
+        store: Where the table lies.
+        spent: Gets the requests.
+    """
+    unconfirmed = [location for location in locations if location.committed_size_bytes is None]
+    problems: dict[str, str | None] = {}
+    if len(unconfirmed) < _LEAST_LISTED:
+        problems = dict.fromkeys(location.name for location in unconfirmed)
+        unconfirmed = []
+    wanted = {location.name: location for location in locations if location.name not in problems}
+    source = _Blocks(file=file, index=index, store=store, spent=spent)
+    blocks, contradictions = await both(
+        source.fetch({int(index.blocks[index.entry_of[name]]) for name in wanted}),
+        _contradictions(index, unconfirmed, store, spent),
+    )
+    problems |= contradictions
+    found = {name: PackedLookup(sidecar=None, problem=problem) for name, problem in problems.items()}
+    wanted = {name: location for name, location in wanted.items() if name not in problems}
+    return found | await asyncio.to_thread(_parse_sidecars, index, blocks, wanted)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Blocks:
+    """The blocks of a catalogue."""
+
+    file: CatalogueFile
+    index: CatalogueIndex
+    store: ObjectStore
+    spent: list[MetadataRequest]
+
+    async def fetch(self, blocks: set[int]) -> dict[int, memoryview | str]:
+        """Return these blocks as they are stored, or why they could not be fetched."""
+        found: dict[int, memoryview | str] = {}
+        missing = []
+        for block in sorted(blocks):
+            place = self.index.block_range(block)
+            if place.stop <= len(self.file.beginning):
+                found[block] = memoryview(self.file.beginning)[place.start : place.stop]
+            else:
+                missing.append(block)
+        try:
+            found |= await self._fetch_missing(missing) if missing else {}
+        except InternalError:
+            raise
+        except ColdParquetError as error:
+            found |= dict.fromkeys(missing, f"it could not be fetched: {error.message}")
+        return found
+
+    async def _fetch_missing(self, blocks: Sequence[int]) -> dict[int, memoryview]:
+        starts, stops = self.index.block_starts[blocks], self.index.block_stops[blocks]
+        requests = coalesce(starts, stops, gap_bytes=_GAP_BYTES, max_request_bytes=_LONGEST_REQUEST_BYTES)
+        bounds = zip(requests.starts.tolist(), requests.stops.tolist(), strict=True)
+        answers = await gather_or_cancel([self._get(ByteRange(start, stop)) for start, stop in bounds])
+        # Blocks are shorter than the longest request, so that each lies in one answer.
+        answer_of = requests.first_request
+        begins = starts - requests.starts[answer_of]
+        return {
+            block: memoryview(answers[answer])[begin : begin + length]
+            for block, answer, begin, length in zip(
+                blocks, answer_of.tolist(), begins.tolist(), (stops - starts).tolist(), strict=True
+            )
+        }
+
+    async def _get(self, byte_range: ByteRange) -> bytes:
+        request = RangeRequest(
+            path=self.file.path, byte_range=byte_range, reason=CATALOGUE_REASON, if_match=self.file.etag
+        )
+        return (await send_for_catalogue(self.store, request, self.spent)).data
+
+
+async def _contradictions(
+    index: CatalogueIndex, locations: Sequence[PartitionLocation], store: ObjectStore, spent: list[MetadataRequest]
+) -> dict[str, str | None]:
+    """Return the partitions whose objects are not the versions that were packed, and why their entries do not count."""
+    in_order = sorted(locations, key=lambda location: location.directory_path)
+    groups = [in_order[start : start + _LISTED_TOGETHER] for start in range(0, len(in_order), _LISTED_TOGETHER)]
+    try:
+        listings = await gather_or_cancel([_list_objects(group, store, spent) for group in groups])
+    except UnsupportedError:
+        # Nothing is wrong: the catalogue is of no use on such a store, and its writer was told so.
+        return dict.fromkeys(location.name for location in locations)
+    except InternalError:
+        raise
+    except ColdParquetError as error:
+        problem = f"the versions of its objects could not be listed: {error.message}"
+        return dict.fromkeys((location.name for location in locations), problem)
+    listed = {info.path: info for listing in listings for info in listing}
+    return {
+        location.name: "its Parquet file or its sidecar was replaced since; 'coldparquet pack' packs it anew"
+        for location in locations
+        if not _is_as_packed(index, location, listed)
+    }
+
+
+async def _list_objects(
+    group: Sequence[PartitionLocation], store: ObjectStore, spent: list[MetadataRequest]
+) -> Sequence[ObjectInfo]:
+    """List what lies in neighbouring partitions, and in whatever is between them."""
+    first, last = group[0].directory_path, group[-1].directory_path
+    table_path = first.rpartition("/")[0]
+    listed = await store.list_between(table_path, start=f"{first}/", stop=f"{last}/\U0010ffff")
+    reason = "versions of packed sidecars"
+    spent.append(MetadataRequest(path=table_path, byte_range=None, reason=reason, fetched_bytes=0, operation="list"))
+    return listed
+
+
+def _is_as_packed(index: CatalogueIndex, location: PartitionLocation, listed: Mapping[str, ObjectInfo]) -> bool:
+    entry = index.entry_of[location.name]
+    packed = {location.data_path: index.data_etags[entry], str(location.sidecar_path): index.sidecar_etags[entry]}
+    found = {path: listed[path].etag for path in packed if path in listed}
+    return found == packed and all(map(is_lasting_etag, found.values()))
+
+
+def _parse_sidecars(
+    index: CatalogueIndex, blocks: Mapping[int, memoryview | str], wanted: Mapping[str, PartitionLocation]
+) -> dict[str, PackedLookup]:
+    unpacked = {number: _unpack(index, number, block) for number, block in blocks.items()}
+    found = {}
+    for name, location in wanted.items():
+        entry = index.entry_of[name]
+        block = unpacked[int(index.blocks[entry])]
+        if isinstance(block, str):
+            found[name] = PackedLookup(sidecar=None, problem=block)
+        else:
+            found[name] = _parse_sidecar(index, entry, index.sidecar_in(block, entry), location)
+    return found
+
+
+def _unpack(index: CatalogueIndex, number: int, block: memoryview | str) -> memoryview | str:
+    if isinstance(block, str):
+        return block
+    try:
+        return index.unpack_block(number, block)
+    except FormatError as error:
+        return error.message
+
+
+def _parse_sidecar(index: CatalogueIndex, entry: int, packed: memoryview, location: PartitionLocation) -> PackedLookup:
+    path, size_bytes, row_count = location.sidecar_path, int(index.parquet_sizes[entry]), int(index.row_counts[entry])
+    try:
+        # The newest snapshot is usually the one that counts; looking for it costs as much as parsing it.
+        sidecar = parse_sidecar(packed, path=path)
+        if sidecar.parquet_size_bytes != size_bytes:
+            sidecar = parse_sidecar(packed, path=path, parquet_size_bytes=size_bytes)
+    except (FormatError, UnsupportedError) as error:
+        return PackedLookup(sidecar=None, problem=error.message)
+    if sidecar.total_rows != row_count:
+        problem = f"it counts {sidecar.total_rows:,} rows, and its entry {row_count:,}"
+        return PackedLookup(sidecar=None, problem=problem)
+    return PackedLookup(sidecar=sidecar, data_etag=index.data_etags[entry])

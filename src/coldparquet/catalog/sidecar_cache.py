@@ -1,0 +1,173 @@
+"""Sidecars that were fetched before: in the memory of the process, and on disk for the next one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from coldparquet.options import MIB
+from coldparquet.storage.base import is_lasting_etag
+from coldparquet.storage.disk_cache import group_of
+from coldparquet.storage.threads import run_to_end
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.disk_cache import DiskCache
+
+_MEMORY_LIMIT_BYTES = 64 * MIB
+"""Sidecars of about a thousand partitions; a process has one such memory, however many tables it opens."""
+
+_ENTRY_OVERHEAD_BYTES = 512
+"""What keeping track of one sidecar costs, about."""
+
+_ENTRY = "sidecar"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptSidecar:
+    """A sidecar as it was fetched, up to its committed size; no byte of it is checked yet."""
+
+    file: bytes
+    etag: str
+    """Version of the object that it came from, an object store's."""
+    confirmed_s: float
+    """When the store last said that this is the newest version, in seconds since 1970."""
+
+
+class SidecarMemory:
+    """The sidecars that are kept in memory. Safe to use from several threads.
+
+    Args:
+        limit_bytes: Most that is held; what was used longest ago goes first.
+    """
+
+    def __init__(self, limit_bytes: int = _MEMORY_LIMIT_BYTES) -> None:
+        self._limit_bytes = limit_bytes
+        self._held_bytes = 0
+        self._sidecars: OrderedDict[tuple[str, str], KeptSidecar] = OrderedDict()
+        """By label of the store and path, in the order of their last use."""
+        self._lock = threading.Lock()
+
+    @property
+    def held_bytes(self) -> int:
+        """How much is held, what keeping track costs included."""
+        return self._held_bytes
+
+    def find(self, store: str, path: str) -> KeptSidecar | None:
+        """Return the sidecar at a path; None unless it is held."""
+        with self._lock:
+            kept = self._sidecars.get((store, path))
+            if kept is not None:
+                self._sidecars.move_to_end((store, path))
+            return kept
+
+    def keep(self, store: str, path: str, kept: KeptSidecar) -> None:
+        """Keep a sidecar in place of the one at the same path."""
+        with self._lock:
+            earlier = self._sidecars.pop((store, path), None)
+            self._held_bytes -= 0 if earlier is None else _held_bytes_of(earlier)
+            if _held_bytes_of(kept) > self._limit_bytes:
+                return
+            self._sidecars[store, path] = kept
+            self._held_bytes += _held_bytes_of(kept)
+            while self._held_bytes > self._limit_bytes:
+                self._held_bytes -= _held_bytes_of(self._sidecars.popitem(last=False)[1])
+
+
+PROCESS_MEMORY = SidecarMemory()
+"""Of all tables that this process opens by their URLs."""
+
+
+class SidecarCache:
+    """What is kept of the sidecars of one table. Only versions of object stores are kept, so never local files.
+
+    Args:
+        store: Where the table lies; its label is part of what sidecars are kept under.
+        memory: Where they are kept in memory; None for nowhere.
+        disk: Where they are kept between runs; None for nowhere.
+        trust_s: How long a sidecar is used without asking the store whether it is still the newest.
+        clock: Seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        *,
+        memory: SidecarMemory | None,
+        disk: DiskCache | None,
+        trust_s: float,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._store = store
+        self._memory = memory
+        self._disk = disk
+        self._trust_s = trust_s
+        self._clock = clock
+
+    async def find(self, path: str) -> KeptSidecar | None:
+        """Return the sidecar at a path; None unless it is kept. No request."""
+        kept = None if self._memory is None else self._memory.find(self._store.label, path)
+        if kept is None and self._disk is not None:
+            kept = await asyncio.to_thread(_read, self._disk, group_of(self._store.label, path))
+            if kept is not None and self._memory is not None:
+                self._memory.keep(self._store.label, path, kept)
+        return kept
+
+    def is_trusted(self, kept: KeptSidecar) -> bool:
+        """Tell whether a sidecar may be used without asking the store."""
+        return 0 <= self._clock() - kept.confirmed_s < self._trust_s
+
+    async def keep(self, path: str, *, file: bytes, etag: str | None) -> None:
+        """Keep a sidecar that the store has just sent, unless it has no lasting ETag."""
+        if is_lasting_etag(etag):
+            await self._keep(path, KeptSidecar(file=file, etag=etag, confirmed_s=self._clock()))
+
+    async def confirm(self, path: str, kept: KeptSidecar) -> None:
+        """Note that the store has just said that a kept sidecar is the newest one."""
+        # On disk the time matters, and is worth a write, only to those who trust.
+        await self._keep(path, replace(kept, confirmed_s=self._clock()), on_disk=self._trust_s > 0)
+
+    async def distrust(self, path: str) -> None:
+        """Ask the store before the sidecar at a path is used again: its data turned out to be another file's."""
+        kept = await self.find(path)
+        if kept is not None and self.is_trusted(kept):
+            await self._keep(path, replace(kept, confirmed_s=0.0))
+
+    async def _keep(self, path: str, kept: KeptSidecar, *, on_disk: bool = True) -> None:
+        if self._memory is not None:
+            self._memory.keep(self._store.label, path, kept)
+        if self._disk is not None and on_disk:
+            write = partial(_write, self._disk, group_of(self._store.label, path), kept)
+            await run_to_end(lambda _: write())
+
+
+def _held_bytes_of(kept: KeptSidecar) -> int:
+    return len(kept.file) + _ENTRY_OVERHEAD_BYTES
+
+
+def _write(disk: DiskCache, group: str, kept: KeptSidecar) -> None:
+    facts = {"etag": kept.etag, "size_bytes": len(kept.file), "confirmed_s": kept.confirmed_s}
+    disk.write(group, _ENTRY, json.dumps(facts).encode() + b"\n" + kept.file)
+
+
+def _read(disk: DiskCache, group: str) -> KeptSidecar | None:
+    content = disk.read(group, _ENTRY)
+    if content is None:
+        return None
+    line, _, file = content.partition(b"\n")
+    try:
+        facts = json.loads(line)
+        etag, size_bytes, confirmed_s = facts["etag"], facts["size_bytes"], float(facts["confirmed_s"])
+    except (ValueError, TypeError, KeyError):
+        return None
+    if not isinstance(etag, str) or not is_lasting_etag(etag) or size_bytes != len(file):
+        return None
+    return KeptSidecar(file=file, etag=etag, confirmed_s=confirmed_s)

@@ -1,0 +1,83 @@
+"""``coldparquet pack``: write the catalogue of a table, and say what is in it; other commands renew it, and say so, too."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from dataclasses import asdict
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+from rich.text import Text
+
+from coldparquet.catalog.catalogue_fetch import CATALOGUE_FILE
+from coldparquet.cli.failures import FAILED
+from coldparquet.cli.output import output_console, print_json, progress_bar, visible
+from coldparquet.maintenance.pack import pack_table
+from coldparquet.plan.wording import few_names, human_bytes, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from coldparquet.maintenance.pack import PackAction, PackReport
+
+_LISTED = 20
+"""Reasons to leave partitions out that the text lists before it says how many more there are."""
+
+_STYLES: dict[PackAction, str] = {
+    "written": "green",
+    "would write": "green",
+    "unchanged": "dim",
+    "skipped": "yellow",
+    "failed": "red",
+}
+
+
+def pack_and_report(url: str, *, storage_options: Mapping[str, Any], dry_run: bool, as_json: bool) -> int:
+    """Write the catalogue and print what is in it.
+
+    Returns:
+        The exit code: 1 if there was nothing to pack.
+    """
+    with progress_bar() as progress:
+        task = progress.add_task("packing", total=None, unit="partitions")
+
+        def advance(_name: str, total: int) -> None:
+            progress.update(task, total=total, advance=1)
+
+        report = asyncio.run(pack_table(url, storage_options=storage_options, dry_run=dry_run, on_progress=advance))
+    if as_json:
+        print_json({**asdict(report), "packed": report.packed_count})
+    else:
+        _print_report(report)
+    return FAILED if report.action == "skipped" else 0
+
+
+def catalogue_line(report: PackReport) -> Text:
+    """Write ``_catalogue: written (186 KiB), 365 of 365 partitions``."""
+    line = Text(f"{CATALOGUE_FILE}: ") + Text(report.action, style=_STYLES[report.action])
+    if report.catalogue_bytes is not None:
+        line += Text(f" ({human_bytes(report.catalogue_bytes)})")
+    if report.partitions:
+        line += Text(f", {report.packed_count:,} of {plural(len(report.partitions), 'partition')}")
+    return line + Text(f": {visible(report.reason)}" if report.reason else "")
+
+
+def _print_report(report: PackReport) -> None:
+    console = output_console()
+    left_out: dict[str, list[str]] = defaultdict(list)
+    for partition in report.partitions:
+        if partition.reason is not None:
+            left_out[partition.reason].append(partition.name)
+    if left_out:
+        table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+        table.add_column(overflow="fold")
+        table.add_column(overflow="fold")
+        for reason, names in islice(left_out.items(), _LISTED):
+            table.add_row(Text(few_names(names)), Text(f"left out: {visible(reason)}", style="yellow"))
+        console.print(table)
+        if len(left_out) > _LISTED:
+            console.print(Text(f"... and {len(left_out) - _LISTED:,} more reasons; --json shows all", style="dim"))
+        console.print()
+    console.print(catalogue_line(report))

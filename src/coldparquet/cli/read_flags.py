@@ -1,0 +1,101 @@
+"""The flags of every command that reads rows: what to aim at, and what it may cost."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+if TYPE_CHECKING:
+    from coldparquet.options import Goal, ReadOptions
+
+_COST = "Cost"
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
+"""Written with or without a B behind them, in letters of any case."""
+
+_SIZE = re.compile(r"(?P<number>\d{1,15}(\.\d{1,6})?) ?(?P<unit>[A-Za-z]{0,3})", re.ASCII)
+
+
+def parse_byte_count(text: str) -> int:
+    """Parse a number of bytes, such as ``1000000``, ``250MB`` or ``1.5GiB``.
+
+    Raises:
+        typer.BadParameter: It does not read so.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    unit = None if match is None else _UNITS.get(match["unit"].upper().removesuffix("B"))
+    if match is None or unit is None:
+        raise typer.BadParameter(f"{text!r} is no number of bytes; write it as 1000000, 250MB or 1.5GiB")
+    return int(float(match["number"]) * unit)
+
+
+GoalFlag = Annotated[
+    str,
+    typer.Option(
+        "--goal",
+        metavar="GOAL",
+        help="fast, cheap, few-requests or few-bytes: what coalescing requests aims at; explain compares them.",
+        rich_help_panel=_COST,
+    ),
+]
+MaxUsdFlag = Annotated[
+    float | None,
+    typer.Option(
+        "--max-usd",
+        metavar="DOLLARS",
+        min=0,
+        help="Read nothing if the data requests would cost more.",
+        rich_help_panel=_COST,
+    ),
+]
+MaxBytesFlag = Annotated[
+    int | None,
+    typer.Option(
+        "--max-bytes",
+        metavar="SIZE",
+        parser=parse_byte_count,
+        help="Read nothing if more data would be fetched: 1000000, 250MB, 1.5GiB.",
+        rich_help_panel=_COST,
+    ),
+]
+MaxRequestsFlag = Annotated[
+    int | None,
+    typer.Option(
+        "--max-requests",
+        metavar="COUNT",
+        min=0,
+        help="Read nothing if it would take more data requests.",
+        rich_help_panel=_COST,
+    ),
+]
+PricesFlag = Annotated[
+    str | None,
+    typer.Option(
+        "--prices",
+        metavar="FILE",
+        help="What your store charges, as JSON; without it Amazon S3 in us-east-1.",
+        rich_help_panel=_COST,
+    ),
+]
+
+
+def read_options_of(
+    *, goal: str, max_usd: float | None, max_bytes: int | None, max_requests: int | None, prices: str | None
+) -> ReadOptions:
+    """Put together what the flags say.
+
+    Raises:
+        InvalidInputError: There is no such goal, or the price table is none.
+        NotFoundError: There is no such price table.
+    """
+    from coldparquet.options import ReadOptions  # noqa: PLC0415 - --help answers at once
+    from coldparquet.prices import PriceTable  # noqa: PLC0415
+
+    return ReadOptions(
+        goal=cast("Goal", goal),
+        max_usd=max_usd,
+        max_bytes=max_bytes,
+        max_requests=max_requests,
+        prices=None if prices is None else PriceTable.read(prices),
+    )

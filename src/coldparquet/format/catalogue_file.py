@@ -1,0 +1,393 @@
+"""Our own `_catalogue` files: the sidecars of a table's partitions in one object, so that one request plans them all.
+
+It belongs to no version of the table as a whole. Each entry says of which state of its partition it is, and only counts
+where all that is known of the partition agrees: the name of its directory, the size and the rows of its Parquet file, the
+versions of both objects. It holds nothing that cannot be made again from the sidecars: without it each is fetched.
+
+All numbers are little-endian. A header of 64 bytes:
+
+    offset  type  field
+    0       8s    magic, ``COLDCATL``
+    8       u32   version of this format: 1
+    12      u32   CRC-32 of everything behind this field up to the end of the index
+    16      u64   size of this file
+    24      u32   number of entries
+    28      u32   number of blocks
+    32      u64   bytes of the index, compressed
+    40      u64   bytes of the index, decompressed
+    48      16s   reserved, 0
+
+Then the index, compressed with zlib, and the blocks up to the end of the file. A block is some sidecars one after the
+other, compressed together with zlib: neighbours are much alike. The index:
+
+    u64[entries]  size of the Parquet file, as far as it is committed
+    u64[entries]  rows of the partition
+    u32[entries]  bytes of the sidecar, as far as they are committed
+    u32[entries]  bytes of the partition's name
+    u32[entries]  bytes of the ETag of the Parquet object, quotes included; 0 where it has none that lasts
+    u32[entries]  bytes of the ETag of the sidecar; likewise
+    u32[entries]  1 if the partition had a ``_pages``, else 0
+    u32[blocks]   number of sidecars in each block; blocks and sidecars are in the order of the entries
+    u64[blocks]   bytes of each block, compressed
+    u32[blocks]   CRC-32 of these bytes
+    bytes         the names, one after the other, then the ETags of the Parquet objects, then those of the sidecars: ASCII
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from coldparquet.errors import FormatError, InvalidInputError, UnsupportedError
+from coldparquet.ranges import ByteRange
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy.typing as npt
+
+MAGIC = b"COLDCATL"
+VERSION = 1
+HEADER = struct.Struct("<8sIIQIIQQ16s")
+LARGEST_INDEX_BYTES = 64 * 1024 * 1024
+"""More is not fetched: it describes hundreds of thousands of partitions, or is no such file."""
+LARGEST_SIDECAR_BYTES = 4 * 1024 * 1024
+"""A longer sidecar is not packed: it is worth a request of its own."""
+LARGEST_FILE_BYTES = 256 * 1024 * 1024
+"""Room for half a million partitions, and little enough to be written, and read for that, in memory."""
+
+_PREAMBLE = struct.Struct("<8sII")
+_ENTRY_U64S, _ENTRY_U32S = 2, 5
+_BLOCK_BYTES = _PREAMBLE.size
+_LARGEST_NUMBER = (1 << 63) - 1
+_BLOCK_SIDECAR_BYTES = 64 * 1024
+"""Where a block is long enough: further neighbours hardly make it smaller, and a scan of few partitions fetches whole blocks."""
+_LONGEST_BLOCK_BYTES = _BLOCK_SIDECAR_BYTES + LARGEST_SIDECAR_BYTES
+_MOST_BYTES_PER_COMPRESSED_BYTE = 1032
+"""Deflate makes at most 258 bytes out of 2 bits."""
+_PACK_AGAIN = "'coldparquet pack' writes it anew"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedSidecar:
+    """One sidecar, and which state of its partition it is of."""
+
+    name: str
+    """Name of the partition's directory, with the version suffix."""
+    parquet_size_bytes: int
+    """Size of the Parquet file as far as it is committed."""
+    row_count: int
+    sidecar: bytes | memoryview
+    """The file up to its committed size."""
+    data_etag: str | None
+    """Version of the Parquet object; None where it has none that lasts."""
+    sidecar_etag: str | None
+    """Version of the sidecar; likewise."""
+    has_pages: bool
+    """Whether a ``_pages`` lies beside it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogueIndex:
+    """What a catalogue says of its entries. Arrays have shape ``(entries,)``, those about blocks ``(blocks,)``."""
+
+    path: str | None
+    file_bytes: int
+    entry_of: Mapping[str, int]
+    """Number of the entry of each partition, by the name of its directory; in the order of the entries."""
+    parquet_sizes: npt.NDArray[np.int64]
+    row_counts: npt.NDArray[np.int64]
+    data_etags: tuple[str | None, ...]
+    sidecar_etags: tuple[str | None, ...]
+    has_pages: npt.NDArray[np.bool_]
+    blocks: npt.NDArray[np.int64]
+    """Block in which each sidecar is."""
+    sidecar_starts: npt.NDArray[np.int64]
+    """Where each sidecar begins in its block, decompressed."""
+    sidecar_stops: npt.NDArray[np.int64]
+    block_starts: npt.NDArray[np.int64]
+    """Where each block begins in the file."""
+    block_stops: npt.NDArray[np.int64]
+    block_checksums: npt.NDArray[np.int64]
+    block_sidecar_bytes: npt.NDArray[np.int64]
+    """Bytes of each block, decompressed."""
+
+    def block_range(self, block: int) -> ByteRange:
+        """Return where a block lies in the file."""
+        return ByteRange(int(self.block_starts[block]), int(self.block_stops[block]))
+
+    def unpack_block(self, block: int, data: bytes | memoryview) -> memoryview:
+        """Decompress a block.
+
+        Args:
+            block: Its number.
+            data: Its bytes in the file.
+
+        Raises:
+            FormatError: They are damaged (kinds ``ChecksumMismatch``, ``InvalidValue``).
+        """
+        start = int(self.block_starts[block])
+        stored, computed = int(self.block_checksums[block]), zlib.crc32(data)
+        if computed != stored:
+            raise FormatError(
+                f"the CRC-32 of block {block} is {computed:#010x}, stored is {stored:#010x}: it is damaged; {_PACK_AGAIN}",
+                kind="ChecksumMismatch",
+                path=self.path,
+                offset=start,
+                field="block",
+            )
+        sidecar_bytes = int(self.block_sidecar_bytes[block])
+        return memoryview(_decompress(data, sidecar_bytes, f"block {block}", self.path)).toreadonly()
+
+    def sidecar_in(self, block: memoryview, entry: int) -> memoryview:
+        """Return the sidecar of an entry, given its decompressed block."""
+        return block[int(self.sidecar_starts[entry]) : int(self.sidecar_stops[entry])]
+
+
+def encode_catalogue(entries: Sequence[PackedSidecar]) -> bytes:
+    """Write a catalogue.
+
+    Args:
+        entries: In time order. None of the sidecars is longer than :data:`LARGEST_SIDECAR_BYTES`.
+
+    Raises:
+        InvalidInputError: Two entries have one name, or a name or an ETag is not ASCII.
+        UnsupportedError: The catalogue would be longer than any that is read (kind ``TooLarge``).
+    """
+    names = [entry.name for entry in entries]
+    if len(set(names)) != len(names):
+        raise InvalidInputError("two partitions of one name cannot be packed together")
+    lengths = np.array([len(entry.sidecar) for entry in entries], np.int64)
+    block_counts = _block_counts(lengths)
+    blocks, first = [], 0
+    for count in block_counts:
+        blocks.append(zlib.compress(b"".join(entry.sidecar for entry in entries[first : first + count])))
+        first += count
+    index = _encode_index(entries, block_counts, blocks)
+    compressed = zlib.compress(index)
+    file_bytes = HEADER.size + len(compressed) + sum(map(len, blocks))
+    if file_bytes > LARGEST_FILE_BYTES or len(compressed) > LARGEST_INDEX_BYTES:
+        raise UnsupportedError(
+            f"the sidecars of {len(entries):,} partitions make a catalogue of {file_bytes:,} bytes, more than is read in one piece",
+            kind="TooLarge",
+        )
+    fields = (file_bytes, len(entries), len(blocks), len(compressed), len(index), b"")
+    content = HEADER.pack(MAGIC, VERSION, 0, *fields)[_PREAMBLE.size :] + compressed
+    return b"".join([_PREAMBLE.pack(MAGIC, VERSION, zlib.crc32(content)), content, *blocks])
+
+
+def _block_counts(lengths: npt.NDArray[np.int64]) -> list[int]:
+    """Say how many sidecars of these lengths go into each block: as many as it takes to fill it."""
+    counts, filled_bytes = [], _BLOCK_SIDECAR_BYTES
+    for length in lengths.tolist():
+        if filled_bytes >= _BLOCK_SIDECAR_BYTES:
+            counts.append(0)
+            filled_bytes = 0
+        counts[-1] += 1
+        filled_bytes += length
+    return counts
+
+
+def _encode_index(entries: Sequence[PackedSidecar], block_counts: Sequence[int], blocks: Sequence[bytes]) -> bytes:
+    texts = [
+        [entry.name for entry in entries],
+        [entry.data_etag or "" for entry in entries],
+        [entry.sidecar_etag or "" for entry in entries],
+    ]
+    sizes = [
+        [entry.parquet_size_bytes for entry in entries],
+        [entry.row_count for entry in entries],
+    ]
+    numbers = [
+        [len(entry.sidecar) for entry in entries],
+        *([len(text) for text in of_kind] for of_kind in texts),
+        [int(entry.has_pages) for entry in entries],
+        block_counts,
+    ]
+    try:
+        joined = "".join("".join(of_kind) for of_kind in texts).encode("ascii")
+    except UnicodeEncodeError as error:
+        raise InvalidInputError("a partition of which name or ETag is not ASCII cannot be packed") from error
+    parts = [
+        *(np.array(column, "<u8").tobytes() for column in sizes),
+        *(np.array(column, "<u4").tobytes() for column in numbers),
+        np.array([len(block) for block in blocks], "<u8").tobytes(),
+        np.array([zlib.crc32(block) for block in blocks], "<u4").tobytes(),
+        joined,
+    ]
+    return b"".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    magic: bytes
+    version: int
+    checksum: int
+    file_bytes: int
+    entry_count: int
+    block_count: int
+    index_bytes: int
+    body_bytes: int
+    reserved: bytes
+
+
+def index_range(beginning: bytes, *, path: str | None) -> ByteRange:
+    """Return which bytes of the file hold header and index.
+
+    Args:
+        beginning: The first bytes of the file.
+        path: The file, for error messages.
+
+    Raises:
+        FormatError: These are not the first bytes of a catalogue.
+        UnsupportedError: It was written by a newer version of this library.
+    """
+    header = _parse_header(beginning, path)
+    return ByteRange(0, HEADER.size + header.index_bytes)
+
+
+def parse_catalogue_index(beginning: bytes, *, path: str | None) -> CatalogueIndex:
+    """Parse header and index of a catalogue; its blocks are checked when they are unpacked.
+
+    Args:
+        beginning: The file from its first byte on, at least those of :func:`index_range`.
+        path: The file, for error messages.
+
+    Raises:
+        FormatError: It is damaged (kinds ``Truncated``, ``ChecksumMismatch``, ``InvalidValue``).
+        UnsupportedError: It was written by a newer version of this library.
+    """
+    header = _parse_header(beginning, path)
+    stop = HEADER.size + header.index_bytes
+    if stop > min(len(beginning), header.file_bytes):
+        raise FormatError(
+            f"the index ends at {stop:,}, but the file has {min(len(beginning), header.file_bytes):,} bytes; {_PACK_AGAIN}",
+            kind="Truncated",
+            path=path,
+            offset=32,
+            field="index_bytes",
+        )
+    content = memoryview(beginning)[:stop]
+    computed = zlib.crc32(content[_PREAMBLE.size :])
+    if computed != header.checksum:
+        raise FormatError(
+            f"its CRC-32 is {computed:#010x}, stored is {header.checksum:#010x}: it is damaged; {_PACK_AGAIN}",
+            kind="ChecksumMismatch",
+            path=path,
+            offset=12,
+            field="checksum",
+        )
+    return _parse_index(_decompress(content[HEADER.size :], header.body_bytes, "the index", path), header, path)
+
+
+def _parse_header(beginning: bytes, path: str | None) -> _Header:
+    if len(beginning) < HEADER.size or not beginning.startswith(MAGIC):
+        raise FormatError(
+            f"{len(beginning):,} bytes that do not begin as a catalogue does; {_PACK_AGAIN}",
+            kind="Truncated" if MAGIC.startswith(beginning[: len(MAGIC)]) else "InvalidValue",
+            path=path,
+            offset=0,
+            field="magic",
+        )
+    header = _Header(*HEADER.unpack_from(beginning))
+    if header.version != VERSION:
+        raise UnsupportedError(
+            f"version {header.version} of the catalogue format; this version of coldparquet reads {VERSION}",
+            kind="UnsupportedVersion",
+            path=path,
+        )
+    if header.index_bytes > LARGEST_INDEX_BYTES or header.file_bytes > LARGEST_FILE_BYTES:
+        raise _invalid(
+            f"an index of {header.index_bytes:,} bytes in a file of {header.file_bytes:,}, more than any catalogue has;"
+            f" {_PACK_AGAIN}",
+            "file_bytes",
+            path,
+        )
+    return header
+
+
+def _decompress(data: bytes | memoryview, raw_bytes: int, what: str, path: str | None) -> bytes:
+    """Decompress to exactly so many bytes; more than the data can hold is not allocated."""
+    if raw_bytes > _MOST_BYTES_PER_COMPRESSED_BYTE * (len(data) + 1):
+        raise _invalid(f"{what} says {raw_bytes:,} bytes, compressed to {len(data):,}; {_PACK_AGAIN}", "bytes", path)
+    inflater = zlib.decompressobj()
+    try:
+        # One byte more than there should be, because 0 would mean that there is no limit.
+        raw = inflater.decompress(data, raw_bytes + 1)
+    except zlib.error as error:
+        raise _invalid(f"{what} does not decompress: {error}; {_PACK_AGAIN}", "bytes", path) from error
+    if len(raw) != raw_bytes or not inflater.eof or inflater.unused_data:
+        raise _invalid(f"{what} is not the {raw_bytes:,} bytes that it says; {_PACK_AGAIN}", "bytes", path)
+    return raw
+
+
+def _parse_index(body: bytes, header: _Header, path: str | None) -> CatalogueIndex:
+    entries, blocks = header.entry_count, header.block_count
+    fixed_bytes = entries * (8 * _ENTRY_U64S + 4 * _ENTRY_U32S) + blocks * _BLOCK_BYTES
+    if fixed_bytes > len(body):
+        raise _invalid(f"{entries:,} entries and {blocks:,} blocks do not fit the index; {_PACK_AGAIN}", "index", path)
+    sizes = np.frombuffer(body, "<u8", _ENTRY_U64S * entries).reshape(_ENTRY_U64S, -1)
+    place = sizes.nbytes
+    numbers = np.frombuffer(body, "<u4", _ENTRY_U32S * entries, place).astype(np.int64).reshape(_ENTRY_U32S, -1)
+    place += 4 * _ENTRY_U32S * entries
+    block_counts = np.frombuffer(body, "<u4", blocks, place).astype(np.int64)
+    block_lengths = np.frombuffer(body, "<u8", blocks, place + 4 * blocks)
+    block_checksums = np.frombuffer(body, "<u4", blocks, place + 12 * blocks).astype(np.int64)
+    texts = body[fixed_bytes:]
+    lengths, *text_lengths, pages = numbers
+    if block_counts.sum() != entries or (blocks and not block_counts.all()):
+        raise _invalid(f"the blocks do not hold the {entries:,} sidecars; {_PACK_AGAIN}", "blocks", path)
+    first_block = HEADER.size + header.index_bytes
+    # Each length is small, so that their sum cannot exceed 64 bits.
+    if (block_lengths > 2 * _LONGEST_BLOCK_BYTES).any() or first_block + int(block_lengths.sum()) != header.file_bytes:
+        raise _invalid(f"the blocks do not fill the file; {_PACK_AGAIN}", "blocks", path)
+    if (sizes > _LARGEST_NUMBER).any() or not texts.isascii() or int(np.sum(text_lengths)) != len(texts):
+        raise _invalid(f"sizes, names or ETags that cannot be; {_PACK_AGAIN}", "entries", path)
+    block_stops = first_block + np.cumsum(block_lengths.astype(np.int64))
+    of_blocks = np.repeat(np.arange(blocks), block_counts)
+    stops = np.cumsum(lengths)
+    # The sidecars of a block begin where those of the blocks before it end.
+    before = (stops - lengths)[np.cumsum(block_counts) - block_counts] if entries else stops
+    block_sidecar_bytes = np.diff(np.append(before, stops[-1:])) if entries else before
+    if (block_sidecar_bytes > _LONGEST_BLOCK_BYTES).any():
+        raise _invalid(f"blocks that are longer than any that is written; {_PACK_AGAIN}", "sidecar_bytes", path)
+    names, data_etags, sidecar_etags = _split(texts.decode("ascii"), text_lengths)
+    entry_of = dict(zip(names, range(entries), strict=True))
+    if len(entry_of) != entries:
+        raise _invalid(f"two entries of one partition; {_PACK_AGAIN}", "names", path)
+    return CatalogueIndex(
+        path=path,
+        file_bytes=header.file_bytes,
+        entry_of=entry_of,
+        parquet_sizes=sizes[0].astype(np.int64),
+        row_counts=sizes[1].astype(np.int64),
+        data_etags=tuple(etag or None for etag in data_etags),
+        sidecar_etags=tuple(etag or None for etag in sidecar_etags),
+        has_pages=pages != 0,
+        blocks=of_blocks,
+        sidecar_starts=stops - lengths - before[of_blocks],
+        sidecar_stops=stops - before[of_blocks],
+        block_starts=block_stops - block_lengths.astype(np.int64),
+        block_stops=block_stops,
+        block_checksums=block_checksums,
+        block_sidecar_bytes=block_sidecar_bytes,
+    )
+
+
+def _split(texts: str, lengths: Sequence[npt.NDArray[np.int64]]) -> list[list[str]]:
+    """Cut the texts of each kind, which follow one another, into those of the entries."""
+    kinds, begin = [], 0
+    for of_kind in lengths:
+        stops = begin + np.cumsum(of_kind)
+        starts = stops - of_kind
+        kinds.append([texts[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)])
+        begin = int(stops[-1]) if len(stops) else begin
+    return kinds
+
+
+def _invalid(message: str, field: str, path: str | None) -> FormatError:
+    return FormatError(message, kind="InvalidValue", path=path, field=field)

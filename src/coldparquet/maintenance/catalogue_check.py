@@ -1,0 +1,74 @@
+"""Comparing the catalogue of a table with the sidecars that it is a copy of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from coldparquet.catalog.catalogue import Catalogue
+from coldparquet.catalog.catalogue_fetch import CATALOGUE_FILE, fetch_catalogue
+from coldparquet.catalog.table_caches import NO_CACHES
+from coldparquet.concurrency import gather_or_cancel
+from coldparquet.plan.finding import Finding
+from coldparquet.storage.checked import CheckedStore
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from coldparquet.catalog.packed_sidecars import PackedLookup
+    from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.format.sidecar import Sidecar
+    from coldparquet.storage.base import ObjectStore
+
+_REMEDY = "'coldparquet pack' writes the catalogue anew"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedCatalogue:
+    """What the catalogue of a table has of its partitions."""
+
+    findings: tuple[Finding, ...] = ()
+    """What is about the catalogue as a whole."""
+    packed: Mapping[str, PackedLookup] = field(default_factory=dict)
+    """By the names of the partitions: the entries that readers would use, or find damaged."""
+
+
+async def check_catalogue(store: ObjectStore, path: str, locations: Sequence[PartitionLocation]) -> CheckedCatalogue:
+    """Read the catalogue of a table as readers do, all of it.
+
+    Requests: 1, more for one above 512 KiB. Without a ``_txn`` 1 listing for 250 partitions.
+
+    Args:
+        store: Where the table lies; it must not pin versions.
+        path: Its directory, without a trailing slash.
+        locations: The partitions to check.
+    """
+    if any(path in {location.directory_path, location.data_path} for location in locations):
+        return CheckedCatalogue()
+    catalogue = Catalogue(await fetch_catalogue(store, path, spent=[]), NO_CACHES.above(CheckedStore(store)))
+    findings = [
+        Finding(severity="warning", kind="CatalogueNotUsed", message=note, remedy=_REMEDY)
+        for note in catalogue.notes_about(locations)
+    ]
+    found = await gather_or_cancel([catalogue.look_up(location, []) for location in locations])
+    packed = {location.name: lookup for location, lookup in zip(locations, found, strict=True) if lookup is not None}
+    return CheckedCatalogue(findings=tuple(findings), packed=packed)
+
+
+def compare_with_packed(sidecar: Sidecar | None, packed: PackedLookup | None) -> tuple[Finding, ...]:
+    """Compare the snapshot of a partition's sidecar with its entry in the catalogue.
+
+    Args:
+        sidecar: The snapshot that counts; None where there is none.
+        packed: The entry; None where none counts.
+    """
+    if packed is None or (packed.sidecar is None and packed.problem is None):
+        return ()
+    if packed.sidecar is None:
+        message = f"its entry in {CATALOGUE_FILE} is not used: {packed.problem}"
+        return (Finding(severity="warning", kind="CatalogueNotUsed", message=message, remedy=_REMEDY),)
+    # The checksum covers all that a snapshot says.
+    if sidecar is None or packed.sidecar.footer.checksum != sidecar.footer.checksum:
+        message = f"its entry in {CATALOGUE_FILE}, by which readers plan, is not the sidecar that lies beside the Parquet file"
+        return (Finding(severity="error", kind="CatalogueDiffers", message=message, remedy=_REMEDY),)
+    return ()

@@ -1,0 +1,129 @@
+"""Reading one partition whole: the checksum of its object, the checksums of its pages, and every value."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from coldparquet.concurrency import gather_or_cancel
+from coldparquet.maintenance.value_check import check_values
+from coldparquet.options import MIB
+from coldparquet.plan.finding import Finding
+from coldparquet.ranges import ByteRange
+from coldparquet.storage.base import RangeRequest
+from coldparquet.storage.object_checksums import WholeObjectCheck
+
+if TYPE_CHECKING:
+    from typing import IO
+
+    from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.plan.partition_check import PartitionCheck
+    from coldparquet.storage.base import ObjectStore, StoredChecksum
+
+_PIECE_BYTES = 8 * MIB
+_PIECES_AT_ONCE = 4
+"""So much of each partition that is read at the time is in memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeepCheck:
+    """What reading everything has shown."""
+
+    findings: tuple[Finding, ...]
+    read_bytes: int
+    """Of the Parquet file."""
+    checksum: str | None
+    """What the store keeps of the whole object and was equal: ``CRC32``; None where nothing could be compared."""
+
+
+async def check_data(store: ObjectStore, location: PartitionLocation, check: PartitionCheck) -> DeepCheck:
+    """Read a partition whole, into a temporary file, and compare everything with what is claimed of it.
+
+    Requests: 1 look at the object, and 1 per 8 MiB, 4 in flight.
+
+    Args:
+        store: Where it lies; it should pin versions.
+        location: The partition.
+        check: What its metadata says.
+
+    Raises:
+        ArchivedObjectError: The object must be restored first.
+        ColdParquetError: The object cannot be read.
+    """
+    path = location.data_path
+    info = await store.info(path)
+    least_bytes = check.sidecar.parquet_size_bytes
+    size_bytes = least_bytes if info.size_bytes is None else max(info.size_bytes, least_bytes)
+    with tempfile.TemporaryFile(prefix="coldparquet-") as file:
+        download = _Download(store, location, file, size_bytes=size_bytes, least_bytes=least_bytes)
+        findings, checksum = await download.run(info.checksum)
+
+        def read_at(start: int, length_bytes: int) -> bytes:
+            return os.pread(file.fileno(), length_bytes, start)
+
+        findings += await asyncio.to_thread(check_values, check.sidecar, check.pages, read_at, path=path)
+    return DeepCheck(findings=tuple(findings), read_bytes=size_bytes, checksum=checksum)
+
+
+class _Download:
+    """All bytes of one object on their way into a file.
+
+    Args:
+        store: Where the object lies.
+        location: The partition.
+        file: Gets the bytes.
+        size_bytes: How many there are.
+        least_bytes: How many the metadata describes.
+    """
+
+    def __init__(
+        self, store: ObjectStore, location: PartitionLocation, file: IO[bytes], *, size_bytes: int, least_bytes: int
+    ) -> None:
+        self._store = store
+        self._location = location
+        self._file = file
+        self._size_bytes = size_bytes
+        self._least_bytes = least_bytes
+
+    async def run(self, stored: StoredChecksum | None) -> tuple[list[Finding], str | None]:
+        """Fetch the bytes; return what is wrong with them, and which checksum was equal."""
+        whole = None if stored is None else WholeObjectCheck(stored, size_bytes=self._size_bytes)
+        pieces = [
+            ByteRange(start, min(start + _PIECE_BYTES, self._size_bytes))
+            for start in range(0, self._size_bytes, _PIECE_BYTES)
+        ]
+        for first in range(0, len(pieces), _PIECES_AT_ONCE):
+            window = pieces[first : first + _PIECES_AT_ONCE]
+            for data in await gather_or_cancel([self._fetch(piece) for piece in window]):
+                await asyncio.to_thread(self._file.write, data)
+                if whole is not None and whole.can_tell:
+                    await whole.update(data)
+        await asyncio.to_thread(self._file.flush)
+        if whole is None or stored is None or whole.is_match() is None:
+            return [], None
+        if whole.is_match():
+            return [], stored.algorithm
+        mismatch = Finding(
+            severity="error",
+            kind="ChecksumMismatch",
+            message=f"{self._location.data_path.rpartition('/')[2]}: its bytes are not those that were stored: the"
+            f" {stored.algorithm} that the store keeps is of others",
+            remedy="copy the partition again",
+        )
+        return [mismatch], None
+
+    async def _fetch(self, piece: ByteRange) -> bytes:
+        answer = await self._store.get(
+            RangeRequest(
+                path=self._location.data_path,
+                byte_range=piece,
+                reason="every byte",
+                least_object_bytes=self._least_bytes,
+                may_grow=self._location.record is not None,
+                may_be_kept=False,
+            )
+        )
+        return answer.data

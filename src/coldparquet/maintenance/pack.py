@@ -1,0 +1,291 @@
+"""Packing the sidecars of a table into its catalogue, so that every later reader plans from one request."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from coldparquet.catalog.catalogue_fetch import CATALOGUE_FILE, CATALOGUE_REASON
+from coldparquet.catalog.discovery import discover
+from coldparquet.catalog.packed_sidecars import may_count
+from coldparquet.concurrency import gather_or_cancel
+from coldparquet.errors import (
+    ColdParquetError,
+    FormatError,
+    InternalError,
+    InvalidInputError,
+    NotFoundError,
+    ObjectChangedError,
+    UnsupportedError,
+)
+from coldparquet.format.catalogue_file import (
+    LARGEST_FILE_BYTES,
+    PackedSidecar,
+    encode_catalogue,
+    parse_catalogue_index,
+)
+from coldparquet.maintenance.partition_packer import LeftOut, PartitionPacker
+from coldparquet.options import ReadOptions, StoreOptions, checked_store_options
+from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.open_store import open_store, shown_url
+from coldparquet.storage.store_stack import stack_store
+from coldparquet.storage.whole_object import read_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.storage.base import FetchedRange, ObjectStore
+
+PackAction = Literal["written", "would write", "unchanged", "skipped", "failed"]
+"""``unchanged``: the catalogue that is there says the same. ``skipped``: there is nothing to pack."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedPartition:
+    """What became of one partition."""
+
+    name: str
+    sidecar_bytes: int | None
+    """Size of its sidecar; None where it is left out."""
+    reason: str | None = None
+    """Why it is left out; readers fetch its sidecar by itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackReport:
+    """What packing a table did, or would do."""
+
+    url: str
+    action: PackAction
+    catalogue_bytes: int | None = None
+    """Size of the catalogue; None where there is none, or nobody knows."""
+    partitions: tuple[PackedPartition, ...] = ()
+    """Oldest first."""
+    reason: str | None = None
+    """Why nothing was written."""
+
+    @property
+    def packed_count(self) -> int:
+        """How many partitions are in the catalogue."""
+        return sum(partition.sidecar_bytes is not None for partition in self.partitions)
+
+
+async def pack_table(  # noqa: PLR0913 - what can be told is told by name
+    url: str | os.PathLike[str],
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    dry_run: bool = False,
+    options: ReadOptions | None = None,
+    store_options: StoreOptions | None = None,
+    store: ObjectStore | None = None,
+    on_progress: Callable[[str, int], None] | None = None,
+) -> PackReport:
+    """Write the catalogue of a table, the object ``_catalogue``: a copy of all its sidecars, with what they belong to.
+
+    Readers find it by themselves, and check every entry: where the table has a ``_txn``, against what that says of the
+    partition, else against the versions of the partition's objects in a listing. So an old one is never wrong, but of
+    less use. It appears complete or not at all, and nothing else is written.
+
+    Requests: those that find the partitions (:func:`coldparquet.catalog.discovery.discover`); per Parquet partition 1 listing
+    and 1 or 2 for the sidecar; 1 for the catalogue that is there and 1 to write, none if nothing is new.
+
+    Args:
+        url: A table directory: any fsspec URL, or a local path.
+        storage_options: Credentials, endpoint and so on, as fsspec and s3fs take them.
+        dry_run: Write nothing, but read everything.
+        options: How to read; ``max_concurrency`` is also how many requests are sent at once.
+        store_options: How patient to be with the store; see :class:`~coldparquet.options.StoreOptions`.
+        store: A store of your own; ``url`` is then a path in it. It stays open.
+        on_progress: Called with the name of each partition when it was read, and the number of all partitions.
+
+    Returns:
+        What became of each partition. Those without a usable sidecar are left out.
+
+    Raises:
+        NotFoundError: There is nothing at ``url``, or nothing that is a partition.
+        InvalidInputError: This is one partition (kind ``NotATable``).
+        AccessError: The store refused.
+        ObjectChangedError: Somebody else packed the table at the same time (kind ``CatalogueConflict``).
+        FormatError: ``_txn`` or ``_meta`` is damaged.
+        StorageError: The store failed, or the table files kept changing.
+        UnsupportedError: There are too many partitions for one catalogue (kind ``TooLarge``).
+    """
+    options = options or ReadOptions()
+    store_options = checked_store_options(store_options) or StoreOptions()
+    path = os.fspath(url)
+    label, owns_store = shown_url(path), store is None
+    if store is None:
+        store, path = open_store(path, storage_options=storage_options, store_options=store_options)
+    stack = stack_store(store, store_options=store_options, max_concurrency=options.max_concurrency)
+    try:
+        packing = _Packing(stack.store, path.rstrip("/"), options, dry_run=dry_run, on_progress=on_progress)
+        report = await packing.pack(await packing.existing(), changed=None)
+        return replace(report, url=label)
+    finally:
+        if owns_store:
+            await store.aclose()
+
+
+async def renew_catalogue(  # noqa: PLR0913 - what can be told is told by name
+    store: ObjectStore,
+    path: str,
+    options: ReadOptions,
+    *,
+    changed: Collection[str],
+    make: bool,
+    dry_run: bool = False,
+) -> PackReport | None:
+    """Bring the catalogue of a table up to date after partitions of it were written.
+
+    Requests: 1 for the catalogue that is there; if there is one, or one is asked for, those of :func:`pack_table`, but only
+    for partitions that were written or that it does not have.
+
+    Args:
+        store: Where the table lies; it must not pin versions.
+        path: Its directory, without a trailing slash.
+        options: How to read.
+        changed: Names of the directories in which something was written.
+        make: Make a catalogue where there is none.
+        dry_run: Write nothing.
+
+    Returns:
+        What became of it; None where there is none. A failure is in there, not raised: what was to be written is written.
+    """
+    packing = _Packing(store, path, options, dry_run=dry_run, on_progress=None)
+    try:
+        existing = await packing.existing()
+        return await packing.pack(existing, changed=changed) if existing is not None or make else None
+    except InternalError:
+        raise
+    except ColdParquetError as error:
+        return PackReport(url=path, action="failed", reason=error.message)
+
+
+class _Packing:
+    """Packs one table."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        path: str,
+        options: ReadOptions,
+        *,
+        dry_run: bool,
+        on_progress: Callable[[str, int], None] | None,
+    ) -> None:
+        self._store = store
+        self._path = path
+        self._catalogue_path = f"{path}/{CATALOGUE_FILE}"
+        self._options = options
+        self._dry_run = dry_run
+        self._on_progress = on_progress
+
+    async def existing(self) -> FetchedRange | None:
+        """Fetch the catalogue that is there; 1 request for most."""
+        try:
+            return await read_whole(
+                self._store, self._catalogue_path, reason=CATALOGUE_REASON, largest_bytes=LARGEST_FILE_BYTES
+            )
+        except NotFoundError:
+            return None
+
+    async def pack(self, existing: FetchedRange | None, *, changed: Collection[str] | None) -> PackReport:
+        """Pack the table; where ``changed`` says which partitions are new, the others are taken from the old catalogue."""
+        discovery = await discover(self._store, self._path)
+        locations = discovery.locations
+        if any(location.directory_path == self._path for location in locations):
+            raise InvalidInputError(
+                "this is one partition; its table's directory is needed, in which the catalogue will lie",
+                kind="NotATable",
+                path=self._path,
+            )
+        kept: dict[str, PackedSidecar] = {}
+        if existing is not None and changed is not None:
+            trusted = [location for location in locations if location.name not in changed]
+            kept = await asyncio.to_thread(_kept_entries, existing.data, trusted)
+        packed = await self._read(locations, kept)
+        partitions = tuple(_described(location, one) for location, one in zip(locations, packed, strict=True))
+        report = PackReport(url=self._path, action="skipped", partitions=partitions)
+        entries = [one for one in packed if isinstance(one, PackedSidecar)]
+        if not entries:
+            return replace(report, reason="there is no partition with a sidecar that can be packed")
+        data = await asyncio.to_thread(encode_catalogue, entries)
+        report = replace(report, catalogue_bytes=len(data))
+        if existing is not None and existing.data == data:
+            return replace(report, action="unchanged")
+        if self._dry_run:
+            return replace(report, action="would write")
+        await self._write(data, existing)
+        return replace(report, action="written")
+
+    async def _read(
+        self, locations: Sequence[PartitionLocation], kept: Mapping[str, PackedSidecar]
+    ) -> list[PackedSidecar | LeftOut]:
+        packer = PartitionPacker(CheckedStore(self._store), self._options)
+        slots = asyncio.Semaphore(self._options.max_concurrency)
+
+        async def read(location: PartitionLocation) -> PackedSidecar | LeftOut:
+            if location.name in kept:
+                return kept[location.name]
+            async with slots:
+                found = await packer.read(location)
+            if self._on_progress is not None:
+                self._on_progress(location.name, len(locations))
+            return found
+
+        return await gather_or_cancel([read(location) for location in locations])
+
+    async def _write(self, data: bytes, existing: FetchedRange | None) -> None:
+        etag = None if existing is None else existing.etag
+        try:
+            await self._store.put(self._catalogue_path, data, overwrite=existing is not None, if_match=etag)
+        except ObjectChangedError as error:
+            raise _conflict(self._catalogue_path) from error
+        except InvalidInputError as error:
+            if error.kind != "AlreadyExists":
+                raise
+            raise _conflict(self._catalogue_path) from error
+
+
+def _kept_entries(data: bytes, locations: Sequence[PartitionLocation]) -> dict[str, PackedSidecar]:
+    """Return the entries of an older catalogue that a transaction says are still right; none of a damaged one."""
+    kept = {}
+    try:
+        index = parse_catalogue_index(data, path=None)
+        places = [index.block_range(block) for block in range(len(index.block_starts))]
+        blocks = [
+            index.unpack_block(block, memoryview(data)[place.start : place.stop]) for block, place in enumerate(places)
+        ]
+    except (FormatError, UnsupportedError):
+        return {}
+    for location in locations:
+        if location.committed_size_bytes is None or not may_count(index, location):
+            continue
+        entry = index.entry_of[location.name]
+        kept[location.name] = PackedSidecar(
+            name=location.name,
+            parquet_size_bytes=int(index.parquet_sizes[entry]),
+            row_count=int(index.row_counts[entry]),
+            sidecar=index.sidecar_in(blocks[int(index.blocks[entry])], entry),
+            data_etag=index.data_etags[entry],
+            sidecar_etag=index.sidecar_etags[entry],
+            has_pages=bool(index.has_pages[entry]),
+        )
+    return kept
+
+
+def _described(location: PartitionLocation, packed: PackedSidecar | LeftOut) -> PackedPartition:
+    if isinstance(packed, LeftOut):
+        return PackedPartition(name=location.name, sidecar_bytes=None, reason=packed.reason)
+    return PackedPartition(name=location.name, sidecar_bytes=len(packed.sidecar))
+
+
+def _conflict(path: str) -> ObjectChangedError:
+    return ObjectChangedError(
+        "somebody else wrote the catalogue of this table at the same time; pack it again",
+        kind="CatalogueConflict",
+        path=path,
+    )

@@ -1,0 +1,172 @@
+"""What an answer may cost at most: refused before a byte of data is fetched, with what would fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from coldparquet.errors import BudgetExceededError, InvalidInputError
+from coldparquet.plan.cost import dollars_of, prices_of, reads_by_class
+from coldparquet.plan.goal_comparison import compare_goals
+from coldparquet.plan.wording import human_bytes, human_dollars, plural
+from coldparquet.prices import STANDARD
+
+if TYPE_CHECKING:
+    from coldparquet.options import ReadOptions
+    from coldparquet.plan.read_plan import ReadPlan
+
+
+_ROUNDING = 1e-9
+"""A sum of money may differ by this part of it, depending on the order in which it was added up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spending:
+    """What requests for data cost, together."""
+
+    request_count: int = 0
+    fetched_bytes: int = 0
+    dollars: float = 0.0
+
+    def __add__(self, other: Spending) -> Spending:
+        return Spending(
+            request_count=self.request_count + other.request_count,
+            fetched_bytes=self.fetched_bytes + other.fetched_bytes,
+            dollars=self.dollars + other.dollars,
+        )
+
+    def __str__(self) -> str:
+        requests = plural(self.request_count, "request")
+        return f"{requests}, {human_bytes(self.fetched_bytes)} and {human_dollars(self.dollars)}"
+
+    def breaches(self, options: ReadOptions) -> list[str]:
+        """Return the limits of the options that this exceeds, each as text."""
+        breaches = []
+        if options.max_requests is not None and self.request_count > options.max_requests:
+            breaches.append(f"max_requests is {options.max_requests:,}")
+        if options.max_bytes is not None and self.fetched_bytes > options.max_bytes:
+            breaches.append(f"max_bytes is {options.max_bytes:,} ({human_bytes(options.max_bytes)})")
+        if options.max_usd is not None and self.dollars > options.max_usd * (1 + _ROUNDING):
+            breaches.append(f"max_usd is {human_dollars(options.max_usd)}")
+        return breaches
+
+
+def planned_spending(plan: ReadPlan) -> Spending:
+    """Add up what the data requests of a plan cost, each sent once.
+
+    Raises:
+        InvalidInputError: ``max_usd`` is set, and no price is known for the storage class of an object.
+    """
+    options = plan.options
+    dollars = dollars_of(reads_by_class(plan), prices_of(options))
+    if options.max_usd is not None and dollars.unpriced_classes:
+        raise InvalidInputError(
+            f"max_usd cannot be kept: no price is known for storage class {', '.join(dollars.unpriced_classes)}; give"
+            " ReadOptions.prices a table that has one (PriceTable.read), or leave max_usd out",
+            kind="UnknownStorageClass",
+            path=plan.table,
+        )
+    return Spending(request_count=plan.request_count, fetched_bytes=plan.bytes_fetched, dollars=dollars.amount)
+
+
+def has_budget(options: ReadOptions) -> bool:
+    """Tell whether anything is limited."""
+    return options.max_bytes is not None or options.max_requests is not None or options.max_usd is not None
+
+
+class Budget:
+    """What the plans of one answer may cost together: rows may be looked for in several waves, each with a plan of its own."""
+
+    def __init__(self) -> None:
+        self._spent = Spending()
+
+    def admit(self, plan: ReadPlan) -> None:
+        """Let a plan be carried out, and count what it costs.
+
+        Args:
+            plan: Its options say how much may be spent, all together.
+
+        Raises:
+            BudgetExceededError: It would cost too much, with what was admitted before. It was not counted.
+            InvalidInputError: As :func:`planned_spending`.
+        """
+        if not has_budget(plan.options):
+            return
+        planned = planned_spending(plan)
+        total = self._spent + planned
+        breaches = total.breaches(plan.options)
+        if breaches:
+            raise _exceeded(plan, planned, self._spent, breaches)
+        self._spent = total
+
+
+def _exceeded(plan: ReadPlan, planned: Spending, spent: Spending, breaches: list[str]) -> BudgetExceededError:
+    options = plan.options
+    before = f", after {spent} for the same answer" if spent.request_count else ""
+    return BudgetExceededError(
+        f"the plan takes {planned}{before}, but {' and '.join(breaches)}; nothing of it was fetched."
+        f" {what_would_fit(plan, spent)}",
+        path=plan.table,
+        planned_requests=planned.request_count,
+        planned_bytes=planned.fetched_bytes,
+        planned_usd=planned.dollars,
+        spent_requests=spent.request_count,
+        spent_bytes=spent.fetched_bytes,
+        spent_usd=spent.dollars,
+        max_requests=options.max_requests,
+        max_bytes=options.max_bytes,
+        max_usd=options.max_usd,
+        goal=options.goal,
+        fitting_goals=list(_fitting_goals(plan, spent)),
+    )
+
+
+def what_would_fit(plan: ReadPlan, spent: Spending) -> str:
+    """Say how to ask for less, or in another way.
+
+    Args:
+        plan: A plan that exceeds the limits of its options.
+        spent: What was spent before.
+    """
+    goals = _fitting_goals(plan, spent)
+    if goals:
+        first, *others = [f"goal {goal!r} would fit with {cost}" for goal, cost in goals.items()]
+        return "; ".join([first[0].upper() + first[1:], *others])
+    count = _fitting_partitions(plan, spent)
+    if count:
+        first, last = plan.partitions[0].name, plan.partitions[count - 1].name
+        fitting = f"first would fit, {first}" if count == 1 else f"first {count:,} would fit, {first} to {last}"
+        return f"Of {len(plan.partitions):,} partitions the {fitting}: narrow the time range"
+    return "Ask for fewer columns or a narrower condition, or raise the limit"
+
+
+def _fitting_goals(plan: ReadPlan, spent: Spending) -> dict[str, Spending]:
+    found: dict[str, Spending] = {}
+    for cost in compare_goals(plan):
+        spending = Spending(
+            request_count=cost.request_count, fetched_bytes=cost.bytes_fetched, dollars=cost.dollars.amount
+        )
+        if cost.goal != plan.options.goal and not (spent + spending).breaches(plan.options):
+            found[cost.goal] = spending
+    return found
+
+
+def _fitting_partitions(plan: ReadPlan, spent: Spending) -> int:
+    """Count the partitions from the first one on that would stay within the limits, if any data of them is read."""
+    prices = prices_of(plan.options)
+    total, fitting, has_data = spent, 0, False
+    for index, partition in enumerate(plan.partitions):
+        numbers = plan.numbers_of(index)
+        dollars = prices.request_dollars(
+            "get",
+            storage_class=partition.storage_class or STANDARD,
+            retrieved_bytes=numbers.bytes_fetched,
+            count=numbers.request_count,
+        )
+        total += Spending(
+            request_count=numbers.request_count, fetched_bytes=numbers.bytes_fetched, dollars=dollars or 0.0
+        )
+        if total.breaches(plan.options):
+            break
+        fitting, has_data = index + 1, has_data or numbers.request_count > 0
+    return fitting if has_data else 0

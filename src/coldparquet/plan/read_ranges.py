@@ -1,0 +1,126 @@
+"""All byte ranges of many reads on one axis, so that requests can be counted at once for whole tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from coldparquet.options import MIB
+from coldparquet.plan.coalesce import coalesce
+from coldparquet.plan.native_read import NativeRead
+from coldparquet.ranges import ByteRange
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import numpy.typing as npt
+
+    from coldparquet.options import Coalescing
+    from coldparquet.plan.read_plan import PlannedRead, PlannedRequest, RowGroupRead
+
+_SEPARATION_BYTES = 1024 * MIB
+"""What lies between two objects on the axis: more than any gap that is read over, and longer than any request."""
+
+_LONGEST_AXIS_BYTES = 1 << 62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ReadRanges:
+    """Ranges of several objects, which lie one behind the other; arrays of shape ``(ranges,)``."""
+
+    starts: npt.NDArray[np.int64]
+    stops: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, reads: Iterable[PlannedRead]) -> ReadRanges | None:
+        """Collect the ranges of reads, but for those deferred.
+
+        Args:
+            reads: In the order of the plan; those of one partition are coalesced with each other.
+
+        Returns:
+            None where offsets of damaged metadata leave no room on an axis of 64 bits.
+        """
+        starts, stops, objects = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        files_before, partition, files = 0, -1, 0
+        for read in reads:
+            if read.partition_index != partition:
+                partition, files_before = read.partition_index, files_before + files
+            if isinstance(read, NativeRead):
+                files = len(read.files)
+                starts.append(read.starts)
+                stops.append(read.stops)
+                objects.append(np.arange(files_before, files_before + files))
+            else:
+                files = 1
+                starts.append(read.piece_starts)
+                stops.append(read.piece_stops)
+                objects.append(np.full(len(read.piece_starts), files_before))
+        return cls._on_one_axis(np.concatenate(starts), np.concatenate(stops), np.concatenate(objects))
+
+    @classmethod
+    def of_each(cls, reads: Sequence[RowGroupRead]) -> ReadRanges | None:
+        """Collect the ranges of reads that are never coalesced with each other, such as those deferred."""
+        nothing = np.empty(0, np.int64)
+        starts = [read.piece_starts for read in reads]
+        stops = [read.piece_stops for read in reads]
+        objects = [np.full(len(of_read), number) for number, of_read in enumerate(starts)]
+        return cls._on_one_axis(*(np.concatenate([nothing, *arrays]) for arrays in (starts, stops, objects)))
+
+    @classmethod
+    def _on_one_axis(
+        cls, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64], objects: npt.NDArray[np.int64]
+    ) -> ReadRanges | None:
+        is_filled = stops > starts
+        starts, stops, objects = starts[is_filled], stops[is_filled], objects[is_filled]
+        count = int(objects.max(initial=-1)) + 1
+        begins, ends = np.full(count, np.iinfo(np.int64).max), np.zeros(count, np.int64)
+        np.minimum.at(begins, objects, starts)
+        np.maximum.at(ends, objects, stops)
+        spans = np.maximum(ends - begins, 0)
+        # Summed as floats: offsets from damaged metadata may overflow an integer sum.
+        if spans.sum(dtype=np.float64) + count * _SEPARATION_BYTES > _LONGEST_AXIS_BYTES:
+            return None
+        places = np.cumsum(spans + _SEPARATION_BYTES) - (spans + _SEPARATION_BYTES) - np.where(spans, begins, 0)
+        moved = places[objects]
+        return cls(starts=starts + moved, stops=stops + moved)
+
+    def request_lengths(self, coalescing: Coalescing, *, part_bytes: int) -> npt.NDArray[np.int64]:
+        """Return the length of each request that would bring the ranges, shape ``(requests,)``."""
+        found = coalesce(
+            self.starts,
+            self.stops,
+            gap_bytes=coalescing.gap_bytes,
+            max_request_bytes=coalescing.max_request_bytes,
+            part_bytes=part_bytes,
+        )
+        lengths: npt.NDArray[np.int64] = found.stops - found.starts
+        return lengths
+
+    def count_and_bytes(self, coalescing: Coalescing, *, part_bytes: int) -> tuple[int, int]:
+        """Return how many requests would bring the ranges, and how many bytes they would fetch."""
+        lengths = self.request_lengths(coalescing, part_bytes=part_bytes)
+        return len(lengths), int(lengths.sum())
+
+
+def shortened_to(requests: Sequence[PlannedRequest], read: PlannedRead) -> tuple[PlannedRequest, ...]:
+    """Shorten requests to what a read still needs of them: no more of them, and no other bytes.
+
+    Args:
+        requests: Of one object, disjoint, in file order.
+        read: What is left of what they were planned for.
+    """
+    if isinstance(read, NativeRead):
+        return tuple(requests)
+    order = np.argsort(read.piece_starts, kind="stable")
+    starts, stops = read.piece_starts[order], read.piece_stops[order]
+    shortened = []
+    for request in requests:
+        start, stop = request.byte_range.start, request.byte_range.stop
+        is_served = (starts < stop) & (stops > start)
+        if is_served.any():
+            needed = ByteRange(max(start, int(starts[is_served].min())), min(stop, int(stops[is_served].max())))
+            shortened.append(replace(request, byte_range=needed))
+    return tuple(shortened)

@@ -1,0 +1,145 @@
+"""Objects that have to be restored before they can be read, and what each way of restoring them costs and takes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from coldparquet.plan.wording import human_dollars
+from coldparquet.restoring.archive_state import INTELLIGENT_TIERING, STANDARD, is_being_restored
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from coldparquet.options import RestoreTier
+    from coldparquet.prices import PriceTable
+    from coldparquet.storage.base import ObjectInfo
+
+_TIERS: tuple[RestoreTier, ...] = ("Expedited", "Standard", "Bulk")
+"""From the fastest to the cheapest."""
+
+_WITHOUT_EXPEDITED = frozenset({"DEEP_ARCHIVE", "DEEP_ARCHIVE_ACCESS"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedObject:
+    """The data object of one partition, in an archive."""
+
+    partition: str
+    """Name of the partition's directory."""
+    path: str
+    size_bytes: int
+    """0 where the store does not tell."""
+    storage_class: str
+    archive_status: str | None
+    """The archive tier of Intelligent-Tiering that it lies in; None for other classes."""
+    is_being_restored: bool
+    """Whether somebody has asked for a restore already."""
+
+    @classmethod
+    def of(cls, partition: str, info: ObjectInfo) -> ArchivedObject:
+        """Take over what a look at the object has shown."""
+        return cls(
+            partition=partition,
+            path=info.path,
+            size_bytes=info.size_bytes or 0,
+            storage_class=info.storage_class or STANDARD,
+            archive_status=info.archive_status,
+            is_being_restored=is_being_restored(info),
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain data that ``json.dumps`` takes."""
+        return asdict(self)
+
+    @property
+    def place(self) -> str:
+        """Where it lies, for people: ``GLACIER``, ``INTELLIGENT_TIERING ARCHIVE_ACCESS``."""
+        return self.storage_class if self.archive_status is None else f"{self.storage_class} {self.archive_status}"
+
+    def knows(self, tier: RestoreTier) -> bool:
+        """Tell whether objects that lie there can be restored in a tier."""
+        return tier != "Expedited" or not {self.storage_class, self.archive_status} & _WITHOUT_EXPEDITED
+
+    def restored_days(self, days: int) -> int:
+        """Return for how many days a copy is made: Intelligent-Tiering moves the object itself, and takes no days."""
+        return 0 if self.storage_class == INTELLIGENT_TIERING else days
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreOffer:
+    """What restoring some objects in one tier costs and takes."""
+
+    tier: RestoreTier
+    dollars: float
+    """Requests, retrieval and the copies; of those that are not being restored already."""
+    hours_typical: float
+    hours_most: float
+    """S3 promises nothing; most restores are over by then."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain data that ``json.dumps`` takes."""
+        return asdict(self)
+
+
+def restore_offers(archived: Sequence[ArchivedObject], *, days: int, prices: PriceTable) -> tuple[RestoreOffer, ...]:
+    """Price every tier in which all of the objects can be restored, from the fastest on.
+
+    Args:
+        archived: The objects; their classes may differ.
+        days: How long the restored copies shall stay.
+        prices: What it costs; a class that is not in there has no offer.
+    """
+    offers = (restore_offer(archived, tier=tier, days=days, prices=prices) for tier in _TIERS)
+    return tuple(offer for offer in offers if offer is not None)
+
+
+def restore_offer(
+    archived: Sequence[ArchivedObject], *, tier: RestoreTier, days: int, prices: PriceTable
+) -> RestoreOffer | None:
+    """Price one tier; None where some of the objects cannot be restored in it, or no price is known. See :func:`restore_offers`."""
+    dollars = hours_typical = hours_most = 0.0
+    objects: Counter[tuple[str, int]] = Counter()
+    new_bytes: Counter[tuple[str, int]] = Counter()
+    for each in archived:
+        key = (each.storage_class, each.restored_days(days))
+        objects[key] += not each.is_being_restored
+        new_bytes[key] += 0 if each.is_being_restored else each.size_bytes
+        if not each.knows(tier):
+            return None
+    for (storage_class, restored_days), object_count in objects.items():
+        known = prices.find(storage_class)
+        price = next((price for price in known.restores if price.tier == tier), None) if known is not None else None
+        if price is None:
+            return None
+        dollars += prices.restore_dollars(
+            storage_class,
+            tier,
+            object_count=object_count,
+            object_bytes=new_bytes[storage_class, restored_days],
+            days=restored_days,
+        )
+        hours_typical, hours_most = max(hours_typical, price.hours_typical), max(hours_most, price.hours_most)
+    return RestoreOffer(tier=tier, dollars=dollars, hours_typical=hours_typical, hours_most=hours_most)
+
+
+def places_of(archived: Iterable[ArchivedObject]) -> tuple[str, ...]:
+    """Return where objects lie, each place once, in alphabetical order."""
+    return tuple(sorted({each.place for each in archived}))
+
+
+def describe_offer(offer: RestoreOffer) -> str:
+    """Write ``Standard: 4 to 5 hours, $0.03``."""
+    if offer.hours_most < 1:
+        duration = f"{offer.hours_typical * 60:.0f} to {offer.hours_most * 60:.0f} minutes"
+    else:
+        duration = f"{offer.hours_typical:g} to {offer.hours_most:g} hours"
+    return f"{offer.tier}: {duration}, {about_dollars(offer.dollars)}"
+
+
+def about_dollars(dollars: float | None) -> str:
+    """Write ``$0.03``, ``nothing`` or ``at an unknown price``."""
+    if dollars is None:
+        return "at an unknown price"
+    return human_dollars(dollars) if dollars else "nothing"

@@ -1,0 +1,176 @@
+"""A receipt for restores that were asked for: plain data that can be kept in a file, and waited on later."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from coldparquet.errors import FormatError
+from coldparquet.options import ReadOptions, StoreOptions
+from coldparquet.restoring.restore_wait import FIRST_PAUSE_S, wait_until_restored
+from coldparquet.storage.open_store import open_store
+from coldparquet.storage.store_stack import stack_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from coldparquet.options import RestoreTier
+    from coldparquet.restoring.restore_wait import RestoreProgress
+    from coldparquet.storage.base import ObjectStore
+
+_TICKET_VERSION = 1
+
+_SLACK = timedelta(minutes=10)
+_UNKNOWN_DURATION = timedelta(hours=48)
+"""Of a restore of which no table says how long it takes: the longest one of S3."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreTicket:
+    """Restores that were asked for, of some data objects of one table."""
+
+    url: str
+    """The table, without credentials."""
+    paths: tuple[str, ...]
+    """The objects, as their store names them; those that somebody else was restoring already are among them."""
+    tier: RestoreTier
+    days: int
+    """How long the restored copies stay."""
+    requested_at: datetime
+    expected_ready_at: datetime | None
+    """When most restores of this tier are over; None where no price table says."""
+    dollars: float | None
+    """What it costs, by the price table; None where that does not say. Restores that were under way before cost nothing."""
+
+    def to_json(self) -> str:
+        """Return the ticket as one line of JSON, which holds no secret."""
+        return json.dumps(self.as_dict(), ensure_ascii=False)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the ticket as plain data that ``json.dumps`` takes; times as ISO 8601."""
+        expected = self.expected_ready_at
+        return {
+            "coldparquet_restore_ticket": _TICKET_VERSION,
+            "url": self.url,
+            "paths": list(self.paths),
+            "tier": self.tier,
+            "days": self.days,
+            "requested_at": self.requested_at.isoformat(),
+            "expected_ready_at": None if expected is None else expected.isoformat(),
+            "dollars": self.dollars,
+        }
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> RestoreTicket:
+        """Read a ticket that :meth:`to_json` has written.
+
+        Raises:
+            FormatError: It is no such ticket (kind ``NoTicket``); ``details`` hold the ``field``.
+        """
+        try:
+            fields = json.loads(text)
+        except ValueError as error:
+            raise _no_ticket("it is no JSON", "JSON") from error
+        return cls._from_fields(fields if isinstance(fields, dict) else {})
+
+    @classmethod
+    def _from_fields(cls, fields: dict[str, Any]) -> RestoreTicket:
+        if fields.get("coldparquet_restore_ticket") != _TICKET_VERSION:
+            expected = f"it does not say coldparquet_restore_ticket: {_TICKET_VERSION}"
+            raise _no_ticket(expected, "coldparquet_restore_ticket")
+        paths, tier, days, dollars = (fields.get(name) for name in ("paths", "tier", "days", "dollars"))
+        if not isinstance(paths, list) or not all(isinstance(path, str) and path for path in paths):
+            raise _no_ticket("paths is no list of texts", "paths")
+        if tier not in {"Expedited", "Standard", "Bulk"}:
+            raise _no_ticket("tier is none of Expedited, Standard and Bulk", "tier")
+        if not isinstance(days, int) or days < 1:
+            raise _no_ticket("days is no whole number from 1 on", "days")
+        if dollars is not None and not isinstance(dollars, int | float):
+            raise _no_ticket("dollars is no number", "dollars")
+        if not isinstance(fields.get("url"), str):
+            raise _no_ticket("url is no text", "url")
+        requested_at = _time_of(fields, "requested_at")
+        if requested_at is None:
+            raise _no_ticket("requested_at is missing", "requested_at")
+        return cls(
+            url=fields["url"],
+            paths=tuple(paths),
+            tier=tier,
+            days=days,
+            requested_at=requested_at,
+            expected_ready_at=_time_of(fields, "expected_ready_at"),
+            dollars=dollars,
+        )
+
+    @property
+    def patience_s(self) -> float:
+        """How long :meth:`wait` waits from now on at most: until twice the expected time is over, and a few minutes."""
+        expected = self.expected_ready_at or self.requested_at + _UNKNOWN_DURATION
+        latest = self.requested_at + 2 * (expected - self.requested_at) + _SLACK
+        return max(0.0, (latest - datetime.now(UTC)).total_seconds())
+
+    async def wait(
+        self,
+        *,
+        storage_options: Mapping[str, Any] | None = None,
+        store: ObjectStore | None = None,
+        timeout_s: float | None = None,
+        first_pause_s: float = FIRST_PAUSE_S,
+        on_progress: Callable[[RestoreProgress], None] | None = None,
+    ) -> None:
+        """Wait until all objects can be read; also in another process, days later.
+
+        Requests: those of :func:`coldparquet.restoring.restore_wait.wait_until_restored`.
+
+        Args:
+            storage_options: Credentials, endpoint and so on, as for opening the table.
+            store: A store of your own, in which the paths are; it stays open.
+            timeout_s: Longest wait; None is :attr:`patience_s`.
+            first_pause_s: Time until the second look.
+            on_progress: Called after every look.
+
+        Raises:
+            ArchivedObjectError: Time is up (kind ``RestoreNotFinished``), or the copies have expired (``RestoreExpired``).
+            NotFoundError: An object is gone.
+            AccessError: The store refused the credentials.
+            StorageError: The store failed.
+        """
+        opened = None
+        if store is None:
+            opened, _ = open_store(self.url, storage_options=storage_options)
+            stack = stack_store(opened, store_options=StoreOptions(), max_concurrency=ReadOptions().max_concurrency)
+            store = stack.store
+        try:
+            await wait_until_restored(
+                store,
+                self.paths,
+                timeout_s=self.patience_s if timeout_s is None else timeout_s,
+                first_pause_s=first_pause_s,
+                on_progress=on_progress,
+            )
+        finally:
+            if opened is not None:
+                await store.aclose()
+
+
+def _time_of(fields: dict[str, Any], name: str) -> datetime | None:
+    value = fields.get(name)
+    if value is None:
+        return None
+    try:
+        time = datetime.fromisoformat(value)
+    except (TypeError, ValueError) as error:
+        raise _no_ticket(f"{name} is no time in ISO 8601", name) from error
+    if time.tzinfo is None:
+        raise _no_ticket(f"{name} names no time zone", name)
+    return time
+
+
+def _no_ticket(problem: str, field: str) -> FormatError:
+    return FormatError(
+        f"this is no restore ticket: {problem}; RestoreTicket.to_json and 'coldparquet restore --ticket FILE' write one",
+        kind="NoTicket",
+        field=field,
+    )

@@ -1,0 +1,103 @@
+"""From the reads of a plan to its requests: coalesced by the goal, the prices and the speed of the store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from coldparquet.plan.coalescing_choice import may_widen, widened
+from coldparquet.plan.read_plan import RowGroupRead
+from coldparquet.plan.read_ranges import ReadRanges
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from coldparquet.options import Coalescing
+    from coldparquet.plan.read_plan import PartitionRead, PlannedRead, PlannedRequest
+    from coldparquet.scanning.planned_partition import PlannedPartition
+    from coldparquet.scanning.question import Question
+    from coldparquet.scanning.scan_planner import PlannedScan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRequests:
+    """The requests of a plan, and how they were made."""
+
+    requests: tuple[PlannedRequest, ...]
+    """In partition order and, within a partition, by stage and in file order."""
+    coalescings: tuple[Coalescing, ...]
+    """How the ranges of the first stage became requests, one for each partition."""
+
+
+def plan_requests_of(
+    question: Question,
+    partitions: Sequence[PlannedPartition],
+    described: Sequence[PartitionRead],
+    reads: Sequence[PlannedRead],
+) -> PlannedRequests:
+    """Coalesce the ranges of reads, as the options' goal says; those of deferred columns as a second stage.
+
+    Args:
+        question: What is asked.
+        partitions: The partitions of the plan.
+        described: What the plan says of them.
+        reads: Some of their reads, in the order of the plan.
+    """
+    wanted_bytes = sum(read.bytes_wanted for read in reads)
+    coalescings = _coalescings(question, described, reads, wanted_bytes)
+    part_bytes = part_bytes_of(question, wanted_bytes)
+    requests: list[PlannedRequest] = []
+    for index, group in groupby(reads, key=attrgetter("partition_index")):
+        of_partition = list(group)
+        coalescing = coalescings[index]
+        of_first_stage = coalescing.part_bytes(wanted_bytes, question.options.max_concurrency)
+        requests += partitions[index].requests(of_partition, coalescing, part_bytes=of_first_stage)
+        deferred = [
+            read.deferred for read in of_partition if isinstance(read, RowGroupRead) and read.deferred is not None
+        ]
+        # What is left of it is requested by itself, once its predicate has been evaluated: over gaps as they were chosen
+        # for few requests, because only little of it may be left.
+        of_second_stage = question.coalescing_of(described[index].data_path)
+        for read in deferred:
+            requests += partitions[index].requests([read], of_second_stage, part_bytes=part_bytes, stage=2)
+    return PlannedRequests(requests=tuple(requests), coalescings=coalescings)
+
+
+def part_bytes_of(question: Question, wanted_bytes: int) -> int:
+    """Return how long the requests of a second stage should be, so that they use all connections.
+
+    Args:
+        question: What is asked.
+        wanted_bytes: All that is read, in both stages.
+    """
+    return question.coalescing.part_bytes(wanted_bytes, question.options.max_concurrency)
+
+
+def with_reads(planned: PlannedScan, reads: Sequence[PlannedRead]) -> PlannedScan:
+    """Return a plan that does these reads only, and fetches nothing else.
+
+    Args:
+        planned: The whole plan.
+        reads: Some of its reads in their order; each may be cut to fewer rows.
+    """
+    plan = planned.plan
+    found = plan_requests_of(planned.question, planned.partitions, plan.partitions, reads)
+    return replace(
+        planned,
+        plan=replace(plan, row_groups=tuple(reads), requests=found.requests, coalescings=found.coalescings),
+    )
+
+
+def _coalescings(
+    question: Question, described: Sequence[PartitionRead], reads: Sequence[PlannedRead], wanted_bytes: int
+) -> tuple[Coalescing, ...]:
+    """Choose for each partition by its storage class, and for all together whether requests would queue."""
+    if question.options.goal == "cheap":
+        return tuple(question.coalescing_of(partition.data_path) for partition in described)
+    chosen = question.coalescing
+    ranges = ReadRanges.of(reads) if may_widen(question.options, question.speed) else None
+    if ranges is not None:
+        chosen = widened(chosen, ranges, wanted_bytes=wanted_bytes, options=question.options, speed=question.speed)
+    return (chosen,) * len(described)

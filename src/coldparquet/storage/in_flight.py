@@ -1,0 +1,173 @@
+"""How many requests, for how many bytes, may be in flight: a limit that follows the store.
+
+The rule is that of TCP, additive increase and multiplicative decrease: https://www.rfc-editor.org/rfc/rfc5681#section-3.1
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from coldparquet.errors import ColdParquetError, InvalidInputError
+from coldparquet.storage.ledger import Turn
+from coldparquet.storage.retry_decision import is_throttled
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+
+class InFlightLimit:
+    """Admits requests in order of arrival.
+
+    A request that the store turns away because there were too many (503, 429) halves the number of those that fit, at most
+    once per round trip: the others in flight were sent under the old one. As many successes as requests fit raise it by
+    one again, up to ``max_requests``.
+
+    Args:
+        max_requests: Requests in flight at once, at least 1.
+        max_bytes: Bytes that requests in flight may bring or send. One for more than that goes alone.
+    """
+
+    def __init__(self, *, max_requests: int, max_bytes: int) -> None:
+        self._max_requests = max_requests
+        self._max_bytes = max_bytes
+        self._waiting: deque[_Waiting] = deque()
+        self._is_closed = False
+        self._successes = 0
+        """Since the limit last changed."""
+        self._round = 0
+        """Grows with every halving: what was sent before says nothing about the new limit."""
+        self.limit = max_requests
+        """Requests that fit now."""
+        self.request_count = 0
+        """Requests in flight."""
+        self.byte_count = 0
+        """Bytes that they may bring or send."""
+        self.slowdown_count = 0
+        """Requests that were turned away because there were too many."""
+
+    def close(self) -> None:
+        """Refuse every request from now on, also those that wait."""
+        self._is_closed = True
+
+    async def enter(self, size_bytes: int) -> int:
+        """Wait until a request fits and count it in; :meth:`leave` counts it out.
+
+        Returns:
+            The round that it is sent in.
+
+        Raises:
+            InvalidInputError: The limit was closed (kind ``StoreClosed``).
+        """
+        if self._waiting or not self._fits(size_bytes):
+            await self._turn(size_bytes)
+        else:
+            self._count_in(size_bytes)
+        if self._is_closed:
+            self._count_out(size_bytes)
+            raise InvalidInputError("the store was closed; open it again to read from it", kind="StoreClosed")
+        return self._round
+
+    def leave(self, size_bytes: int, *, sent_in: int, error: BaseException | None) -> None:
+        """Count a request out, and learn from what became of it.
+
+        Args:
+            size_bytes: As for :meth:`enter`.
+            sent_in: What :meth:`enter` returned.
+            error: None for a success.
+        """
+        if error is None:
+            if sent_in == self._round and self.limit < self._max_requests:
+                self._grow()
+        elif isinstance(error, ColdParquetError) and is_throttled(error):
+            self.slowdown_count += 1
+            if sent_in == self._round:
+                self._round += 1
+                self._successes = 0
+                self.limit = max(1, self.limit // 2)
+        self._count_out(size_bytes)
+
+    async def _turn(self, size_bytes: int) -> None:
+        waiting = _Waiting(size_bytes, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
+        try:
+            await waiting.admitted
+        except asyncio.CancelledError:
+            if waiting.admitted.cancelled():
+                self._admit()  # the others behind it may have waited for this one alone
+            else:  # admitted and cancelled in the same turn of the loop
+                self._count_out(size_bytes)
+            raise
+
+    def _grow(self) -> None:
+        self._successes += 1
+        if self._successes >= self.limit:
+            self._successes = 0
+            self.limit += 1
+
+    def _count_in(self, size_bytes: int) -> None:
+        self.request_count += 1
+        self.byte_count += size_bytes
+
+    def _count_out(self, size_bytes: int) -> None:
+        self.request_count -= 1
+        self.byte_count -= size_bytes
+        self._admit()
+
+    def _fits(self, size_bytes: int) -> bool:
+        if self.request_count == 0:
+            return True
+        return self.request_count < self.limit and self.byte_count + size_bytes <= self._max_bytes
+
+    def _admit(self) -> None:
+        while self._waiting:
+            waiting = self._waiting[0]
+            if waiting.admitted.cancelled():
+                self._waiting.popleft()
+            elif self._fits(waiting.size_bytes):
+                self._waiting.popleft()
+                self._count_in(waiting.size_bytes)
+                waiting.admitted.set_result(None)
+            else:
+                return
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waiting:
+    """A request that is held back."""
+
+    size_bytes: int
+    admitted: asyncio.Future[None]
+
+
+class Slot:
+    """One request's place among those in flight, for ``async with``. A generator would cost more than all the rest.
+
+    Args:
+        limit: Who admits it.
+        size_bytes: Bytes that it may bring or send.
+    """
+
+    __slots__ = ("_limit", "_sent_in", "_size_bytes", "_turn")
+
+    def __init__(self, limit: InFlightLimit, size_bytes: int = 0) -> None:
+        self._limit = limit
+        self._size_bytes = size_bytes
+        self._sent_in = 0
+        self._turn = Turn()
+
+    async def __aenter__(self) -> None:
+        self._turn.__enter__()
+        try:
+            self._sent_in = await self._limit.enter(self._size_bytes)
+        except BaseException:
+            self._turn.__exit__()
+            raise
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._turn.__exit__()
+        self._limit.leave(self._size_bytes, sent_in=self._sent_in, error=error)

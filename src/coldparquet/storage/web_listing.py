@@ -1,0 +1,72 @@
+"""The links of a web server's index page, as a listing."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING
+from urllib.parse import urldefrag, urljoin, urlsplit
+
+from coldparquet.storage.base import Listing, ObjectInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MAX_PAGE_BYTES = 16 * 1024 * 1024
+"""More than a page with 50,000 links has."""
+
+_HTML = frozenset({"text/html", "application/xhtml+xml"})
+
+
+def is_page(headers: Mapping[str, str]) -> bool:
+    """Tell whether an answer is a page that may hold links."""
+    return headers.get("Content-Type", "text/html").partition(";")[0].strip().lower() in _HTML
+
+
+def parse_index_page(body: bytes, *, path: str) -> Listing:
+    """Return what the links of a page say lies directly below it.
+
+    Args:
+        body: The page.
+        path: URL of the directory, without a slash at its end and without query string. Links to other places, such as the
+            parent, are left out, and so are query strings of links, such as those that sort the page.
+    """
+    parser = _LinkParser()
+    parser.feed(body.decode(errors="replace"))
+    parser.close()
+    directories: set[str] = set()
+    objects: set[str] = set()
+    for link in parser.links:
+        name = _name_below(path, link)
+        if name is not None:
+            (directories if name.endswith("/") else objects).add(f"{path}/{name.rstrip('/')}")
+    return Listing(
+        directories=tuple(sorted(directories)),
+        objects=tuple(
+            ObjectInfo(path=name, size_bytes=None, etag=None) for name in sorted(objects) if name not in directories
+        ),
+    )
+
+
+class _LinkParser(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "a":
+            self.links += [value for name, value in attrs if name == "href" and value]
+
+
+def _name_below(path: str, link: str) -> str | None:
+    """Return the name that a link adds to a directory, with a slash if it is a directory itself; None for other places."""
+    try:
+        target = urlsplit(urldefrag(urljoin(f"{path}/", link)).url)
+        base = urlsplit(path)
+    except ValueError:  # such as a bracket in the host
+        return None
+    # Pages of a server that speaks both may name either.
+    is_here = target.netloc == base.netloc and {target.scheme, base.scheme} <= {"http", "https"}
+    name = target.path.removeprefix(f"{base.path}/")
+    if not is_here or name == target.path or name.strip("/") == "" or "/" in name[:-1]:
+        return None
+    return name

@@ -1,0 +1,134 @@
+"""OpenTelemetry spans: one for each scan, its planning, and each request.
+
+Whoever wants spans has OpenTelemetry in the program already: only if ``opentelemetry.trace`` has been imported by somebody
+is anything done here, so that all others pay for the look into a dictionary. No attribute holds a secret: neither
+credentials, which no path and no URL of this library contains, nor the values of a predicate.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+from contextlib import contextmanager
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
+
+Result = TypeVar("Result")
+Parameters = ParamSpec("Parameters")
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator, Mapping
+
+    from opentelemetry.trace import Span, Tracer
+
+    _Coroutines: TypeAlias = Callable[Parameters, Coroutine[Any, Any, Result]]
+
+
+Attributes: TypeAlias = "Mapping[str, str | int | float | bool]"
+"""What a span says, by names that begin with ``coldparquet.`` or follow OpenTelemetry's conventions."""
+
+_NANOSECONDS_PER_S = 1_000_000_000
+
+
+def is_wanted() -> bool:
+    """Tell whether the program uses OpenTelemetry."""
+    return "opentelemetry.trace" in sys.modules
+
+
+class OpenSpan:
+    """A span that begins now and ends when it is told to. Does nothing where no spans are wanted.
+
+    Args:
+        name: What goes on, such as ``coldparquet.scan``.
+        attributes: What is known of it at the beginning.
+    """
+
+    def __init__(self, name: str, attributes: Attributes | None = None) -> None:
+        self._span: Span | None = _tracer().start_span(name, attributes=dict(attributes or {})) if is_wanted() else None
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """Make it the parent of spans that begin inside, and in tasks that are started inside."""
+        if self._span is None:
+            yield
+            return
+        from opentelemetry.trace import use_span  # noqa: PLC0415 - an extra
+
+        with use_span(self._span, record_exception=False, set_status_on_exception=False):
+            yield
+
+    def end(self, attributes: Attributes | None = None, *, error: BaseException | None = None) -> None:
+        """End it; a second time does nothing.
+
+        Args:
+            attributes: What has become known of it.
+            error: Why it ended early; of a failure the type is told, and nothing of what is no failure, such as a cancellation.
+        """
+        span, self._span = self._span, None
+        if span is None:
+            return
+        span.set_attributes(dict(attributes or {}))
+        if isinstance(error, Exception):
+            _set_failed(span, type(error).__name__)
+        span.end()
+
+
+@contextmanager
+def span(name: str, attributes: Attributes | None = None) -> Iterator[None]:
+    """Make a span of what is done inside."""
+    opened = OpenSpan(name, attributes)
+    try:
+        with opened.current():
+            yield
+    except BaseException as error:
+        opened.end(error=error)
+        raise
+    opened.end()
+
+
+def spanned(name: str) -> Callable[[_Coroutines[Parameters, Result]], _Coroutines[Parameters, Result]]:
+    """Make a span of every call of a coroutine function."""
+
+    def decorate(function: _Coroutines[Parameters, Result]) -> _Coroutines[Parameters, Result]:
+        @functools.wraps(function)
+        async def call(*arguments: Parameters.args, **options: Parameters.kwargs) -> Result:
+            with span(name):
+                return await function(*arguments, **options)
+
+        return call
+
+    return decorate
+
+
+def emit_request(name: str, *, took_s: float, attributes: Attributes, problem: str | None) -> None:
+    """Make the span of a request that has ended just now. To be called only if :func:`is_wanted`.
+
+    Args:
+        name: Such as ``coldparquet.get``.
+        took_s: How long it took.
+        attributes: What is known of it.
+        problem: Why it failed; None if it did not.
+    """
+    from opentelemetry.trace import SpanKind  # noqa: PLC0415 - an extra
+
+    ended_ns = time.time_ns()
+    started_ns = ended_ns - int(took_s * _NANOSECONDS_PER_S)
+    request = _tracer().start_span(name, kind=SpanKind.CLIENT, start_time=started_ns, attributes=dict(attributes))
+    if problem is not None:
+        _set_failed(request, problem)
+    request.end(ended_ns)
+
+
+def _set_failed(failed: Span, problem: str) -> None:
+    from opentelemetry.trace import StatusCode  # noqa: PLC0415 - an extra
+
+    failed.set_attribute("error.type", problem)
+    failed.set_status(StatusCode.ERROR)
+
+
+@functools.cache
+def _tracer() -> Tracer:
+    from opentelemetry.trace import get_tracer  # noqa: PLC0415 - an extra
+
+    return get_tracer("coldparquet", version("coldparquet"))

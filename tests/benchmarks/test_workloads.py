@@ -1,0 +1,111 @@
+"""The benchmarks run, on less data, and what they promise of requests and bytes holds; times are printed, never asserted."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from coldparquet.bench import late_materialisation, needle, slow_and_refusing_store, trading_day, year_of_trades
+from coldparquet.bench.measurement import BUCKET, OURS, run
+from coldparquet.bench.report import percentiles, report
+from coldparquet.bench.trades import day_name
+from coldparquet.cli.commands import app
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.slow, pytest.mark.benchmark]
+
+MOST_BLOOM_BYTES = 2 * 5 * 8_192 + 1_000
+"""Of the filters of two columns in five row groups, headers included."""
+
+
+def test_one_day(tmp_path: Path) -> None:
+    """The requests that the README says, on the data that it names."""
+    results = run(
+        trading_day.benchmark().only(OURS, f"{OURS}, nothing kept", "Polars", "pyarrow"), rounds=1, directory=tmp_path
+    )
+    print(report(results))
+    for question, least_part in ((trading_day.W1, 0.9), (trading_day.W4, 0.2)):
+        ours, polars = results[question][OURS], results[question]["Polars"]
+        assert ours.first.round_trips == 2, "sidecar, _pages and a look at the file at once; then the data"
+        assert ours.warm.requests == 0, "everything was kept"
+        assert results[question][f"{OURS}, nothing kept"].warm.round_trips == 1, "just the data"
+        assert ours.first.megabytes <= polars.first.megabytes * least_part
+
+
+def test_a_year(tmp_path: Path) -> None:
+    bench = year_of_trades.benchmark(days=30, rows=4_000).only(OURS, f"{OURS}, packed", "Polars")
+    results = run(bench, rounds=1, directory=tmp_path)
+    print(report(results))
+    week = results[year_of_trades.W2]
+    assert week[OURS].first.requests <= 30
+    assert week[f"{OURS}, packed"].first.requests < week[OURS].first.requests
+    for question in (year_of_trades.COUNT, year_of_trades.LARGEST):
+        for reader in (OURS, f"{OURS}, packed"):
+            assert results[question][reader].first.data_requests == 0
+            assert results[question][reader].warm.requests == 0
+    newest = results[year_of_trades.TAIL][OURS].first
+    data = {r.path for r in newest.log if r.operation == "GetObject" and r.path.endswith(".parquet")}
+    assert data == {f"{BUCKET}/{year_of_trades.TABLE}/2024-03-30/data.parquet"}
+
+
+def test_a_needle_takes_data_of_its_own_partition_alone(tmp_path: Path) -> None:
+    days, row_groups = 5, 5
+    bench = needle.benchmark(days=days, rows=row_groups * needle.ROW_GROUP_ROWS).only(OURS, "Polars")
+    results = run(bench, rounds=1, directory=tmp_path)
+    print(report(results))
+    for of_column in results.values():
+        ours = of_column[OURS].first
+        assert of_column[OURS].answer == 1
+        assert ours.megabytes <= of_column["Polars"].first.megabytes / 5
+        taken_bytes: Counter[str] = Counter()
+        for request in ours.log:
+            taken_bytes[request.path] += request.bytes_sent
+        home = f"{BUCKET}/{needle.TABLE}/{day_name(needle.NEEDLE_DAY % days)}/data.parquet"
+        others = {path: taken for path, taken in taken_bytes.items() if path.endswith(".parquet") and path != home}
+        assert max(others.values()) <= MOST_BLOOM_BYTES, "more than the bloom filters"
+
+
+def test_late_materialisation_fetches_less_where_little_is_left(tmp_path: Path) -> None:
+    never, always = f"{OURS}, never late", f"{OURS}, always late"
+    bench = late_materialisation.benchmark(rows=300_000).only(OURS, never, always)
+    rarely, *_, mostly = bench.questions
+    bench = replace(bench, questions={name: bench.questions[name] for name in (rarely, mostly)})
+    results = run(bench, rounds=1, directory=tmp_path)
+    print(report(results))
+    rare, common = results[rarely], results[mostly]
+    assert rare[always].first.megabytes < rare[never].first.megabytes / 2
+    assert common[OURS].first.megabytes <= common[never].first.megabytes * 1.01
+
+
+def test_faults_change_no_answer(tmp_path: Path) -> None:
+    bench = slow_and_refusing_store.benchmark(rows=200_000, calls=20).only(f"{OURS}, nothing kept")
+    results = run(bench, rounds=1, directory=tmp_path)
+    print(percentiles(results))
+    [of_question] = results.values()
+    assert of_question[f"{OURS}, nothing kept"].answer > 0
+
+
+def test_the_command_prints_tables_and_draws_pictures(tmp_path: Path) -> None:
+    arguments = ["bench", "wide", "prices", "--small", "--rounds", "1", "--data", str(tmp_path / "data")]
+    arguments += ["--pictures", str(tmp_path / "pictures"), "--output", str(tmp_path / "results.json")]
+    printed = CliRunner().invoke(app, arguments).stdout
+    assert "W7: three of 1,000 columns" in printed
+    assert "GLACIER_IR" in printed
+    results = json.loads((tmp_path / "results.json").read_text())["results"]
+    assert results["W7: three of 1,000 columns"][OURS]["first"]["requests"] > 0
+    for scheme in ("light", "dark"):
+        assert "W7" in (tmp_path / "pictures" / f"benchmarks-{scheme}.svg").read_text()
+
+
+def test_unknown_workloads_are_named() -> None:
+    outcome = CliRunner().invoke(app, ["bench", "yaer"])
+    assert outcome.exit_code != 0
+    assert "'yaer'" in outcome.stderr
+    assert "year" in outcome.stderr

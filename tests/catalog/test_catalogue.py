@@ -1,0 +1,328 @@
+"""Tables with a catalogue: the same answers from fewer requests, and an entry only counts where all that is known agrees."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import coldparquet as cp
+from coldparquet.catalog import catalogue_fetch
+from coldparquet.errors import AccessError, ObjectChangedError, StorageError
+from coldparquet.format.partition_records import PartitionRecords
+from coldparquet.format.txn import parse_txn
+from coldparquet.format.txn_writer import encode_txn
+from coldparquet.maintenance.index import index_table
+from coldparquet.maintenance.pack import pack_table
+from coldparquet.options import StoreOptions
+from coldparquet.ranges import ByteRange
+from coldparquet.storage.base import RangeRequest
+from coldparquet.storage.trace import round_trips
+from coldparquet.testing.stores import LatencyStore
+from tests.support.packed_tables import (
+    TABLE,
+    StoreWithClasses,
+    name_of,
+    partitions_alone,
+    table_of_days,
+)
+from tests.support.questdb_tables import assert_same_rows, expected_rows, plain
+from tests.support.quoting_store import QuotingStore
+from tests.support.table_copies import copy_table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from coldparquet.storage.base import FetchedRange, ObjectStore
+    from coldparquet.storage.trace import RequestRecord
+
+WITHOUT = StoreOptions(use_catalogue=False)
+DAYS = 30
+ROWS = 48
+
+
+def spent(log: tuple[RequestRecord, ...]) -> list[tuple[str, str]]:
+    """The operation and the path in the table of each request, sorted."""
+    return sorted((record.operation, record.path.removeprefix(TABLE).lstrip("/")) for record in log)
+
+
+def trips(log: tuple[RequestRecord, ...]) -> int:
+    """How many times latency was waited for."""
+    return round_trips((record.started_s, record.finished_s) for record in log)
+
+
+OPENING = sorted([("get", "_catalogue"), ("get", "_meta"), ("get", "_txn"), ("list", "")])
+
+
+async def packed(objects: dict[str, bytes], kind: type[QuotingStore] = QuotingStore) -> QuotingStore:
+    store = kind(objects)
+    report = await pack_table(TABLE, store=store)
+    assert report.action == "written"
+    return store
+
+
+async def rows_of(store: ObjectStore, *, store_options: StoreOptions | None = None) -> pa.Table:
+    async with cp.open_table(TABLE, store=store, store_options=store_options) as table:
+        return plain(await table.scan().to_arrow())
+
+
+async def explained(store: ObjectStore) -> str:
+    async with cp.open_table(TABLE, store=store) as table:
+        return (await table.scan().plan()).explain()
+
+
+async def test_a_year_is_planned_and_counted_with_one_get_beside_the_table_files() -> None:
+    store = LatencyStore(await packed(table_of_days(365)), first_byte_s=0.02)
+    async with cp.open_table(TABLE, store=store) as table:
+        plan = await table.scan().plan()
+        assert await table.scan().count() == 365 * ROWS
+        assert await table.scan().max("price") is not None
+        assert await table.scan().min("price") is not None
+        await table.scan(["price"], "price > 1e9").plan()
+        assert spent(table.request_log) == OPENING
+        assert trips(table.request_log) == 1
+    assert {partition.metadata_source for partition in plan.partitions} == {"catalogue"}
+    assert sum(request.reason == "catalogue" for request in plan.metadata_requests) == 1
+
+
+async def test_the_answers_are_those_of_questdb_and_of_the_sidecars(tmp_path: Path) -> None:
+    path = copy_table("o3_in_place", tmp_path)
+    report = await index_table(path, pack=True)
+    assert report.catalogue is not None
+    assert (report.catalogue.action, report.catalogue.packed_count) == ("written", 2)
+    async with cp.open_table(path) as table:
+        plan = await table.scan().plan()
+        assert [partition.metadata_source for partition in plan.partitions] == ["catalogue", "catalogue", "native"]
+        assert_same_rows(await table.scan().to_arrow(), expected_rows("o3_in_place"))
+
+
+@pytest.mark.parametrize("answer", [None, "absent", "refused"])
+async def test_without_a_catalogue_one_parallel_get_is_all(answer: str | None) -> None:
+    class Store(QuotingStore):
+        async def get(self, request: RangeRequest) -> FetchedRange:
+            await asyncio.sleep(0.02)  # also before what is absent, which LatencyStore tells at once
+            if answer == "refused" and request.reason == "catalogue":
+                raise AccessError("no", path=request.path)
+            return await super().get(request)
+
+    options = WITHOUT if answer is None else StoreOptions()
+    store = LatencyStore(Store(table_of_days(3)), first_byte_s=0.02)
+    async with cp.open_table(TABLE, store=store, store_options=options) as table:
+        assert spent(table.request_log) == [request for request in OPENING if answer or request[1] != "_catalogue"]
+        assert trips(table.request_log) == 1
+        before = len(table.request_log)
+        await table.refresh()
+        assert ("get", "_catalogue") not in spent(table.request_log[before:])
+        assert await table.scan().count() == 3 * ROWS
+        assert not (await table.scan().plan()).notes
+
+
+async def test_refreshing_asks_whether_the_catalogue_is_still_the_same() -> None:
+    store = await packed(table_of_days(DAYS))
+    async with cp.open_table(TABLE, store=store) as table:
+        await table.refresh()
+        asked = [record for record in table.request_log if record.reason == "catalogue"]
+        assert [record.fetched_bytes > 0 for record in asked] == [True, False]
+        assert await table.scan().count() == DAYS * ROWS
+        assert spent(table.request_log) == sorted(OPENING * 2)
+
+
+async def test_partitions_that_are_missing_or_changed_are_read_by_themselves() -> None:
+    objects = table_of_days(DAYS)
+    store = await packed({path: data for path, data in objects.items() if name_of(3) not in path})
+    for path, data in objects.items():
+        if name_of(3) in path:
+            await store.put(path, data, overwrite=False)
+    transaction = parse_txn(objects[f"{TABLE}/_txn"], path=None)
+    records = [transaction.partitions.record(day) for day in range(DAYS)]
+    records[7] = replace(records[7], name_txn=99)
+    moved = name_of(7).replace(".4", ".99")
+    for file in ("_pm", "data.parquet"):
+        await store.put(f"{TABLE}/{moved}/{file}", objects[f"{TABLE}/{name_of(7)}/{file}"], overwrite=False)
+    changed = encode_txn(replace(transaction, partitions=PartitionRecords.of(records)))
+    await store.put(f"{TABLE}/_txn", changed, overwrite=True)
+    async with cp.open_table(TABLE, store=store) as table:
+        plan = await table.scan().plan()
+        assert spent(table.request_log) == sorted([*OPENING, ("get", f"{name_of(3)}/_pm"), ("get", f"{moved}/_pm")])
+        assert f"no entry of this state of 2 of {DAYS} partitions ({name_of(3)}, {moved})" in plan.explain()
+        assert await table.scan().count() == DAYS * ROWS
+
+
+@pytest.mark.parametrize("change", [{"parquet_size": 1}, {"row_count": 1}])
+async def test_an_entry_of_another_size_or_of_other_rows_does_not_count(change: dict[str, int]) -> None:
+    objects = table_of_days(DAYS)
+    transaction = parse_txn(objects[f"{TABLE}/_txn"], path=None)
+    records = [transaction.partitions.record(day) for day in range(DAYS)]
+    ((field, difference),) = change.items()
+    records[5] = replace(records[5], **{field: getattr(records[5], field) + difference})
+    store = await packed(objects)
+    rows = sum(record.row_count for record in records[:-1])
+    following = replace(transaction, partitions=PartitionRecords.of(records), fixed_row_count=rows)
+    await store.put(f"{TABLE}/_txn", encode_txn(following), overwrite=True)
+    async with cp.open_table(TABLE, store=store) as table:
+        with pytest.raises(cp.ColdParquetError):  # as without a catalogue: nothing there is of this state
+            await table.scan().plan()
+        assert ("get", f"{name_of(5)}/_pm") in spent(table.request_log)
+
+
+async def test_without_a_transaction_one_listing_tells_whether_entries_are_right() -> None:
+    store = LatencyStore(await packed(partitions_alone(300)), first_byte_s=0.02)
+    async with cp.open_table(TABLE, store=store) as table:
+        before = len(table.request_log)
+        assert await table.scan().count() == 300 * ROWS
+        assert spent(table.request_log[before:]) == [("list", "")] * 2
+        assert trips(table.request_log[before:]) == 1
+        plan = await table.scan().plan()
+        assert {partition.metadata_source for partition in plan.partitions[:-1]} == {"catalogue"}
+
+
+@pytest.mark.parametrize("file", ["_pm", "data.parquet"])
+async def test_without_a_transaction_replaced_objects_are_noticed(file: str) -> None:
+    objects = partitions_alone(DAYS)
+    store = await packed(objects)
+    path = f"{TABLE}/{name_of(4)}/{file}"
+    await store.put(path, objects[path], overwrite=True)
+    async with cp.open_table(TABLE, store=store) as table:
+        plan = await table.scan().plan()
+        by_name = {partition.name: partition for partition in plan.partitions}
+        assert by_name[name_of(4)].metadata_source == "sidecar"
+        assert "its Parquet file or its sidecar was replaced since" in by_name[name_of(4)].notes[0]
+        assert by_name[name_of(5)].metadata_source == "catalogue"
+
+
+async def test_a_few_partitions_without_a_transaction_are_cheaper_by_themselves() -> None:
+    store = await packed(partitions_alone(12))
+    async with cp.open_table(TABLE, store=store) as table:
+        plan = await table.scan().plan()
+        assert {partition.metadata_source for partition in plan.partitions} == {"sidecar"}
+        assert not plan.notes
+        assert "list" not in [operation for operation, path in spent(table.request_log) if path]
+
+
+async def replaced_by_a_copy(store: QuotingStore, day: int) -> None:
+    """Replace a Parquet file by one of the same size and rows, as somebody might who does not know the catalogue."""
+    path = f"{TABLE}/{name_of(day)}/data.parquet"
+    await store.put(path, table_of_days(1)[f"{TABLE}/{name_of(0)}/data.parquet"], overwrite=True)
+
+
+async def test_another_version_of_the_data_is_an_error_that_refreshing_cures() -> None:
+    store = await packed(table_of_days(DAYS))
+    await replaced_by_a_copy(store, 2)
+    async with cp.open_table(TABLE, store=store) as table:
+        with pytest.raises(ObjectChangedError, match="coldparquet pack") as caught:
+            await table.scan().to_arrow()
+        assert caught.value.kind == "StaleCatalogue"
+        await table.refresh()
+        assert (await table.scan().to_arrow()).num_rows == DAYS * ROWS
+
+
+async def test_where_data_objects_are_looked_at_stale_entries_are_passed_over() -> None:
+    store = await packed(table_of_days(DAYS), StoreWithClasses)
+    await replaced_by_a_copy(store, 2)
+    async with cp.open_table(TABLE, store=store) as table:
+        plan = await table.scan().plan()
+        by_name = {partition.name: partition for partition in plan.partitions}
+        assert [name for name, read in by_name.items() if read.metadata_source == "sidecar"] == [name_of(2)]
+        assert "was replaced since" in by_name[name_of(2)].notes[0]
+        assert (await table.scan().to_arrow()).num_rows == DAYS * ROWS
+
+
+async def test_blocks_behind_the_first_request_come_in_one_round_trip(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = await packed(table_of_days(60))
+    expected = await rows_of(store, store_options=WITHOUT)
+    monkeypatch.setattr(catalogue_fetch, "_FIRST_REQUEST_BYTES", 100)
+    async with cp.open_table(TABLE, store=store) as table:
+        assert spent(table.request_log) == sorted([*OPENING, ("get", "_catalogue")])
+        before = len(table.request_log)
+        await table.scan(["price"], "ts < '2024-02-28'").plan()
+        asked = table.request_log[before:]
+        assert spent(asked) == [("get", "_catalogue")]
+        assert plain(await table.scan().to_arrow()) == expected
+
+
+async def test_a_catalogue_that_is_replaced_meanwhile_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = await packed(table_of_days(DAYS))
+    monkeypatch.setattr(catalogue_fetch, "_FIRST_REQUEST_BYTES", 100)
+    async with cp.open_table(TABLE, store=store) as table:
+        await store.put(f"{TABLE}/_catalogue", b"other", overwrite=True)
+        plan = await table.scan().plan()
+        assert {partition.metadata_source for partition in plan.partitions} == {"sidecar"}
+        assert "could not be fetched: the object was replaced" in plan.partitions[0].notes[0]
+        assert await table.scan().count() == DAYS * ROWS
+
+
+@given(st.data())
+@settings(max_examples=20, deadline=None)
+async def test_a_damaged_catalogue_is_ignored_with_a_note(data: st.DataObject) -> None:
+    store = await packed(table_of_days(3))
+    expected = await rows_of(store, store_options=WITHOUT)
+    path = f"{TABLE}/_catalogue"
+    file = bytearray((await store.get(whole(path))).data)
+    if data.draw(st.booleans()):
+        del file[data.draw(st.integers(0, len(file) - 1)) :]
+    else:
+        file[data.draw(st.integers(0, len(file) - 1))] ^= data.draw(st.integers(1, 255))
+    await store.put(path, bytes(file), overwrite=True)
+    assert await rows_of(store) == expected
+    assert "_catalogue is not used: " in await explained(store)
+
+
+def whole(path: str) -> RangeRequest:
+    return RangeRequest(path=path, byte_range=ByteRange(0, 1 << 20), reason="test", may_be_short=True)
+
+
+@given(st.lists(st.integers(0, 4), min_size=15, max_size=15), st.booleans())
+@settings(max_examples=10, deadline=None)
+async def test_whatever_happened_since_the_rows_are_those_of_the_sidecars(
+    changes: list[int], has_transaction: bool
+) -> None:
+    """0: nothing; 1: new sidecar; 2: no sidecar; 3: new data; 4: both are new."""
+    objects = (table_of_days if has_transaction else partitions_alone)(len(changes))
+    store = await packed(objects, StoreWithClasses)
+    for day, change in enumerate(changes):
+        sidecar, data = f"{TABLE}/{name_of(day)}/_pm", f"{TABLE}/{name_of(day)}/data.parquet"
+        if change == 2:
+            await store.delete([sidecar])
+        if change in {1, 4}:
+            await store.put(sidecar, objects[sidecar], overwrite=True)
+        if change in {3, 4}:
+            await store.put(data, objects[data], overwrite=True)
+    assert await rows_of(store) == await rows_of(store, store_options=WITHOUT)
+
+
+async def test_a_store_that_fails_for_the_catalogue_alone_costs_a_note() -> None:
+    class Failing(QuotingStore):
+        async def get(self, request: RangeRequest) -> FetchedRange:
+            if request.reason == "catalogue":
+                raise StorageError("broken for good", path=request.path)
+            return await super().get(request)
+
+    store = Failing(table_of_days(3))
+    text = await explained_without_retries(store)
+    assert "_catalogue is not used: it could not be fetched: broken for good" in text
+
+
+async def explained_without_retries(store: ObjectStore) -> str:
+    async with cp.open_table(TABLE, store=store, store_options=StoreOptions(max_attempts=1)) as table:
+        return (await table.scan().plan()).explain()
+
+
+async def test_cancelling_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = await packed(table_of_days(DAYS))
+    monkeypatch.setattr(catalogue_fetch, "_FIRST_REQUEST_BYTES", 100)
+    slow = LatencyStore(store, first_byte_s=0.05)
+    async with cp.open_table(TABLE, store=slow) as table:
+        tasks = asyncio.all_tasks()
+        planning = asyncio.create_task(table.scan().plan())
+        await asyncio.sleep(0.02)
+        planning.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await planning
+        assert asyncio.all_tasks() == tasks
+        assert await table.scan().count() == DAYS * ROWS  # whoever asks next begins anew

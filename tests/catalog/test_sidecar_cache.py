@@ -1,0 +1,209 @@
+"""Kept sidecars: asked about, trusted, or fetched anew; never used where they say something else than the table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import coldparquet as cp
+from coldparquet.catalog.partition import PartitionLocation
+from coldparquet.catalog.sidecar_cache import KeptSidecar, SidecarCache, SidecarMemory
+from coldparquet.catalog.sidecar_lookup import SidecarLookup, look_up_sidecar
+from coldparquet.format.partition_records import PartitionRecord
+from coldparquet.format.sidecar import parse_sidecar
+from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.disk_cache import DiskCache, group_of
+from coldparquet.storage.memory import MemoryStore
+from coldparquet.storage.trace import TraceStore
+from tests.support.quoting_store import QuotingStore
+
+if TYPE_CHECKING:
+    from coldparquet.plan.read_plan import MetadataRequest
+
+SIDECARS = Path(__file__).resolve().parents[1] / "golden" / "pm"
+OLD, NEW = ((SIDECARS / name).read_bytes() for name in ("03_sample_a.pm", "15_five_groups.pm"))
+DIRECTORY = "table/2024-03-01"
+LOCATION = PartitionLocation(
+    name="2024-03-01",
+    directory_path=DIRECTORY,
+    data_path=f"{DIRECTORY}/data.parquet",
+    sidecar_path=f"{DIRECTORY}/_pm",
+    directory=None,
+)
+
+
+class Setting:
+    """A store with one sidecar, and readers that come one after the other."""
+
+    def __init__(self, disk: DiskCache | None = None, *, trust_s: float = 0.0, has_memory: bool = True) -> None:
+        self.objects: MemoryStore = QuotingStore({f"{DIRECTORY}/_pm": OLD})
+        self.now_s = 1_000_000.0
+        self.cache = SidecarCache(
+            self.objects,
+            memory=SidecarMemory() if has_memory else None,
+            disk=disk,
+            trust_s=trust_s,
+            clock=lambda: self.now_s,
+        )
+        self.spent: list[MetadataRequest] = []
+
+    async def look_up(self, *, prefix_bytes: int = 65_536, location: PartitionLocation = LOCATION) -> SidecarLookup:
+        """Look the sidecar up as a new reader does; what that cost is in ``spent``."""
+        self.spent = []
+        trace = TraceStore(self.objects)
+        options = cp.ReadOptions(sidecar_prefix_bytes=prefix_bytes)
+        found = await look_up_sidecar(CheckedStore(trace), location, options, spent=self.spent, cache=self.cache)
+        assert len(trace.records) == len(self.spent)
+        return found
+
+    @property
+    def costs(self) -> list[tuple[str, int]]:
+        """Reason and received bytes of what the last reader sent."""
+        return [(request.reason, request.fetched_bytes) for request in self.spent]
+
+
+async def test_a_kept_sidecar_costs_a_question_and_no_bytes() -> None:
+    setting = Setting()
+    first = await setting.look_up()
+    assert setting.costs == [("sidecar", len(OLD))]
+    again = await setting.look_up()
+    assert setting.costs == [("sidecar, unchanged", 0)]
+    assert again.state == first.state == "present"
+    assert bytes(again.file) == bytes(first.file)
+
+
+async def test_a_large_sidecar_that_is_kept_costs_one_question() -> None:
+    setting = Setting()
+    await setting.look_up(prefix_bytes=64)
+    assert len(setting.costs) == 2
+    found = await setting.look_up(prefix_bytes=64)
+    assert setting.costs == [("sidecar, unchanged", 0)]
+    assert found.sidecar is not None
+
+
+async def test_a_newer_sidecar_takes_the_place_of_the_kept_one() -> None:
+    setting = Setting()
+    await setting.look_up()
+    await setting.objects.put(f"{DIRECTORY}/_pm", NEW, overwrite=True)
+    for expected in ([("sidecar", len(NEW))], [("sidecar, unchanged", 0)]):
+        found = await setting.look_up()
+        assert setting.costs == expected
+        assert bytes(found.file) == NEW[: len(found.file)]
+
+
+async def test_a_trusted_sidecar_costs_nothing_until_its_time_is_over() -> None:
+    setting = Setting(trust_s=60)
+    await setting.look_up()
+    setting.now_s += 59
+    assert (await setting.look_up()).state == "present"
+    assert setting.costs == []
+    setting.now_s += 2
+    await setting.look_up()
+    assert setting.costs == [("sidecar, unchanged", 0)]
+    setting.now_s += 59
+    await setting.look_up()
+    assert setting.costs == []
+    setting.now_s -= 3_600  # a clock that was put back
+    await setting.look_up()
+    assert setting.costs == [("sidecar, unchanged", 0)]
+    await setting.cache.distrust(f"{DIRECTORY}/_pm")
+    await setting.look_up()
+    assert setting.costs == [("sidecar, unchanged", 0)]
+
+
+async def test_a_trusted_sidecar_of_another_state_of_the_table_is_asked_for() -> None:
+    setting = Setting(trust_s=60)
+    await setting.look_up()
+    await setting.objects.put(f"{DIRECTORY}/_pm", NEW, overwrite=True)
+    sidecar = parse_sidecar(NEW)
+    record = PartitionRecord(
+        timestamp=0, row_count=sidecar.total_rows, is_parquet=True, parquet_size=sidecar.parquet_size_bytes
+    )
+    location = replace(LOCATION, record=record)
+    found = await setting.look_up(location=location)
+    assert setting.costs == [("sidecar", len(NEW))]
+    assert found.sidecar is not None
+    assert found.sidecar.parquet_size_bytes == sidecar.parquet_size_bytes
+
+
+async def test_the_next_process_finds_it_on_disk(tmp_path: Path) -> None:
+    def setting() -> Setting:
+        return Setting(DiskCache(str(tmp_path), limit_bytes=10_000_000), trust_s=60)
+
+    first = setting()
+    await first.look_up()
+    second = setting()
+    second.now_s += 30
+    assert (await second.look_up()).state == "present"
+    assert second.costs == []
+    third = setting()
+    third.now_s += 90
+    await third.look_up()
+    assert third.costs == [("sidecar, unchanged", 0)]
+    fourth = setting()
+    fourth.now_s += 120
+    await fourth.look_up()
+    assert fourth.costs == []
+
+
+def _poison(directory: Path) -> None:
+    (path,) = (path for path in directory.rglob("sidecar") if path.is_file())
+    path.write_bytes(path.read_bytes().replace(OLD[-20:], NEW[:20]))
+
+
+async def test_a_poisoned_sidecar_on_disk_is_fetched_anew(tmp_path: Path) -> None:
+    def setting() -> Setting:
+        return Setting(DiskCache(str(tmp_path), limit_bytes=10_000_000), trust_s=60, has_memory=False)
+
+    await setting().look_up()
+    _poison(tmp_path)
+    again = setting()
+    assert bytes((await again.look_up()).file) == OLD
+    assert again.costs == [("sidecar", len(OLD))]
+    last = setting()
+    await last.look_up()
+    assert last.costs == []
+
+
+@pytest.mark.parametrize("content", [b"", b"{}\n", b"[]\nabc", b'{"etag": 1, "size_bytes": 0, "confirmed_s": 1}\n'])
+async def test_whatever_else_lies_there_is_no_sidecar(tmp_path: Path, content: bytes) -> None:
+    disk = DiskCache(str(tmp_path), limit_bytes=10_000_000)
+    disk.write(group_of("memory", f"{DIRECTORY}/_pm"), "sidecar", content)
+    setting = Setting(disk, trust_s=60)
+    assert (await setting.look_up()).state == "present"
+    assert setting.costs == [("sidecar", len(OLD))]
+
+
+async def test_damaged_absent_and_unversioned_sidecars_are_not_kept() -> None:
+    setting = Setting()
+    await setting.objects.put(f"{DIRECTORY}/_pm", OLD[:-50] + bytes(50), overwrite=True)
+    for _ in range(2):
+        assert (await setting.look_up()).state == "damaged"
+        assert setting.costs == [("sidecar", len(OLD))]
+    await setting.objects.delete([f"{DIRECTORY}/_pm"])
+    assert (await setting.look_up()).state == "absent"
+    setting.objects = MemoryStore({f"{DIRECTORY}/_pm": OLD})
+    for _ in range(2):
+        await setting.look_up()
+        assert setting.costs == [("sidecar", len(OLD))]
+
+
+def test_the_memory_holds_no_more_than_it_may_and_drops_what_was_used_longest_ago() -> None:
+    memory = SidecarMemory(limit_bytes=4_000)
+    kept = KeptSidecar(file=bytes(600), etag='"1"', confirmed_s=0.0)
+    for path in ("a", "b", "c"):
+        memory.keep("s3", path, kept)
+    assert memory.find("s3", "a") is kept
+    memory.keep("s3", "d", kept)
+    assert [path for path in "abcd" if memory.find("s3", path)] == ["a", "c", "d"]
+    assert memory.find("s3 (eu-west-1)", "a") is None
+    memory.keep("s3", "a", replace(kept, file=b""))
+    assert memory.held_bytes <= 4_000
+    memory.keep("s3", "e", replace(kept, file=bytes(5_000)))
+    assert memory.find("s3", "e") is None
+    assert memory.find("s3", "a") is not None
+    memory.keep("s3", "a", replace(kept, file=bytes(5_000)))
+    assert memory.find("s3", "a") is None

@@ -1,0 +1,89 @@
+"""``--goal``, the budgets and ``--prices``, as scan, explain and count take them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+import typer
+
+from coldparquet.cli.read_flags import parse_byte_count
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.support.command_line import Run
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("0", 0),
+        ("1000000", 10**6),
+        ("250MB", 250 * 10**6),
+        ("250M", 250 * 10**6),
+        ("1.5GiB", 1_610_612_736),
+        ("1.5 gib", 1_610_612_736),
+        ("12 B", 12),
+    ],
+)
+def test_sizes(text: str, count: int) -> None:
+    assert parse_byte_count(text) == count
+
+
+@pytest.mark.parametrize("text", ["", "MB", "-1", "1e6", "1.2.3", "5XB", "1,000", "٣", "nan"])
+def test_what_is_no_size(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="is no number of bytes; write it as 1000000, 250MB or"):
+        parse_byte_count(text)
+
+
+@pytest.mark.parametrize("command", ["scan", "count"])
+@pytest.mark.parametrize(
+    ("flag", "said"),
+    [
+        (("--max-requests", "0"), "max_requests is 0"),
+        (("--max-bytes", "1B"), "max_bytes is 1"),
+        (("--max-usd", "0"), "max_usd is $0.00"),
+    ],
+)
+def test_budgets_refuse(
+    run: Run, questdb_table: Callable[[str], Path], command: str, flag: tuple[str, str], said: str
+) -> None:
+    result = run(command, questdb_table("row_groups"), "--where", "id != 5", *flag)
+    assert result.exit_code != 0
+    assert said in result.stderr
+    assert result.stdout == ""
+
+
+def test_explain_shows_goal_budget_and_prices(run: Run, questdb_table: Callable[[str], Path], tmp_path: Path) -> None:
+    prices = tmp_path / "prices.json"
+    prices.write_text(
+        json.dumps({"based_on": "default", "name": "our region", "as_of": "2026-10", "classes": {"STANDARD": {"million_gets": 7}}})
+    )  # fmt: skip
+    url = questdb_table("row_groups")
+    result = run("explain", url, "--goal", "few-bytes", "--max-requests", "0", "--prices", prices)
+    assert result.exit_code == 0
+    assert "goal few-bytes: gaps up to 0 B read over" in result.stdout
+    assert "with the prices of our region, 2026-10" in result.stdout
+    assert "budget        exceeded, so that nothing would be read: max_requests is 0" in result.stdout
+    told = json.loads(run("explain", url, "--prices", prices, "--json").stdout)
+    assert told["estimate"]["dollars"] == pytest.approx(told["request_count"] * 7e-6)
+    assert told["estimate"]["prices"] == "our region"
+    assert set(told["goals"]) == {"fast", "cheap", "few-requests", "few-bytes"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--goal", "best"], "use one of fast, cheap, few-requests, few-bytes"),
+        (["--max-bytes", "much"], "is no number of bytes"),
+        (["--max-usd", "-1"], "greater than or equal to 0"),
+        (["--prices", "/nowhere/prices.json"], "there is no such price table"),
+    ],
+)
+def test_wrong_flags(run: Run, questdb_table: Callable[[str], Path], flags: list[str], said: str) -> None:
+    result = run("explain", questdb_table("row_groups"), *flags)
+    assert result.exit_code != 0
+    assert said in result.stderr

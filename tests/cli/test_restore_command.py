@@ -1,0 +1,159 @@
+"""``coldparquet restore`` against moto, an S3 server of somebody else that plays GLACIER and restores."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+import coldparquet as cp
+from coldparquet.errors import ArchivedObjectError
+from coldparquet.maintenance.index import index_table
+from coldparquet.restoring.restore_ticket import RestoreTicket
+from tests.support.questdb_tables import PARTITIONS, copy_parquet_partitions
+from tests.support.s3_servers import MOTO_KEYS, boto3_client, moto_server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.support.command_line import CommandResult, Run
+
+URL = "s3://bucket/trades"
+SECRET = MOTO_KEYS["secret"]
+INTERVALS = sorted(
+    (partition for partition in PARTITIONS if partition.table == "interval_day"),
+    key=lambda partition: partition.directory.name,
+)
+NAMES = [partition.directory.name for partition in INTERVALS]
+
+
+class RunAtMoto(Protocol):
+    """Runs a command with the flags that lead to moto."""
+
+    def __call__(self, *arguments: str | int | Path) -> CommandResult: ...
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Iterator[Any]:
+    """A client of a bucket whose table lies in GLACIER, but for its sidecars and its newest partition."""
+    copied = copy_parquet_partitions("interval_day", tmp_path)
+    asyncio.run(index_table(copied))
+    with moto_server() as endpoint_url, boto3_client(endpoint_url) as client:
+        client.create_bucket(Bucket="bucket")
+        for file in sorted(copied.glob("*/*")):
+            is_archived = file.name == "data.parquet" and file.parent.name != NAMES[-1]
+            client.put_object(
+                Bucket="bucket",
+                Key=f"trades/{file.parent.name}/{file.name}",
+                Body=file.read_bytes(),
+                StorageClass="GLACIER" if is_archived else "STANDARD",
+            )
+        yield client
+
+
+@pytest.fixture
+def run_at_moto(run: Run, archive: Any) -> RunAtMoto:
+    def run_command(*arguments: str | int | Path) -> CommandResult:
+        options = [f"--storage-option={key}={value}" for key, value in MOTO_KEYS.items()]
+        result = run(*arguments, "--endpoint-url", archive.meta.endpoint_url, *options)
+        assert SECRET not in result.stderr.replace("--storage-option", "")
+        return result
+
+    return run_command
+
+
+def restores(archive: Any) -> dict[str, str]:
+    heads = {name: archive.head_object(Bucket="bucket", Key=f"trades/{name}/data.parquet") for name in NAMES}
+    return {name: head["Restore"] for name, head in heads.items() if "Restore" in head}
+
+
+def test_a_scan_is_refused_and_says_what_to_do(run_at_moto: RunAtMoto, archive: Any) -> None:
+    result = run_at_moto("scan", URL, "--json")
+    assert result.exit_code == 1
+    error = json.loads(result.stdout)["error"]
+    assert (error["kind"], error["partitions"]) == ("ObjectArchived", NAMES[:-1])
+    assert {offer["tier"] for offer in error["tiers"]} == {"Expedited", "Standard", "Bulk"}
+    assert f"coldparquet restore {URL}" in error["message"]
+    assert run_at_moto("count", URL).exit_code == 0, "metadata answers need no restore"
+    assert restores(archive) == {}
+
+
+def test_a_dry_run_tells_the_price_and_restores_nothing(run_at_moto: RunAtMoto, archive: Any) -> None:
+    shown = run_at_moto("restore", URL, "--dry-run", "--days", 7)
+    assert shown.exit_code == 0
+    assert all(f"{name}  GLACIER" in shown.stdout for name in NAMES[:-1])
+    assert NAMES[-1] not in shown.stdout
+    assert "to restore for 7 days:" in shown.stdout
+    assert "Bulk: 8 to 12 hours, " in shown.stdout
+    told = json.loads(run_at_moto("restore", URL, "--dry-run", "--json").stdout)
+    assert [each["partition"] for each in told["archived"]] == NAMES[:-1]
+    assert len(told["offers"]) == 3
+    assert restores(archive) == {}
+
+
+def test_restore_keep_the_ticket_wait_with_it_and_read(run_at_moto: RunAtMoto, archive: Any, tmp_path: Path) -> None:
+    file = tmp_path / "ticket.json"
+    where = f"ts < '{NAMES[1].partition('.')[0]}'"
+    result = run_at_moto("restore", URL, "--where", where, "--tier", "bulk", "--days", 2, "--ticket", file, "--json")
+    assert result.exit_code == 0, result.stdout
+    ticket = RestoreTicket.from_json(file.read_text())
+    assert (ticket.url, ticket.tier, ticket.days) == (URL, "Bulk", 2)
+    assert ticket.paths == (f"bucket/trades/{NAMES[0]}/data.parquet",), "the others hold no such rows"
+    assert json.loads(result.stdout)["ticket"] == ticket.as_dict()
+    assert SECRET not in file.read_text()
+    assert list(restores(archive)) == [NAMES[0]]
+
+    waited = run_at_moto("restore", URL, "--ticket", file, "--wait")
+    assert waited.exit_code == 0, waited.stderr
+    assert waited.stdout.startswith("1 partition: restore requested (Bulk, 2 days, $")
+    assert waited.stdout.endswith("all can be read now\n")
+    rows = run_at_moto("scan", URL, "--where", where, "--json")
+    assert len(rows.stdout.splitlines()) == INTERVALS[0].row_count
+
+    again = run_at_moto("restore", URL, "--where", where)
+    assert again.stdout == "nothing has to be restored\n"
+
+
+def test_a_ticket_of_another_table_is_refused(run_at_moto: RunAtMoto, tmp_path: Path) -> None:
+    file = tmp_path / "ticket.json"
+    assert run_at_moto("restore", URL, "--ticket", file).exit_code == 0
+    result = run_at_moto("restore", "s3://bucket/others", "--ticket", file)
+    assert result.exit_code == 1
+    assert "is of s3://bucket/trades, not of s3://bucket/others" in result.stderr
+
+
+def test_a_ticket_that_cannot_be_kept_costs_nothing(run_at_moto: RunAtMoto, archive: Any, tmp_path: Path) -> None:
+    result = run_at_moto("restore", URL, "--ticket", tmp_path / "missing" / "ticket.json")
+    assert result.exit_code == 1
+    assert restores(archive) == {}
+
+
+def test_an_unknown_tier_is_refused(run_at_moto: RunAtMoto, archive: Any) -> None:
+    result = run_at_moto("restore", URL, "--tier", "overnight")
+    assert result.exit_code == 1
+    assert "use one of Expedited, Standard, Bulk" in result.stderr
+    assert restores(archive) == {}
+
+
+async def test_restore_and_read_in_python(archive: Any) -> None:
+    options = {"endpoint_url": archive.meta.endpoint_url, **MOTO_KEYS}
+    async with cp.open_table(URL, storage_options=options) as table:
+        scan = table.scan(["ts"])
+        with pytest.raises(ArchivedObjectError):
+            await scan.to_arrow()
+        assert [each.partition for each in await scan.archived()] == NAMES[:-1]
+        ticket = await scan.restore(cp.RestoreTerms(tier="Expedited", wait=True))
+        assert len(ticket.paths) == len(NAMES) - 1
+        assert (await scan.to_arrow()).num_rows == sum(partition.row_count for partition in INTERVALS)
+
+
+def test_restore_and_read_without_an_event_loop(archive: Any) -> None:
+    options = {"endpoint_url": archive.meta.endpoint_url, **MOTO_KEYS}
+    with cp.sync.open_table(URL, storage_options=options) as table:
+        scan = table.scan(["ts"])
+        assert len(scan.archived()) == len(NAMES) - 1
+        scan.restore(cp.RestoreTerms(wait=True))
+        assert scan.to_arrow().num_rows == sum(partition.row_count for partition in INTERVALS)

@@ -1,0 +1,109 @@
+"""Requests counted on one axis are those that plans send; shortened ones stay within what was announced."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coldparquet.options import Coalescing
+from coldparquet.plan.native_read import NativeFile, NativeRead
+from coldparquet.plan.native_requests import plan_native_requests
+from coldparquet.plan.read_plan import RowGroupRead, plan_requests
+from coldparquet.plan.read_ranges import ReadRanges, shortened_to
+from tests.support.plan_pieces import Ranges, read_of
+
+if TYPE_CHECKING:
+    from coldparquet.plan.read_plan import PlannedRequest
+
+
+@st.composite
+def ranges(draw: st.DrawFn) -> Ranges:
+    starts = draw(st.lists(st.integers(0, 5_000), max_size=8))
+    return [(start, start + draw(st.integers(0, 400))) for start in starts]
+
+
+def native_read(index: int, slices: Ranges) -> NativeRead:
+    files = tuple(
+        NativeFile(column=number, role="fixed", path=f"t/{index}/c{number}.d") for number in range(len(slices))
+    )
+    return NativeRead(
+        partition_index=index, row_group=0, first_row=0, row_count=1, files=files,
+        starts=np.array([start for start, _ in slices], np.int64), stops=np.array([stop for _, stop in slices], np.int64),
+        made_columns=(), all_rows_match=True,
+    )  # fmt: skip
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.booleans(), ranges(), ranges()), max_size=4), st.integers(0, 300), st.integers(1, 700))
+def test_requests_of_a_table_are_counted_at_once(
+    partitions: list[tuple[bool, Ranges, Ranges]], gap_bytes: int, longest: int
+) -> None:
+    coalescing = Coalescing(gap_bytes=gap_bytes, max_request_bytes=longest, least_part_bytes=100)
+    knobs = {"gap_bytes": gap_bytes, "max_request_bytes": longest, "part_bytes": 150}
+    reads: list[RowGroupRead | NativeRead] = []
+    requests: list[PlannedRequest] = []
+    for index, (is_native, first, second) in enumerate(partitions):
+        names = dict.fromkeys(range(16), "c")
+        if is_native:
+            native = [native_read(index, first)]
+            reads += native
+            requests += plan_native_requests(native, column_names=names, **knobs)
+        else:
+            row_groups = [read_of(some, partition_index=index, row_group=n) for n, some in enumerate((first, second))]
+            reads += row_groups
+            requests += plan_requests(row_groups, path="t", column_names=names, **knobs)
+    found = ReadRanges.of(reads)
+    assert found is not None
+    lengths = found.request_lengths(coalescing, part_bytes=150)
+    assert lengths.tolist() == [request.byte_range.length_bytes for request in requests]
+
+
+@given(st.lists(ranges(), max_size=4))
+def test_deferred_reads_are_not_coalesced_with_each_other(deferred: list[Ranges]) -> None:
+    reads = [read_of(of_read) for of_read in deferred]
+    found = ReadRanges.of_each(reads)
+    coalescing = Coalescing(gap_bytes=10**6, max_request_bytes=10**9, least_part_bytes=10**9)
+    assert found is not None
+    count, _ = found.count_and_bytes(coalescing, part_bytes=10**9)
+    assert count == sum(read.bytes_wanted > 0 for read in reads)
+
+
+def test_offsets_without_room_on_the_axis() -> None:
+    far = 2**62
+    assert ReadRanges.of([read_of([(0, 10), (far, far + 10)])]) is None
+    one_far_range = ReadRanges.of([read_of([(far, far + 10)]), read_of([(2**63 - 2, 2**63 - 1)], partition_index=1)])
+    assert one_far_range is not None
+    coalescing = Coalescing(gap_bytes=0, max_request_bytes=100, least_part_bytes=100)
+    assert one_far_range.count_and_bytes(coalescing, part_bytes=100) == (2, 11)
+
+
+@settings(max_examples=100, deadline=None)
+@given(ranges(), st.data())
+def test_shortened_requests_bring_what_is_left_and_nothing_else(whole: Ranges, data: st.DataObject) -> None:
+    """Pieces of what was announced, as late reading leaves them."""
+    announced = plan_requests(
+        [read_of(whole)],
+        path="t",
+        column_names=dict.fromkeys(range(8), "c"),
+        gap_bytes=50,
+        max_request_bytes=300,
+    )
+    left = [
+        (start + cut, stop)
+        for start, stop in whole
+        if stop > start and data.draw(st.booleans())
+        for cut in [data.draw(st.integers(0, stop - start - 1))]
+    ]
+    shortened = shortened_to(announced, read_of(left))
+    assert len(shortened) <= len(announced)
+    by_stop = {request.byte_range.stop: request.byte_range for request in announced}
+    covered = {byte for request in shortened for byte in range(request.byte_range.start, request.byte_range.stop)}
+    assert {byte for start, stop in left for byte in range(start, stop)} <= covered
+    for request in shortened:
+        holder = next(of for of in by_stop.values() if of.start <= request.byte_range.start < of.stop)
+        assert request.byte_range.stop <= holder.stop
+        assert any(start <= request.byte_range.start < stop for start, stop in left)
+        assert any(start < request.byte_range.stop <= stop for start, stop in left)

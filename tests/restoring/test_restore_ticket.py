@@ -1,0 +1,207 @@
+"""Tickets: what they say, that they survive a file, that damaged ones are refused, and waiting on them."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coldparquet.errors import AccessError, ArchivedObjectError, FormatError, NotFoundError, UnsupportedError
+from coldparquet.options import RestoreTerms
+from coldparquet.prices import PriceTable
+from coldparquet.restoring.archive_state import needs_restore
+from coldparquet.restoring.archived_objects import ArchivedObject, describe_offer, restore_offers
+from coldparquet.restoring.restore_requests import request_restores
+from coldparquet.restoring.restore_ticket import RestoreTicket
+from coldparquet.storage.base import ObjectInfo, RestoreState
+from tests.support.archive_store import ArchiveStore
+
+if TYPE_CHECKING:
+    from coldparquet.options import RestoreTier
+    from coldparquet.restoring.restore_wait import RestoreProgress
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+TICKET = RestoreTicket(
+    url="s3://bucket/trades",
+    paths=("bucket/trades/a", "bucket/trades/b"),
+    tier="Bulk",
+    days=2,
+    requested_at=NOW,
+    expected_ready_at=NOW + timedelta(hours=8),
+    dollars=0.25,
+)
+
+
+def archived(path: str, storage_class: str = "GLACIER", *, gigabytes: int = 1, **more: Any) -> ArchivedObject:
+    facts = {"archive_status": None, "is_being_restored": False, **more}
+    return ArchivedObject(partition=path, path=path, size_bytes=gigabytes * 10**9, storage_class=storage_class, **facts)
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ({"storage_class": "GLACIER"}, True),
+        ({"storage_class": "DEEP_ARCHIVE"}, True),
+        ({"storage_class": "GLACIER", "restore": RestoreState(is_ongoing=True)}, True),
+        ({"storage_class": "GLACIER", "restore": RestoreState(is_ongoing=False, expires_s=2e9)}, False),
+        ({"storage_class": "INTELLIGENT_TIERING"}, False),
+        ({"storage_class": "INTELLIGENT_TIERING", "archive_status": "ARCHIVE_ACCESS"}, True),
+        ({"storage_class": "INTELLIGENT_TIERING", "archive_status": "DEEP_ARCHIVE_ACCESS"}, True),
+        ({"storage_class": "GLACIER_IR"}, False),
+        ({"storage_class": "ONEZONE_IA"}, False),
+        ({"storage_class": None}, False),
+    ],
+)
+def test_which_objects_need_a_restore(facts: dict[str, Any], expected: bool) -> None:
+    assert needs_restore(ObjectInfo(path="a", size_bytes=1, etag=None, **facts)) is expected
+
+
+def test_a_ticket_survives_a_file() -> None:
+    assert RestoreTicket.from_json(TICKET.to_json()) == TICKET
+    unknown = RestoreTicket.from_json(json.dumps({**TICKET.as_dict(), "expected_ready_at": None, "dollars": None}))
+    assert (unknown.expected_ready_at, unknown.dollars) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("coldparquet_restore_ticket", 2),
+        ("url", None),
+        ("paths", "bucket/a"),
+        ("paths", [1]),
+        ("tier", "bulk"),
+        ("days", 0),
+        ("days", "1"),
+        ("dollars", "1"),
+        ("requested_at", None),
+        ("requested_at", "yesterday"),
+        ("requested_at", "2026-11-21T12:00:00"),
+        ("expected_ready_at", 7),
+    ],
+)
+def test_a_ticket_with_a_wrong_field_is_refused(field: str, value: object) -> None:
+    with pytest.raises(FormatError, match="no restore ticket") as caught:
+        RestoreTicket.from_json(json.dumps({**TICKET.as_dict(), field: value}))
+    assert (caught.value.kind, caught.value.details["field"]) == ("NoTicket", field)
+
+
+@given(
+    st.binary(max_size=40) | st.text(max_size=40) | st.recursive(st.none() | st.integers(), st.lists).map(json.dumps)
+)
+def test_any_other_text_is_refused(text: str | bytes) -> None:
+    with pytest.raises(FormatError, match="no restore ticket"):
+        RestoreTicket.from_json(text)
+
+
+def test_offers_add_up_over_classes_and_leave_out_what_is_under_way() -> None:
+    prices = PriceTable.default()
+    both = [archived("a"), archived("b", "DEEP_ARCHIVE", gigabytes=2), archived("c", is_being_restored=True)]
+    standard, bulk = restore_offers(both, days=1, prices=prices)
+    assert (standard.tier, bulk.tier) == ("Standard", "Bulk")
+    assert standard.dollars == pytest.approx(
+        prices.restore_dollars("GLACIER", "Standard", object_count=1, object_bytes=10**9, days=1)
+        + prices.restore_dollars("DEEP_ARCHIVE", "Standard", object_count=1, object_bytes=2 * 10**9, days=1)
+    )
+    assert standard.hours_most == prices.restore_price("DEEP_ARCHIVE", "Standard").hours_most
+    expedited, *_ = restore_offers([archived("a")], days=1, prices=prices)
+    assert describe_offer(expedited).startswith("Expedited: 3 to 5 minutes, $0.04")
+    in_tier = archived("a", "INTELLIGENT_TIERING", archive_status="DEEP_ARCHIVE_ACCESS")
+    in_tiers = restore_offers([in_tier], days=30, prices=prices)
+    assert [(offer.tier, offer.dollars) for offer in in_tiers] == [("Standard", 0), ("Bulk", 0)]
+    assert restore_offers([archived("a", "UNHEARD_OF")], days=1, prices=prices) == ()
+
+
+async def store_with(*paths: str, storage_class: str = "GLACIER", looks_until_restored: int = 1) -> ArchiveStore:
+    store = ArchiveStore(looks_until_restored=looks_until_restored)
+    for path in paths:
+        await store.put(path, b"data", overwrite=False)
+    store.archive(*paths, storage_class=storage_class)
+    return store
+
+
+async def ask(store: ArchiveStore, *objects: ArchivedObject, tier: RestoreTier = "Standard") -> RestoreTicket:
+    terms = RestoreTerms(tier=tier, days=5)
+    return await request_restores(store, objects, terms, url="t", prices=PriceTable.default())
+
+
+async def test_only_what_is_not_under_way_is_asked_for() -> None:
+    store = await store_with("a", "b")
+    ticket = await ask(store, archived("a"), archived("b", is_being_restored=True))
+    assert store.restores == [("a", 5, "Standard")]
+    assert ticket.paths == ("a", "b")
+
+
+async def test_intelligent_tiering_takes_no_days() -> None:
+    store = await store_with("a", storage_class="INTELLIGENT_TIERING ARCHIVE_ACCESS")
+    await ask(store, archived("a", "INTELLIGENT_TIERING", archive_status="ARCHIVE_ACCESS"))
+    assert store.restores == [("a", 0, "Standard")]
+
+
+async def test_a_tier_that_does_not_exist_is_refused_before_anything_is_asked_for() -> None:
+    store = await store_with("a", "b")
+    with pytest.raises(UnsupportedError, match="DEEP_ARCHIVE is not restored in tier Expedited") as caught:
+        await ask(store, archived("a"), archived("b", "DEEP_ARCHIVE"), tier="Expedited")
+    assert caught.value.kind == "NoSuchTier"
+    assert store.restores == []
+
+
+async def test_what_somebody_else_has_restored_meanwhile_is_fine() -> None:
+    store = await store_with("a", looks_until_restored=0)
+    await ask(store, archived("a"))
+    await ask(store, archived("a"))
+    assert len(store.restores) == 1
+
+
+class ForgetfulStore(ArchiveStore):
+    """Refuses the restore of one object."""
+
+    async def restore(self, path: str, *, days: int, tier: RestoreTier) -> None:
+        if path == "b":
+            raise AccessError("no", path=path)
+        await super().restore(path, days=days, tier=tier)
+
+
+async def test_one_refusal_does_not_stop_the_others_and_is_raised() -> None:
+    store = ForgetfulStore()
+    for path in "abc":
+        await store.put(path, b"data", overwrite=False)
+    store.archive("a", "b", "c")
+    with pytest.raises(AccessError):
+        await ask(store, archived("a"), archived("b"), archived("c"))
+    assert [path for path, _, _ in store.restores] == ["a", "c"]
+
+
+async def test_waiting_tells_how_far_it_is_and_looks_only_at_what_is_missing() -> None:
+    store = await store_with("a", "b", looks_until_restored=2)
+    ticket = await ask(store, archived("a"), archived("b"))
+    await store.info("a")  # so that it is ready earlier
+    told: list[RestoreProgress] = []
+    await ticket.wait(store=store, first_pause_s=0.001, on_progress=told.append)
+    assert [(state.ready_objects, state.total_objects) for state in told] == [(0, 2), (1, 2), (2, 2)]
+    assert told[-1].pause_s == 0
+    assert told[1].pause_s == pytest.approx(0.0015)
+
+
+async def test_waiting_ends_when_time_is_up() -> None:
+    store = await store_with("a", looks_until_restored=10**6)
+    ticket = await ask(store, archived("a"))
+    assert 3_600 < ticket.patience_s < 24 * 3_600
+    with pytest.raises(ArchivedObjectError, match="the restore goes on") as caught:
+        await ticket.wait(store=store, timeout_s=0.0)
+    assert (caught.value.kind, caught.value.details["paths"]) == ("RestoreNotFinished", ["a"])
+
+
+async def test_waiting_for_a_copy_that_has_expired_does_not_hang() -> None:
+    store = await store_with("a", "b")
+    ticket = await ask(store, archived("a"), archived("b"))
+    store.archive("b")
+    with pytest.raises(ArchivedObjectError, match="no restore of 1 object is under way: b") as caught:
+        await ticket.wait(store=store, first_pause_s=0.001)
+    assert caught.value.kind == "RestoreExpired"
+    await store.delete(["a"])
+    with pytest.raises(NotFoundError):
+        await ticket.wait(store=store, first_pause_s=0.001)

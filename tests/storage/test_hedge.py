@@ -1,0 +1,276 @@
+"""HedgedStore on a loop whose time jumps: what is slow, who wins, what is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+
+from coldparquet.errors import ColdParquetError, NotFoundError, StorageError
+from coldparquet.ranges import ByteRange
+from coldparquet.storage.hedge import HedgedStore
+from coldparquet.storage.hedge_pace import BUDGET_SHARE, LEAST_SAMPLES, HedgePace
+from coldparquet.storage.memory import MemoryStore
+from coldparquet.testing.store_contract import CONTENT, StoreContract, request_for
+from tests.support.virtual_time import run_in_virtual_time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from coldparquet.storage.base import FetchedRange, RangeRequest
+
+ASKED = ByteRange(0, 100)
+
+
+@dataclass
+class Answer:
+    """One request's fate."""
+
+    after_s: float = 1.0
+    error: ColdParquetError | None = None
+
+
+@dataclass
+class Slow(MemoryStore):
+    """Answers each GET after a time; ``hedge`` says what becomes of the second requests."""
+
+    first: Callable[[int], Answer] = lambda _: Answer()
+    hedge: Callable[[int], Answer] = lambda _: Answer()
+    sent: list[RangeRequest] = field(default_factory=list)
+    in_flight: int = 0
+    cancelled: list[RangeRequest] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__({"x": CONTENT})
+
+    async def get(self, request: RangeRequest) -> FetchedRange:
+        number = sum(other.is_hedge == request.is_hedge for other in self.sent)
+        self.sent.append(request)
+        fate = (self.hedge if request.is_hedge else self.first)(number)
+        self.in_flight += 1
+        try:
+            await asyncio.sleep(fate.after_s)
+        except asyncio.CancelledError:
+            self.cancelled.append(request)
+            await asyncio.sleep(0)  # closing a connection takes a turn of the loop
+            raise
+        finally:
+            self.in_flight -= 1
+        if fate.error is not None:
+            raise fate.error
+        return await super().get(request)
+
+    @property
+    def hedges(self) -> int:
+        return sum(request.is_hedge for request in self.sent)
+
+
+def request(size_bytes: int = 100) -> RangeRequest:
+    return request_for("x", ByteRange(0, size_bytes), may_be_short=True)
+
+
+async def warmed(inner: Slow, count: int = 40) -> HedgedStore:
+    """Send GETs until the store knows what is usual."""
+    store = HedgedStore(inner)
+    for _ in range(count):
+        await store.get(request())
+    return store
+
+
+async def timed(store: HedgedStore, wanted: RangeRequest) -> tuple[bytes, float]:
+    started_s = asyncio.get_running_loop().time()
+    data = (await store.get(wanted)).data
+    return data, round(asyncio.get_running_loop().time() - started_s, 6)
+
+
+class TestHedgedStore(StoreContract):
+    @pytest.fixture
+    def store(self) -> HedgedStore:
+        return HedgedStore(MemoryStore())
+
+    @pytest.fixture
+    def root(self) -> str:
+        return "bucket/trades"
+
+
+def test_a_slow_get_is_sent_again_and_the_second_wins() -> None:
+    async def check() -> None:
+        inner = Slow(first=lambda number: Answer(20.0 if number == 40 else 1.0))
+        store = await warmed(inner)
+        data, elapsed_s = await timed(store, request())
+        assert (data, elapsed_s) == (CONTENT[:100], 2.1)  # slow after 1.1 s, and 1 s for the second
+        assert (store.sent_count, store.won_count, inner.hedges) == (1, 1, 1)
+        assert [gone.is_hedge for gone in inner.cancelled] == [False]
+        assert inner.in_flight == 0
+
+    run_in_virtual_time(check())
+
+
+def test_a_first_that_is_only_a_little_slow_wins() -> None:
+    async def check() -> None:
+        inner = Slow(first=lambda number: Answer(1.5 if number == 40 else 1.0))
+        store = await warmed(inner)
+        assert await timed(store, request()) == (CONTENT[:100], 1.5)
+        assert (store.sent_count, store.won_count) == (1, 0)
+        assert [gone.is_hedge for gone in inner.cancelled] == [True]
+        assert inner.in_flight == 0
+
+    run_in_virtual_time(check())
+
+
+def test_nothing_is_hedged_before_enough_is_known() -> None:
+    async def check() -> None:
+        inner = Slow(first=lambda number: Answer(50.0 if number == LEAST_SAMPLES - 1 else 1.0))
+        store = await warmed(inner, LEAST_SAMPLES)
+        assert inner.hedges == 0
+        await store.get(request())
+        large = request_for("x", ByteRange(0, 100_000), may_be_short=True)  # of a class that nothing is known of
+        inner.first = lambda _: Answer(50.0)
+        await store.get(large)
+        assert inner.hedges == 0
+
+    run_in_virtual_time(check())
+
+
+def test_an_error_of_one_waits_for_the_other() -> None:
+    reset = StorageError("reset", kind="ConnectionFailed")
+
+    async def check() -> None:
+        fates = {40: Answer(1.5, reset), 80: Answer(3.0), 120: Answer(1.5, reset)}
+        hedges = [Answer(1.0), Answer(0.2, StorageError("slow down", kind="SlowDown")), Answer(1.0, NotFoundError("x"))]
+        inner = Slow(first=lambda number: fates.get(number, Answer()), hedge=lambda number: hedges[number])
+        store = await warmed(inner)
+        assert await timed(store, request()) == (CONTENT[:100], 2.1)  # the first failed, the second came
+        for _ in range(39):
+            await store.get(request())
+        assert await timed(store, request()) == (CONTENT[:100], 3.0)  # the second failed, the first came
+        for _ in range(39):
+            await store.get(request())
+        with pytest.raises(StorageError) as caught:  # both failed: the first one's error counts
+            await store.get(request())
+        assert caught.value is reset
+        assert (store.sent_count, store.won_count) == (3, 1)
+
+    run_in_virtual_time(check())
+
+
+def test_an_error_before_the_get_is_slow_is_raised_at_once() -> None:
+    async def check() -> None:
+        reset = StorageError("reset", kind="ConnectionFailed")
+        inner = Slow(first=lambda number: Answer(0.5, reset if number == 40 else None))
+        store = await warmed(inner)
+        with pytest.raises(StorageError):
+            await store.get(request())
+        assert inner.hedges == 0
+
+    run_in_virtual_time(check())
+
+
+def test_timeouts_of_the_store_itself_are_not_taken_for_the_end_of_the_race() -> None:
+    async def check() -> None:
+        inner = Slow()
+        store = await warmed(inner)
+
+        async def fail(_: RangeRequest) -> FetchedRange:
+            raise TimeoutError
+
+        inner.get = fail  # type: ignore[assignment, method-assign]
+        with pytest.raises(TimeoutError):
+            await store.get(request())
+
+    run_in_virtual_time(check())
+
+
+def test_at_most_a_twentieth_of_the_requests_are_hedges() -> None:
+    async def check() -> None:
+        inner = Slow(first=lambda number: Answer(20.0 if number % 11 == 10 else 1.0))
+        store = await warmed(inner, 2_000)
+        firsts = len(inner.sent) - inner.hedges
+        assert 0.5 * BUDGET_SHARE < inner.hedges / firsts <= BUDGET_SHARE
+        assert store.won_count == store.sent_count == inner.hedges
+
+    run_in_virtual_time(check())
+
+
+def test_partial_outage_turns_hedging_off_and_its_end_on_again() -> None:
+    async def check() -> None:
+        inner = Slow()
+        store = await warmed(inner, 300)
+        inner.first = inner.hedge = lambda _: Answer(60.0)
+        await asyncio.gather(*(store.get(request()) for _ in range(100)))
+        assert 1 <= inner.hedges <= 10
+        before = inner.hedges
+        inner.first = inner.hedge = lambda _: Answer(1.0)
+        for _ in range(400):
+            await store.get(request())
+        inner.first = lambda _: Answer(60.0)
+        await store.get(request())
+        assert inner.hedges == before + 1
+
+    run_in_virtual_time(check())
+
+
+@pytest.mark.parametrize("cancelled_at_s", [0.0, 0.5, 1.1, 1.5, 2.1, 2.2])
+def test_cancelled_at_any_time_nothing_is_left(cancelled_at_s: float) -> None:
+    async def check() -> None:
+        inner = Slow(first=lambda number: Answer(20.0 if number >= 40 else 1.0))
+        store = await warmed(inner)
+        waiting = asyncio.create_task(store.get(request()))
+        await asyncio.sleep(cancelled_at_s)
+        waiting.cancel()
+        waiting.cancel()
+        outcome = await asyncio.gather(waiting, return_exceptions=True)
+        assert isinstance(outcome[0], asyncio.CancelledError) or cancelled_at_s > 2.0
+        await asyncio.sleep(0)
+        assert inner.in_flight == 0
+
+    run_in_virtual_time(check())
+
+
+def test_a_timeout_around_a_race_is_not_confused_with_its_end() -> None:
+    async def check() -> None:
+        inner = Slow(first=lambda number: Answer(20.0 if number >= 40 else 1.0))
+        store = await warmed(inner)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1.7):
+                await store.get(request())
+        async with asyncio.timeout(2.5):
+            assert (await store.get(request())).data == CONTENT[:100]
+        task = asyncio.current_task()
+        assert task is not None
+        assert task.cancelling() == 0
+        assert inner.in_flight == 0
+
+    run_in_virtual_time(check())
+
+
+def test_pace_knows_the_slowest_twentieth_of_each_size() -> None:
+    pace = HedgePace()
+    assert pace.slow_after_s(100) is None
+    for number in range(256):
+        pace.note_answer(100, 1.0 + number / 256)
+        pace.note_answer(3 * 1024 * 1024, 10.0)
+    small_s, large_s = pace.slow_after_s(64 * 1024), pace.slow_after_s(2 * 1024 * 1024 + 1)
+    assert small_s == pytest.approx(1.95, abs=0.1)
+    assert large_s == 11.0, "what takes as long as all others is not slow"
+    assert pace.slow_after_s(64 * 1024 + 1) is None
+    assert pace.slow_after_s(2 * 1024 * 1024) is None
+
+
+def test_pace_is_not_misled_by_slow_ones_among_few() -> None:
+    pace = HedgePace()
+    for number in range(LEAST_SAMPLES):
+        pace.note_answer(100, 30.0 if number % 10 == 0 else 1.0)
+    assert pace.slow_after_s(100) == 4.0
+
+
+def test_pace_follows_the_newest() -> None:
+    pace = HedgePace()
+    for duration_s in (*[1.0] * 256, *[2.0] * 256):
+        pace.note_answer(100, duration_s)
+    assert pace.slow_after_s(100) == 2.2
+    for _ in range(256):
+        pace.note_answer(100, 1e-6)
+    assert pace.slow_after_s(100) == 0.005, "shorter than this no timer is"

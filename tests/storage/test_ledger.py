@@ -1,0 +1,266 @@
+"""What is noted of requests, and to which scan they are charged."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from coldparquet.errors import NotFoundError, StorageError
+from coldparquet.options import StoreOptions
+from coldparquet.ranges import ByteRange
+from coldparquet.storage.base import FetchedRange, RangeRequest
+from coldparquet.storage.ledger import (
+    KEPT_RECORDS,
+    Ledger,
+    Turn,
+    current_ledger,
+    note_answer,
+    note_cache_hit,
+    note_received,
+)
+from coldparquet.storage.limit import LimitedStore
+from coldparquet.storage.memory import MemoryStore
+from coldparquet.storage.store_stack import stack_store
+from coldparquet.storage.trace import RequestRecord, TraceStore, round_trips
+
+CONTENT = bytes(range(100))
+
+
+def request(start: int = 0, stop: int = 10, *, attempt: int = 1, is_hedge: bool = False) -> RangeRequest:
+    return RangeRequest(
+        path="t/x", byte_range=ByteRange(start, stop), reason="test", attempt=attempt, is_hedge=is_hedge, role="data"
+    )
+
+
+class Answering(MemoryStore):
+    """Says what HTTP says; fails when it is told to."""
+
+    def __init__(self, *, statuses: tuple[int, ...] = (206,), storage_class: str | None = None) -> None:
+        super().__init__({"t/x": CONTENT})
+        self.statuses = statuses
+        self.storage_class = storage_class
+        self.received_before_failing: int | None = None
+
+    async def get(self, request: RangeRequest) -> FetchedRange:
+        await asyncio.sleep(0)
+        for status in self.statuses:
+            note_answer(http_status=status, storage_class=self.storage_class)
+        if self.received_before_failing is not None:
+            note_received(self.received_before_failing)
+            raise StorageError("cut off", kind="ShortRead", path=request.path)
+        return await super().get(request)
+
+
+async def test_a_record_says_what_was_noted() -> None:
+    times = iter([10.0, 10.25, 11.0])
+    store = TraceStore(Answering(storage_class="GLACIER_IR"), clock=lambda: next(times))
+    await store.get(request(attempt=3, is_hedge=True))
+    [record] = store.records
+    assert (record.started_s, record.first_byte_s, record.finished_s) == (0.0, 0.25, 1.0)
+    assert (record.http_status, record.storage_class, record.http_requests) == (206, "GLACIER_IR", 1)
+    assert (record.attempt, record.is_hedge, record.role, record.waited_s) == (3, True, "data", 0.0)
+
+
+async def test_the_first_answer_tells_the_first_byte_and_the_last_one_the_status() -> None:
+    times = iter([0.0, 1.0, 5.0])
+    store = TraceStore(Answering(statuses=(301, 206)), clock=lambda: next(times))
+    await store.get(request())
+    [record] = store.records
+    assert (record.first_byte_s, record.http_status, record.http_requests, record.finished_s) == (1.0, 206, 2, 5.0)
+
+
+async def test_bytes_of_a_broken_answer_count() -> None:
+    inner = Answering()
+    inner.received_before_failing = 7
+    store, ledger = TraceStore(inner), Ledger()
+    with ledger.current(), pytest.raises(StorageError):
+        await store.get(request())
+    assert [(record.fetched_bytes, record.status) for record in store.records] == [(7, "ShortRead")]
+    assert ledger.totals.fetched_bytes == 7
+
+
+async def test_a_request_says_how_long_it_waited_from_the_first_queue_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 100.0
+    monkeypatch.setattr("coldparquet.storage.ledger.monotonic", lambda: now_s)
+    store = TraceStore(MemoryStore({"t/x": CONTENT}))
+    with Turn():
+        now_s = 102.0
+        with Turn():
+            now_s = 102.5
+            await store.get(request())
+        now_s = 103.5
+        await store.get(request(attempt=2))
+    await store.get(request())
+    assert [record.waited_s for record in store.newest(3)] == [2.5, 1.0, 0.0]
+
+
+async def test_a_hedge_has_not_waited() -> None:
+    store = TraceStore(Answering())
+    with Turn():
+        await asyncio.gather(store.get(request()), store.get(request(is_hedge=True)))
+    waited_s = {record.is_hedge: record.waited_s for record in store.records}
+    assert waited_s[False] > waited_s[True] == 0.0
+
+
+async def test_requests_wait_for_a_slot_of_the_limit() -> None:
+    trace = TraceStore(Answering())
+    store = LimitedStore(trace, max_concurrency=1)
+    await asyncio.gather(*(store.get(request(number, number + 1)) for number in range(3)))
+    waited_s = [record.waited_s for record in trace.records]
+    assert waited_s == sorted(waited_s)
+    assert waited_s[2] >= trace.records[1].finished_s - trace.records[1].started_s > 0
+
+
+async def test_nothing_is_noted_outside_of_a_request() -> None:
+    note_answer(http_status=500)
+    note_received(10)
+    note_cache_hit(10)
+    assert current_ledger() is None
+
+
+async def test_each_ledger_has_the_requests_of_its_own_tasks() -> None:
+    store = TraceStore(Answering())
+
+    async def send(count: int) -> None:
+        # Tasks of tasks, as retries, hedges and streams start them.
+        await asyncio.gather(*(asyncio.create_task(store.get(request(number, number + 1))) for number in range(count)))
+        note_cache_hit(count)
+
+    async def charged(ledger: Ledger, count: int) -> None:
+        with ledger.current():
+            await asyncio.create_task(send(count))
+
+    ledgers = [Ledger() for _ in range(4)]
+    await asyncio.gather(*(charged(ledger, 3 + number) for number, ledger in enumerate(ledgers)), send(5))
+    assert [ledger.totals.request_count for ledger in ledgers] == [3, 4, 5, 6]
+    assert [ledger.totals.cache_hit_bytes for ledger in ledgers] == [3, 4, 5, 6]
+    assert len(store.records) == 3 + 4 + 5 + 6 + 5
+    assert current_ledger() is None
+
+
+async def test_totals() -> None:
+    store, ledger = TraceStore(Answering(storage_class="STANDARD_IA")), Ledger()
+    with ledger.current():
+        await store.get(request(0, 10))
+        await store.get(request(0, 20, attempt=2))
+        await store.get(request(0, 30, is_hedge=True))
+        with pytest.raises(NotFoundError):
+            await store.info("t/absent")
+    totals = ledger.totals
+    assert (totals.request_count, totals.fetched_bytes, totals.round_trips) == (4, 60, 4)
+    assert (totals.retries, totals.hedges_sent, totals.hedges_won) == (1, 1, 1)
+    gets = ledger.billed["get", "STANDARD_IA"]
+    assert (gets.request_count, gets.fetched_bytes, ledger.billed["info", None].request_count) == (3, 60, 1)
+
+
+async def test_a_hedge_that_was_cancelled_has_not_won() -> None:
+    class Hanging(MemoryStore):
+        async def get(self, request: RangeRequest) -> FetchedRange:
+            await asyncio.Event().wait()
+            return await super().get(request)
+
+    store, ledger = TraceStore(Hanging({"t/x": CONTENT})), Ledger()
+    with ledger.current():
+        losing = asyncio.create_task(store.get(request(is_hedge=True)))
+    await asyncio.sleep(0)
+    losing.cancel()
+    await asyncio.gather(losing, return_exceptions=True)
+    assert (ledger.totals.hedges_sent, ledger.totals.hedges_won) == (1, 0)
+
+
+async def test_the_stores_own_errors_are_not_billed() -> None:
+    inner = Answering(statuses=(503,))
+    inner.received_before_failing = 0
+    store, ledger = TraceStore(inner), Ledger()
+    with ledger.current(), pytest.raises(StorageError):
+        await store.get(request())
+    assert ledger.totals.request_count == 1
+    assert not ledger.billed
+
+
+async def test_memory_does_not_grow_with_the_number_of_requests() -> None:
+    store, ledger = TraceStore(MemoryStore({"t/x": CONTENT})), Ledger()
+    with ledger.current():
+        for number in range(KEPT_RECORDS + 10):
+            await store.get(request(number % 50, number % 50 + 1))
+    assert len(store.records) == len(ledger.records) == KEPT_RECORDS
+    assert ledger.totals.request_count == store.operation_counts["get"] == KEPT_RECORDS + 10
+
+
+def record(started_s: float, finished_s: float) -> RequestRecord:
+    return RequestRecord(
+        operation="get",
+        path="t/x",
+        byte_range=None,
+        reason="test",
+        started_s=started_s,
+        finished_s=finished_s,
+        fetched_bytes=0,
+        status="ok",
+        etag=None,
+    )
+
+
+@pytest.mark.parametrize(
+    "spans",
+    [
+        [(0.0, 1.0), (0.0, 2.0), (0.5, 3.0)],
+        [(0.0, 5.0), (1.0, 2.0), (3.0, 4.0), (5.0, 6.0)],
+        [(0.0, 9.0), (0.0, 1.0), (1.0, 2.0), (2.0, 3.0)],
+        [(0.0, 1.0), (0.9, 2.0), (2.1, 3.0), (1.0, 1.5)],
+    ],
+)
+def test_round_trips_are_counted_as_requests_end(spans: list[tuple[float, float]]) -> None:
+    ledger = Ledger()
+    for started_s, finished_s in sorted(spans, key=lambda span: span[1]):
+        ledger.add(record(started_s, finished_s))
+    assert ledger.totals.round_trips == round_trips(spans)
+
+
+def test_time_counts_while_anything_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 0.0
+    monkeypatch.setattr("coldparquet.storage.ledger.monotonic", lambda: now_s)
+    ledger = Ledger()
+    ledger.begin()
+    now_s = 1.0
+    ledger.begin()
+    now_s = 3.0
+    ledger.end()
+    assert ledger.elapsed_s == 3.0
+    now_s = 4.0
+    ledger.end()
+    now_s = 10.0
+    assert ledger.elapsed_s == 4.0
+    with ledger.counting():
+        now_s = 12.0
+        assert current_ledger() is ledger
+    assert ledger.elapsed_s == 6.0
+
+
+async def test_hedges_of_a_whole_stack_are_charged_to_the_scan() -> None:
+    class OneHangs(MemoryStore):
+        hangs = False
+
+        @property
+        def has_spare_connections(self) -> bool:
+            return True
+
+        async def get(self, request: RangeRequest) -> FetchedRange:
+            await asyncio.sleep(0.001)
+            if self.hangs and not request.is_hedge:
+                await asyncio.Event().wait()
+            return await super().get(request)
+
+    inner = OneHangs({"t/x": CONTENT})
+    stack = stack_store(inner, store_options=StoreOptions(), max_concurrency=4)
+    for number in range(60):
+        await stack.store.get(request(number, number + 1))
+    inner.hangs = True
+    ledger = Ledger()
+    with ledger.current():
+        await stack.store.get(request(0, 10))
+    assert ledger.totals.request_count == 2
+    assert (ledger.totals.hedges_sent, ledger.totals.hedges_won, ledger.totals.fetched_bytes) == (1, 1, 10)
+    assert sorted(record.status for record in ledger.records) == ["cancelled", "ok"]
+    assert {record.waited_s for record in ledger.records if record.is_hedge} == {0.0}

@@ -1,0 +1,341 @@
+"""RetryStore over stores that fail as scripted; waits are recorded, not slept."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections import deque
+from copy import copy
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coldparquet.errors import ColdParquetError, InvalidInputError, NotFoundError, ObjectChangedError, StorageError
+from coldparquet.ranges import ByteRange, SuffixRange
+from coldparquet.storage.base import FetchedRange, RangeRequest, Upload
+from coldparquet.storage.broken_body import BrokenBodyError
+from coldparquet.storage.limit import LimitedStore
+from coldparquet.storage.memory import MemoryStore
+from coldparquet.storage.retry import RetryStore
+from coldparquet.testing.store_contract import CONTENT, StoreContract, request_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PATH = "table/x"
+ETAG = '"version-1"'
+RESET = StorageError("reset", kind="ConnectionFailed", request_id="4442587FB7D0A2F9")
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The body ends after so many bytes."""
+
+    after_bytes: int
+    etag: str | None = ETAG
+
+
+@dataclass
+class Scripted(MemoryStore):
+    """Fails the n-th call with the n-th failure; None, and everything behind the script, succeeds."""
+
+    failures: deque[ColdParquetError | Cut | None] = field(default_factory=deque)
+    requests: list[RangeRequest] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
+    etag: str | None = ETAG
+
+    def __post_init__(self) -> None:
+        super().__init__({PATH: CONTENT})
+
+    async def get(self, request: RangeRequest) -> FetchedRange:
+        self.requests.append(request)
+        fetched = replace(await super().get(replace(request, if_match=None)), etag=self.etag)
+        failure = self.failures.popleft() if self.failures else None
+        if isinstance(failure, Cut):
+            received = replace(fetched, data=fetched.data[: failure.after_bytes], etag=failure.etag)
+            raise BrokenBodyError("the body ended early", path=request.path, received=received)
+        if failure is not None:
+            raise copy(failure)
+        if request.if_match not in (None, self.etag):
+            raise ObjectChangedError("replaced", path=request.path)
+        return fetched
+
+    async def put(
+        self, path: str, data: bytes, *, overwrite: bool, if_match: str | None = None, storage_class: str | None = None
+    ) -> str:
+        self._fail("put")
+        return await super().put(path, data, overwrite=overwrite, if_match=if_match, storage_class=storage_class)
+
+    async def finish_upload(self, upload: Upload, parts: Any, *, overwrite: bool) -> str:
+        self._fail("finish")
+        return await super().finish_upload(upload, parts, overwrite=overwrite)
+
+    async def info(self, path: str) -> Any:
+        self._fail("info")
+        return await super().info(path)
+
+    async def list(self, path: str, *, first_page_only: bool = False) -> Any:
+        self._fail("list")
+        return await super().list(path, first_page_only=first_page_only)
+
+    async def delete(self, paths: Any) -> None:
+        self._fail("delete")
+        await super().delete(paths)
+
+    def _fail(self, call: str) -> None:
+        self.calls.append(call)
+        failure = self.failures.popleft() if self.failures else None
+        if isinstance(failure, ColdParquetError):
+            raise copy(failure)
+
+
+@dataclass
+class Patience:
+    """A clock that only sleeping moves."""
+
+    now_s: float = 0.0
+    waits_s: list[float] = field(default_factory=list)
+
+    async def sleep(self, wait_s: float) -> None:
+        self.waits_s.append(wait_s)
+        self.now_s += wait_s
+
+    def store(
+        self, inner: MemoryStore, *, max_attempts: int = 4, random: Callable[[], float] = lambda: 0.5
+    ) -> RetryStore:
+        return RetryStore(inner, max_attempts=max_attempts, sleep=self.sleep, clock=lambda: self.now_s, random=random)
+
+
+def scripted(*failures: ColdParquetError | Cut | None) -> Scripted:
+    return Scripted(failures=deque(failures))
+
+
+def ranges_of(store: Scripted) -> list[tuple[ByteRange | SuffixRange, str | None, int]]:
+    return [(request.byte_range, request.if_match, request.attempt) for request in store.requests]
+
+
+class TestRetryStore(StoreContract):
+    @pytest.fixture
+    def store(self) -> RetryStore:
+        return RetryStore(MemoryStore(), max_attempts=3)
+
+    @pytest.fixture
+    def root(self) -> str:
+        return "bucket/trades"
+
+
+async def test_a_get_is_sent_again_after_growing_waits() -> None:
+    inner, patience = scripted(RESET, RESET, RESET), Patience()
+    store = patience.store(inner)
+    assert (await store.get(request_for(PATH, ByteRange(3, 9)))).data == CONTENT[3:9]
+    assert ranges_of(inner) == [(ByteRange(3, 9), None, attempt) for attempt in (1, 2, 3, 4)]
+    assert patience.waits_s == [0.05, 0.1, 0.2]
+    assert store.retry_count == 3
+
+
+async def test_an_error_that_is_given_up_tells_what_was_tried() -> None:
+    inner, patience = scripted(*[RESET] * 9), Patience()
+    with pytest.raises(StorageError, match=r"given up after 4 attempts in 0\.4 s") as caught:
+        await patience.store(inner).get(request_for(PATH, ByteRange(3, 9)))
+    assert caught.value.kind == "ConnectionFailed"
+    elapsed_s = caught.value.details.pop("elapsed_s")
+    assert elapsed_s == pytest.approx(0.35)
+    assert caught.value.details == {"attempts": 4, "byte_range": ByteRange(3, 9), "request_id": "4442587FB7D0A2F9"}
+    assert len(inner.requests) == 4
+
+
+async def test_what_is_not_transient_is_raised_as_it_is() -> None:
+    inner, patience = scripted(StorageError("the disk is full")), Patience()
+    with pytest.raises(StorageError) as caught:
+        await patience.store(inner).get(request_for(PATH, ByteRange(3, 9)))
+    assert (str(caught.value), caught.value.details, patience.waits_s) == ("the disk is full", {}, [])
+
+
+async def test_one_attempt_never_repeats() -> None:
+    inner, patience = scripted(RESET), Patience()
+    with pytest.raises(StorageError):
+        await patience.store(inner, max_attempts=1).get(request_for(PATH, ByteRange(3, 9)))
+    assert (len(inner.requests), patience.waits_s) == (1, [])
+
+
+async def test_a_broken_body_goes_on_behind_its_last_byte() -> None:
+    inner, patience = scripted(Cut(100), RESET, Cut(50)), Patience()
+    fetched = await patience.store(inner).get(request_for(PATH, ByteRange(10, 700)))
+    assert fetched == FetchedRange(data=CONTENT[10:700], start=10, etag=ETAG, object_size_bytes=len(CONTENT))
+    assert ranges_of(inner) == [
+        (ByteRange(10, 700), None, 1),
+        (ByteRange(110, 700), ETAG, 2),
+        (ByteRange(110, 700), ETAG, 3),
+        (ByteRange(160, 700), ETAG, 4),
+    ]
+    assert patience.waits_s == [0.05, 0.1, 0.05]  # progress starts the count of failures anew
+
+
+@pytest.mark.parametrize("asked", [SuffixRange(300), SuffixRange(10**6), ByteRange(500, 10**6)], ids=str)
+async def test_a_broken_body_of_a_range_that_leaves_its_place_open(asked: ByteRange | SuffixRange) -> None:
+    whole = await MemoryStore({PATH: CONTENT}).get(request_for(PATH, asked))
+    inner, patience = scripted(Cut(99)), Patience()
+    fetched = await patience.store(inner).get(request_for(PATH, asked, may_be_short=True))
+    assert (fetched.data, fetched.start) == (whole.data, whole.start)
+    assert ranges_of(inner)[1:] == [(ByteRange(whole.start + 99, len(CONTENT)), ETAG, 2)]
+    assert not inner.requests[1].may_be_short
+
+
+async def test_progress_has_no_end_of_attempts_but_single_bytes_are_no_progress() -> None:
+    inner = scripted(*(Cut(64) for _ in range(15)))
+    fetched = await Patience().store(inner, max_attempts=2).get(request_for(PATH, ByteRange(0, 1024)))
+    assert fetched.data == CONTENT[:1024]
+
+    inner, patience = scripted(*(Cut(1) for _ in range(1000))), Patience()
+    with pytest.raises(BrokenBodyError) as caught:
+        await patience.store(inner, max_attempts=8).get(request_for(PATH, ByteRange(0, 1024)))
+    assert caught.value.details["attempts"] == len(inner.requests) == 8
+    assert caught.value.details["byte_range"] == ByteRange(0, 1024)
+    assert caught.value.received is None
+
+
+@pytest.mark.parametrize("etag", [None, 'W/"weak"', "mtime-17"])
+async def test_without_a_version_a_broken_body_is_fetched_anew(etag: str | None) -> None:
+    inner = scripted(Cut(100, etag=etag))
+    fetched = await Patience().store(inner).get(request_for(PATH, ByteRange(10, 700)))
+    assert fetched.data == CONTENT[10:700]
+    assert ranges_of(inner) == [(ByteRange(10, 700), None, 1), (ByteRange(10, 700), None, 2)]
+
+
+async def test_object_replaced_behind_a_broken_body() -> None:
+    inner = scripted(Cut(100, etag='"older"'))
+    fetched = await Patience().store(inner).get(request_for(PATH, ByteRange(10, 700)))
+    assert (fetched.data, fetched.etag) == (CONTENT[10:700], ETAG)
+    assert ranges_of(inner) == [
+        (ByteRange(10, 700), None, 1),
+        (ByteRange(110, 700), '"older"', 2),
+        (ByteRange(10, 700), None, 3),
+    ]
+
+    inner = scripted(Cut(100, etag='"older"'))
+    with pytest.raises(ObjectChangedError):
+        await Patience().store(inner).get(request_for(PATH, ByteRange(10, 700), if_match='"older"'))
+    assert len(inner.requests) == 2
+
+
+async def test_object_that_is_replaced_all_the_time() -> None:
+    inner = scripted(*(cut for turn in range(9) for cut in (Cut(100, etag=f'"{turn}"'), None)))
+    inner.etag = '"newest"'
+    with pytest.raises(ObjectChangedError):
+        await Patience().store(inner).get(request_for(PATH, ByteRange(10, 700)))
+    assert len(inner.requests) == 4
+
+
+async def test_store_that_ignores_the_condition() -> None:
+    class Ignoring(Scripted):
+        async def get(self, request: RangeRequest) -> FetchedRange:
+            return await super().get(replace(request, if_match=None))
+
+    inner = Ignoring(failures=deque([Cut(100, etag='"older"'), None, Cut(100, etag='"older"'), None]))
+    with pytest.raises(ObjectChangedError):
+        await Patience().store(inner).get(request_for(PATH, ByteRange(10, 700), if_match='"older"'))
+
+
+@pytest.mark.parametrize("call", ["put", "info", "list", "delete"])
+async def test_repeatable_calls(call: str) -> None:
+    inner, patience = scripted(RESET, RESET), Patience()
+    store = patience.store(inner)
+    calls: dict[str, Callable[[], Any]] = {
+        "put": lambda: store.put(PATH, b"new", overwrite=True),
+        "info": lambda: store.info(PATH),
+        "list": lambda: store.list("table"),
+        "delete": lambda: store.delete([PATH]),
+    }
+    await calls[call]()
+    assert inner.calls == [call] * 3
+
+
+@pytest.mark.parametrize("condition", [{"overwrite": False}, {"overwrite": True, "if_match": "1"}], ids=str)
+async def test_a_conditional_put_whose_outcome_is_unknown_is_not_sent_again(condition: dict[str, Any]) -> None:
+    path = PATH if "if_match" in condition else "table/new"
+    inner, patience = scripted(StorageError("reset", kind="ConnectionFailed")), Patience()
+    with pytest.raises(StorageError, match="whether it was written before the failure is not known") as caught:
+        await patience.store(inner).put(path, b"new", **condition)
+    assert (inner.calls, caught.value.details["attempts"]) == (["put"], 1)
+
+    inner = scripted(
+        StorageError("slow down", kind="SlowDown"), StorageError("refused", kind="ConnectionFailed", was_sent=False)
+    )
+    await patience.store(inner).put(path, b"new", **condition)
+    assert inner.calls == ["put"] * 3
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+async def test_the_end_of_an_upload_is_not_sent_again(overwrite: bool) -> None:
+    inner, patience = scripted(), Patience()
+    store = patience.store(inner)
+    upload = await store.start_upload("table/new")
+    part = await store.upload_part(upload, 1, start=0, data=b"abc")
+    inner.failures.append(StorageError("internal", kind="ServerError", status=500))
+    with pytest.raises(StorageError, match="not known"):
+        await store.finish_upload(upload, [part], overwrite=overwrite)
+    assert inner.calls == ["finish"]
+    await store.finish_upload(upload, [part], overwrite=overwrite)
+
+
+async def test_cancelled_while_it_waits() -> None:
+    inner = scripted(*(RESET for _ in range(9)))
+    store = RetryStore(inner, max_attempts=8, random=lambda: 0.999)
+    waiting = asyncio.create_task(store.get(request_for(PATH, ByteRange(0, 4))))
+    await asyncio.sleep(0.01)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert len(inner.requests) == 1
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_a_closed_store_is_not_asked_again() -> None:
+    inner = scripted(RESET, RESET)
+    limited = LimitedStore(inner, max_concurrency=1)
+
+    async def close_meanwhile(_: float) -> None:
+        await limited.aclose()
+
+    store = RetryStore(limited, max_attempts=8, sleep=close_meanwhile)
+    with pytest.raises(InvalidInputError, match="closed"):
+        await store.get(request_for(PATH, ByteRange(0, 4)))
+    assert len(inner.requests) == 1
+
+
+async def test_missing_object_behind_a_failure() -> None:
+    inner = scripted(RESET, NotFoundError("gone"))
+    with pytest.raises(NotFoundError):
+        await Patience().store(inner).get(request_for(PATH, ByteRange(0, 4)))
+
+
+def test_a_broken_body_is_pickled_without_its_bytes() -> None:
+    received = FetchedRange(data=b"abc", start=0, etag=ETAG, object_size_bytes=9)
+    again = pickle.loads(pickle.dumps(BrokenBodyError("early", path="x", received=received, status=206)))  # noqa: S301 - our own
+    assert (str(again), again.kind, again.details, again.received) == ("x: early", "ShortRead", {"status": 206}, None)
+
+
+@settings(max_examples=100)
+@given(
+    st.lists(st.one_of(st.integers(0, 1500).map(Cut), st.just(RESET), st.none()), max_size=12),
+    st.one_of(
+        st.tuples(st.integers(0, 1100), st.integers(1, 1100)).map(lambda pair: ByteRange(pair[0], sum(pair))),
+        st.integers(1, 1100).map(SuffixRange),
+    ),
+)
+def test_whatever_breaks_the_bytes_are_exact(failures: list[Any], asked: ByteRange | SuffixRange) -> None:
+    async def check() -> None:
+        expected = await MemoryStore({PATH: CONTENT}).get(request_for(PATH, asked))
+        inner = scripted(*failures)
+        store = Patience().store(inner, max_attempts=3)
+        try:
+            fetched = await store.get(request_for(PATH, asked, may_be_short=True))
+        except StorageError as error:
+            assert error.details["attempts"] == len(inner.requests) >= 3  # noqa: PT017 - either outcome is fine
+            return
+        assert (fetched.data, fetched.start) == (expected.data, expected.start)
+
+    asyncio.run(check())

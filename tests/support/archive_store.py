@@ -1,0 +1,69 @@
+"""A store in memory with S3's storage classes: archived objects refuse GETs until a restore is over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from coldparquet.errors import ArchivedObjectError, InvalidInputError
+from coldparquet.restoring.archive_state import needs_restore
+from coldparquet.storage.base import RestoreState
+from tests.support.quoting_store import QuotingStore
+
+if TYPE_CHECKING:
+    from coldparquet.options import RestoreTier
+    from coldparquet.storage.base import FetchedRange, ObjectInfo, RangeRequest
+
+
+class ArchiveStore(QuotingStore):
+    """Objects in classes.
+
+    Args:
+        looks_until_restored: After so many looks at an object that is being restored it can be read.
+    """
+
+    def __init__(self, *, looks_until_restored: int = 1) -> None:
+        super().__init__()
+        self.classes: dict[str, str] = {}
+        """Storage class of each object that does not lie in STANDARD; ``INTELLIGENT_TIERING ARCHIVE_ACCESS`` for archive tiers."""
+        self.restores: list[tuple[str, int, RestoreTier]] = []
+        """Restores that were asked for: path, days, tier."""
+        self._looks_until_restored = looks_until_restored
+        self._looks_left: dict[str, int] = {}
+
+    @property
+    def has_storage_classes(self) -> bool:
+        return True
+
+    def archive(self, *paths: str, storage_class: str = "GLACIER") -> None:
+        """Move objects to a class."""
+        for path in paths:
+            self.classes[path] = storage_class
+            self._looks_left.pop(path, None)
+
+    async def get(self, request: RangeRequest) -> FetchedRange:
+        if needs_restore(await self._described(request.path)):
+            raise ArchivedObjectError("the object is archived", path=request.path)
+        return await super().get(request)
+
+    async def info(self, path: str) -> ObjectInfo:
+        described = await self._described(path)
+        if path in self._looks_left:
+            self._looks_left[path] = max(0, self._looks_left[path] - 1)
+        return described
+
+    async def restore(self, path: str, *, days: int, tier: RestoreTier) -> None:
+        if not needs_restore(await self._described(path)):
+            raise InvalidInputError("not archived", kind="NotArchived", path=path)
+        self.restores.append((path, days, tier))
+        self._looks_left.setdefault(path, self._looks_until_restored)
+
+    async def _described(self, path: str) -> ObjectInfo:
+        storage_class, _, status = self.classes.get(path, "STANDARD").partition(" ")
+        restore = None
+        if path in self._looks_left:
+            is_ongoing = self._looks_left[path] > 0
+            restore = RestoreState(is_ongoing=is_ongoing, expires_s=None if is_ongoing else 4e9)
+        return replace(
+            await super().info(path), storage_class=storage_class, archive_status=status or None, restore=restore
+        )

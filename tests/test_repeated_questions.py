@@ -1,0 +1,301 @@
+"""Nothing is fetched twice: what a table remembers of its store, as the server sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import coldparquet as cp
+from coldparquet.maintenance.index import index_table
+from coldparquet.storage.disk_cache import DiskCache
+from coldparquet.testing.simulator import ColdStoreServer
+from coldparquet.testing.simulator_options import ColdStoreOptions
+from tests.support.bloom_files import file_with_blooms
+from tests.support.questdb_tables import GOLDEN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from coldparquet.table import Table
+
+TABLE = "o3_in_place"
+URL = "s3://bucket/trades"
+CHANGED_LATER = "2024-01-01.2"
+"""The only partition into which the late row falls that is the difference between the first two moments."""
+SECRET = "planted-secret-0123456789"  # noqa: S105 - to be searched for
+
+
+@pytest.fixture
+async def table_path(tmp_path: Path) -> Path:
+    """A genuine table in a bucket, with sidecars, at its first moment."""
+    path = tmp_path / "served" / "bucket" / "trades"
+    shutil.copytree(GOLDEN / TABLE / "table", path)
+    set_moment(path, "0_converted")
+    await index_table(path)
+    return path
+
+
+@pytest.fixture
+def server(table_path: Path) -> Iterator[ColdStoreServer]:
+    with ColdStoreServer(table_path.parents[1]) as running:
+        yield running
+
+
+def set_moment(path: Path, moment: str) -> None:
+    for name in ("_meta", "_cv", "_txn"):
+        shutil.copyfile(GOLDEN / TABLE / "expected" / "snapshots" / moment / name, path / name)
+
+
+def opened(server: ColdStoreServer, **options: object) -> cp.table.Opening:
+    return cp.open_table(
+        URL,
+        storage_options={**server.storage_options, "secret": SECRET},
+        store_options=cp.StoreOptions(**options),  # type: ignore[arg-type]
+    )
+
+
+def partition_requests(server: ColdStoreServer) -> list[tuple[str, str, int]]:
+    """Return what was asked of partitions since the last time: method, object and bytes of it in the answer."""
+    found = [
+        (served.method, "/".join(served.path.split("/")[-2:]), served.bytes_sent if served.status < 300 else 0)
+        for served in server.requests
+        if "/20" in served.path
+    ]
+    server.reset()
+    return found
+
+
+async def answers(table: Table) -> list[object]:
+    """Ask one question of each kind."""
+    return [
+        await table.scan(["ts", "price"], "price > 20 and ts < '2024-01-03'").to_arrow(),
+        await table.scan(["ts", "price"]).to_arrow(),
+        await table.scan(where="price > 20").count(),
+        await table.scan(["ts"], "price > 20", limit=5).to_arrow(),
+        await table.scan().min_max("price"),
+        (await table.scan(["price"]).tail(3)).to_pylist(),
+    ]
+
+
+async def test_a_repeated_question_costs_no_request(server: ColdStoreServer) -> None:
+    async with opened(server) as table:
+        first = await answers(table)
+        assert server.requests
+        server.reset()
+        assert await answers(table) == first
+        assert (await table.scan(["price"], "price > 20 and ts < '2024-01-03'").to_arrow()).num_rows
+        assert partition_requests(server) == []
+
+
+async def test_what_a_closer_look_fetched_is_not_fetched_again(tmp_path: Path) -> None:
+    rows = 200_000
+    table = pa.table({"id": pa.array((np.arange(rows) * 7_919) % 1_000_003), "value": pa.array(np.arange(rows) * 0.5)})
+    path = tmp_path / "bucket" / "2024-03-01" / "data.parquet"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(file_with_blooms(table, row_group_rows=50_000, write_page_index=True, data_page_size=16_384))
+    with ColdStoreServer(tmp_path) as server:
+        url = f"s3://bucket/{path.parent.name}"
+        async with cp.open_partition(url, storage_options=server.storage_options) as partition:
+            questions = [f"id = {number}" for number in (7_919, 5, 500_000)] + [
+                "value < 700",
+                "value > 40000 and id < 9",
+            ]
+            first = [await partition.scan(where=question).to_arrow() for question in questions]
+            assert {record.reason for record in partition.request_log} >= {"bloom filter", "page index"}
+            server.reset()
+            assert [await partition.scan(where=question).to_arrow() for question in questions] == first
+            assert await partition.scan(where="id = 5").count() == first[1].num_rows
+            plan = await partition.scan(where="id = 5").plan()
+            assert "bloom filter" not in {request.reason for request in plan.metadata_requests}
+            assert not server.requests
+
+
+async def test_a_store_that_turns_out_to_be_slow_does_not_change_what_a_repeated_question_asks_for(
+    tmp_path: Path,
+) -> None:
+    rows = 480_000
+    noise = np.random.default_rng(1).random(rows)
+    columns = {"first": noise, "between": noise.astype(np.float32), "last": noise, "few": np.arange(rows) % 100}
+    path = tmp_path / "bucket" / "2024-03-01" / "data.parquet"
+    path.parent.mkdir(parents=True)
+    pq.write_table(pa.table(columns), path, row_group_size=40_000, use_dictionary=["few"])  # type: ignore[arg-type]  # names of columns are allowed as well
+    options = cp.ReadOptions(max_concurrency=2)
+    with ColdStoreServer(tmp_path, ColdStoreOptions(first_byte_s=0.05)) as server:
+        url = f"s3://bucket/{path.parent.name}"
+        async with cp.open_partition(url, storage_options=server.storage_options, options=options) as partition:
+            first = await partition.scan(["first", "last"]).plan()
+            rows_read = await partition.scan(["first", "last"]).to_arrow()
+            await partition.scan(["few"]).to_arrow()  # short requests, which show the latency
+            server.reset()
+            assert (await partition.scan(["first", "last"]).plan()).requests == first.requests
+            assert (await partition.scan(["first", "last"]).to_arrow()).equals(rows_read)
+            assert not server.requests
+            # Of what was never asked before, fewer and longer requests pay by now.
+            assert (await partition.scan(["last", "first"]).plan()).request_count < first.request_count
+
+
+async def test_after_a_refresh_only_the_tables_own_files_are_asked_for(server: ColdStoreServer) -> None:
+    async with opened(server) as table:
+        first = await answers(table)
+        server.reset()
+        await table.refresh()
+        assert await answers(table) == first
+        assert partition_requests(server) == []
+
+
+async def test_after_a_change_only_what_changed_is_asked_for(server: ColdStoreServer, table_path: Path) -> None:
+    async with opened(server) as table:
+        await answers(table)
+        set_moment(table_path, "1_one_late_row")
+        await table.refresh()
+        server.reset()
+        rows = await table.scan(["ts", "price"], "ts < '2024-01-03'").to_arrow()
+        assert {path.split("/")[0] for _, path, _ in partition_requests(server)} == {CHANGED_LATER}
+    async with opened(server, cache_limit_bytes=0) as table:
+        assert (await table.scan(["ts", "price"], "ts < '2024-01-03'").to_arrow()).equals(rows)
+
+
+async def test_a_limit_of_0_keeps_nothing(server: ColdStoreServer) -> None:
+    async with opened(server, cache_limit_bytes=0) as table:
+        scan = table.scan(["ts", "price"])
+        await scan.to_arrow()
+        before = len(partition_requests(server))
+        await scan.to_arrow()
+        assert 0 < len(partition_requests(server)) <= before
+
+
+async def test_a_scan_of_more_than_the_limit_pushes_nothing_out(server: ColdStoreServer) -> None:
+    async with opened(server, cache_limit_bytes=16_000) as table:
+        small = table.scan(["price"], "ts < '2024-01-01T01:00'")
+        rows = await small.to_arrow()
+        large = table.scan(options=cp.ReadOptions(memory_limit_bytes=1 << 20))
+        assert (await large.plan()).bytes_fetched > 16_000
+        for _ in range(2):
+            server.reset()
+            await large.to_arrow()
+            assert len(partition_requests(server)) >= (await large.plan()).request_count
+        assert (await small.to_arrow()).equals(rows)
+        assert partition_requests(server) == []
+
+
+async def test_scans_at_the_same_time_share_what_both_need(server: ColdStoreServer) -> None:
+    async with opened(server) as table:
+        await table.scan(["ts", "price"]).plan()
+        server.reset()
+        one, other = await asyncio.gather(*(table.scan(["ts", "price"]).to_arrow() for _ in range(2)))
+        assert one.equals(other)
+        gets = [(method, path) for method, path, _ in partition_requests(server) if method == "GET"]
+        assert sorted(set(gets)) == sorted(gets)
+        assert len(gets) == 4
+
+
+async def test_a_new_process_fetches_no_byte_of_a_partition_again(server: ColdStoreServer, tmp_path: Path) -> None:
+    directory = str(tmp_path / "cache")
+    async with opened(server, cache_directory=directory, cache_limit_bytes=0) as table:
+        first = await answers(table)
+        server.reset()
+    async with opened(server, cache_directory=directory, cache_limit_bytes=0) as table:
+        assert await answers(table) == first
+        again = partition_requests(server)
+    assert again
+    assert sum(received_bytes for _, _, received_bytes in again) == 0
+    async with opened(server, cache_directory=directory, cache_limit_bytes=0, sidecar_trust_s=3_600) as table:
+        assert await answers(table) == first
+        server.reset()
+    async with opened(server, cache_directory=directory, cache_limit_bytes=0, sidecar_trust_s=3_600) as table:
+        assert await answers(table) == first
+    assert [request for request in partition_requests(server) if request[1].endswith("/_pm")] == []
+
+
+async def test_the_cache_on_disk_is_private_and_holds_no_secret(server: ColdStoreServer, tmp_path: Path) -> None:
+    directory = tmp_path / "cache"
+    async with opened(server, cache_directory=str(directory)) as table:
+        await answers(table)
+    assert_private(directory)
+
+
+async def test_the_query_string_of_a_presigned_url_is_not_in_the_cache(server: ColdStoreServer, tmp_path: Path) -> None:
+    directory = tmp_path / "cache"
+    url = f"{server.endpoint_url}/bucket/trades/{CHANGED_LATER}/data.parquet?X-Amz-Signature={SECRET}"
+    options = cp.StoreOptions(cache_directory=str(directory))
+    for expected_requests in ({"GET"}, set()):
+        async with cp.open_partition(url, store_options=options) as partition:
+            await partition.scan(["ts"]).plan()
+            server.reset()
+            assert (await partition.scan(["price"]).to_arrow()).num_rows
+            assert {
+                method for method, _, received_bytes in partition_requests(server) if received_bytes
+            } == expected_requests
+    assert_private(directory)
+
+
+def assert_private(directory: Path) -> None:
+    files = [path for path in directory.rglob("*") if path.is_file()]
+    assert files
+    for path in directory.rglob("*"):
+        assert not path.stat().st_mode & 0o077
+        assert not any(word in str(path.relative_to(directory)) for word in ("bucket", "trades", SECRET))
+    for path in files:
+        assert SECRET.encode() not in path.read_bytes()
+
+
+def _break_every_file(directory: Path) -> None:
+    for path in directory.rglob("*"):
+        if path.is_file():
+            content = bytearray(path.read_bytes())
+            content[-1] ^= 0xFF
+            path.write_bytes(content)
+
+
+async def test_a_poisoned_cache_changes_no_row(server: ColdStoreServer, tmp_path: Path) -> None:
+    directory = tmp_path / "cache"
+    async with opened(server, cache_directory=str(directory)) as table:
+        first = await answers(table)
+    _break_every_file(directory)
+    async with opened(server, cache_directory=str(directory), sidecar_trust_s=3_600) as table:
+        assert await answers(table) == first
+
+
+async def test_a_cache_that_cannot_be_written_fails_no_read(
+    server: ColdStoreServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(DiskCache, "_write_file", full)
+    async with opened(server, cache_directory=str(tmp_path / "cache")) as table:
+        first = await answers(table)
+        assert await answers(table) == first
+
+
+async def test_local_files_are_not_kept(table_path: Path, tmp_path: Path) -> None:
+    options = cp.StoreOptions(cache_directory=str(tmp_path / "cache"))
+    async with cp.open_table(table_path, store_options=options) as table:
+        await table.scan(["price"]).to_arrow()
+        before = len(table.request_log)
+        await table.scan(["price"]).to_arrow()
+        assert len(table.request_log) > before
+    assert not (tmp_path / "cache").exists()
+
+
+async def test_data_that_was_replaced_is_an_error_until_the_table_is_refreshed(
+    server: ColdStoreServer, table_path: Path
+) -> None:
+    data = table_path / CHANGED_LATER / "data.parquet"
+    async with opened(server) as table:
+        rows = await table.scan(["ts", "price"]).to_arrow()
+        data.write_bytes(data.read_bytes())
+        server.reset()
+        await table.refresh()
+        assert (await table.scan(["ts", "price"]).to_arrow()).equals(rows)
+        with pytest.raises(cp.errors.ObjectChangedError):
+            await table.scan(options=cp.ReadOptions(page_index="never")).to_arrow()
+        await table.refresh()
+        assert (await table.scan().to_arrow()).num_rows == rows.num_rows
