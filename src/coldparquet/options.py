@@ -90,8 +90,8 @@ class StoreOptions:
     """
 
     max_attempts: int = 8
-    """Times in a row that a request may fail without having brought a byte before it is given up; 1 never retries. An attempt
-    that brought bytes starts the count anew, and the next one goes on behind them."""
+    """Times in a row that a request may fail before it is given up; 1 never retries. A broken transfer goes on behind the bytes
+    that arrived, and once a 32nd of the range is there the count begins anew."""
 
     connect_timeout_s: float = 5.0
     """Longest wait for a connection."""

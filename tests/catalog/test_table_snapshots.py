@@ -11,6 +11,7 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.catalog import table_files
+from coldparquet.errors import NotFoundError, StorageError
 from coldparquet.format.partition_records import PartitionRecords
 from coldparquet.format.sidecar_update import SidecarChange, plan_sidecar_update
 from coldparquet.format.table_metadata import parse_table_metadata
@@ -20,11 +21,13 @@ from coldparquet.format.txn_writer import encode_txn
 from coldparquet.maintenance.index import index_table
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.trace import round_trips
-from coldparquet.testing.stores import LatencyStore
+from coldparquet.testing.stores import Failure, FaultStore, LatencyStore
 from tests.support.questdb_tables import GOLDEN, assert_same_rows, expected_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from coldparquet.storage.base import RangeRequest
 
 SNAPSHOTS = GOLDEN / "o3_in_place" / "expected" / "snapshots"
 
@@ -181,6 +184,27 @@ async def stored(path: Path) -> MemoryStore:
     for name, data in files_below(path).items():
         await store.put(f"b/{name}", data, overwrite=False)
     return store
+
+
+@pytest.mark.parametrize(("denied", "is_read"), [(1, True), (9, False)])
+async def test_a_listed_transaction_file_is_not_taken_for_absent(tmp_path: Path, denied: int, is_read: bool) -> None:
+    """Read as a mere directory of Parquet partitions, the table would lose its native ones."""
+    left = [denied]
+
+    def deny(_number: int, request: RangeRequest) -> Failure | None:
+        if not request.path.endswith("/_txn") or left[0] == 0:
+            return None
+        left[0] -= 1
+        return Failure(NotFoundError("there is no such object"))
+
+    store = FaultStore(await stored(copy_of("o3_in_place", tmp_path)), deny)
+    if is_read:
+        async with cp.open_table("b", store=store) as table:
+            assert table.txn is not None
+    else:
+        with pytest.raises(StorageError, match="lists a _txn") as caught:
+            await cp.open_table("b", store=store)
+        assert caught.value.kind == "ContradictoryStore"
 
 
 async def test_columns_of_another_version_are_taken_from_the_copy_that_a_publisher_left(tmp_path: Path) -> None:

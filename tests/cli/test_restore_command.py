@@ -157,3 +157,14 @@ def test_restore_and_read_without_an_event_loop(archive: Any) -> None:
         assert len(scan.archived()) == len(NAMES) - 1
         scan.restore(cp.RestoreTerms(wait=True))
         assert scan.to_arrow().num_rows == sum(partition.row_count for partition in INTERVALS)
+
+
+def test_skipping_archived_partitions_says_which_rows_are_missing(run_at_moto: RunAtMoto) -> None:
+    refused = run_at_moto("count", URL, "--where", "ts >= '1970-01-01'", "--archived", "refuse")
+    assert refused.exit_code == 0, "metadata decides"
+    counted = run_at_moto("count", URL, "--archived", "skip")
+    assert counted.exit_code == 0
+    assert int(counted.stdout) < int(refused.stdout)
+    for result in (counted, run_at_moto("scan", URL, "--archived", "skip", "--json")):
+        assert f"{len(NAMES) - 1} archived partition" in result.stderr
+        assert NAMES[0] in result.stderr

@@ -11,7 +11,7 @@ import numpy as np
 from coldparquet.catalog.partition import DATA_FILE, SIDECAR_FILE, PartitionLocation
 from coldparquet.catalog.table_files import TRANSACTION_FILE, read_table_files
 from coldparquet.concurrency import both
-from coldparquet.errors import AccessError, FormatError, InvalidInputError, NotFoundError
+from coldparquet.errors import AccessError, FormatError, InvalidInputError, NotFoundError, StorageError
 from coldparquet.format.partition_names import (
     PartitionDirectory,
     PartitionInterval,
@@ -105,12 +105,24 @@ async def _list_and_read(
 
     A listing of several pages is not worth waiting for where the transaction file decides: it then only tells which
     directories were left aside. For the same reason a store that refuses to list does not keep a table from being read.
+
+    Raises:
+        StorageError: A ``_txn`` is listed and cannot be found (kind ``ContradictoryStore``).
     """
     listing, files = await both(
         _listing_or_error(store, path),
         read_table_files(store, path, column_versions_for=column_versions_for, spent=spent),
     )
     if isinstance(listing, Listing):
+        if files is None and _shows_transaction(listing) and not _is_partition(listing):
+            # It was written meanwhile, or the store has denied it by mistake: without it, native partitions would be missing.
+            files = await read_table_files(store, path, column_versions_for=column_versions_for, spent=spent)
+            if files is None:
+                raise StorageError(
+                    f"the store lists a {TRANSACTION_FILE} here, and says that it does not exist; try again",
+                    kind="ContradictoryStore",
+                    path=path,
+                )
         return listing, files
     if files is None:
         raise listing
@@ -122,6 +134,10 @@ async def _listing_or_error(store: ObjectStore, path: str) -> Listing | AccessEr
         return await store.list(path, first_page_only=True)
     except (AccessError, NotFoundError) as error:
         return error
+
+
+def _shows_transaction(listing: Listing) -> bool:
+    return any(info.path.rpartition("/")[2] == TRANSACTION_FILE for info in listing.objects)
 
 
 def _is_partition(listing: Listing) -> bool:

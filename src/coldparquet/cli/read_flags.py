@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
@@ -80,13 +80,30 @@ PricesFlag = Annotated[
 ]
 
 
+ArchivedFlag = Annotated[
+    str,
+    typer.Option(
+        "--archived",
+        metavar="POLICY",
+        help="refuse, or skip partitions that would have to be restored first ('coldparquet restore').",
+        rich_help_panel=_COST,
+    ),
+]
+
+
 def read_options_of(
-    *, goal: str, max_usd: float | None, max_bytes: int | None, max_requests: int | None, prices: str | None
+    *,
+    goal: str,
+    max_usd: float | None,
+    max_bytes: int | None,
+    max_requests: int | None,
+    prices: str | None,
+    archived: str,
 ) -> ReadOptions:
     """Put together what the flags say.
 
     Raises:
-        InvalidInputError: There is no such goal, or the price table is none.
+        InvalidInputError: There is no such goal or policy, or the price table is none.
         NotFoundError: There is no such price table.
     """
     from coldparquet.options import ReadOptions  # noqa: PLC0415 - --help answers at once
@@ -98,4 +115,5 @@ def read_options_of(
         max_bytes=max_bytes,
         max_requests=max_requests,
         prices=None if prices is None else PriceTable.read(prices),
+        archived=cast("Literal['refuse', 'skip']", archived),
     )

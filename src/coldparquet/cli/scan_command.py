@@ -17,10 +17,10 @@ from rich.cells import cell_len
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from coldparquet.cli.output import output_console, print_json, progress_bar, visible
+from coldparquet.cli.output import error_console, output_console, print_json, progress_bar, visible
 from coldparquet.cli.printable import text_columns
 from coldparquet.cli.row_files import SINKS, CsvSink, JsonSink, ParquetSink, file_in_place
-from coldparquet.plan.wording import plural
+from coldparquet.plan.wording import few_names, plural
 from coldparquet.table import open_table
 
 if TYPE_CHECKING:
@@ -153,6 +153,7 @@ async def _scan_to(
     rows = 0
     async with _opened(question, options) as table:
         chosen = _scan_of(table, question)
+        await _warn_of_skipped(question, chosen)
         async with _profiled(profile, table, chosen, has_plan=question.tail is None):
             if question.tail is not None:
                 last = await chosen.tail(question.tail)
@@ -225,7 +226,21 @@ async def _plan(question: TableQuestion) -> ReadPlan:
 
 async def _count(question: TableQuestion) -> int:
     async with _opened(question, question.options) as table:
-        return await _scan_of(table, question).count()
+        chosen = _scan_of(table, question)
+        rows = await chosen.count()
+        await _warn_of_skipped(question, chosen)
+        return rows
+
+
+async def _warn_of_skipped(question: TableQuestion, scan: Scan) -> None:
+    """Say on standard error which partitions are missing from the answer, if the flags allow that."""
+    if question.options.archived != "skip":
+        return
+    skipped = (await scan.plan()).partitions_skipped
+    if skipped:
+        names = few_names([partition.name for partition in skipped])
+        message = f"warning: rows are missing: {plural(len(skipped), 'archived partition')} skipped: {names}"
+        error_console().print(message, soft_wrap=True)
 
 
 async def _show(question: TableQuestion, profile: ScanProfile) -> None:
@@ -233,6 +248,7 @@ async def _show(question: TableQuestion, profile: ScanProfile) -> None:
     options = replace(question.options, symbols="string")
     async with _opened(question, options) as table:
         chosen = _scan_of(table, question)
+        await _warn_of_skipped(question, chosen)
         async with _profiled(profile, table, chosen, has_plan=question.tail is None):
             if question.tail is not None:
                 rows = await chosen.tail(min(_SHOWN_ROWS, question.tail))

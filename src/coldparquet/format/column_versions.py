@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coldparquet.errors import FormatError, InvalidInputError
+from coldparquet.format.distinct_values import distinct_values
 from coldparquet.format.partition_names import UNVERSIONED
 from coldparquet.format.table_file_errors import invalid, truncated
 
@@ -60,7 +61,8 @@ class ColumnVersions:
 
     def __post_init__(self) -> None:
         by_column = self.records[np.argsort(self.records["writer_index"], kind="stable")]
-        writer_indexes, firsts = np.unique(by_column["writer_index"], return_index=True)
+        writer_indexes = distinct_values(by_column["writer_index"])
+        firsts = np.searchsorted(by_column["writer_index"], writer_indexes)
         of_columns = np.split(by_column, firsts[1:]) if len(firsts) else []
         grouped = dict(zip(writer_indexes.tolist(), of_columns, strict=True))
         object.__setattr__(self, "_by_writer_index", grouped)

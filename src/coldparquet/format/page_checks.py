@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from coldparquet.format.distinct_values import distinct_values
 from coldparquet.format.partition_pages import PageBounds, PagesFound, PartitionPages
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def check_pages(
         (in_order, _ROWS_NOT_ASCENDING),
         (_nulls_fit(claimed, places, page_rows), _NULLS_DO_NOT_ADD_UP),
     ):
-        for chunk in np.unique(claimed.chunks[~is_right]).tolist():
+        for chunk in distinct_values(claimed.chunks[~is_right]).tolist():
             is_bad[chunk] = True
             reasons.setdefault(chunk, reason)
     kept = ~is_bad[claimed.chunks]

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coldparquet.errors import InternalError
+from coldparquet.format.distinct_values import distinct_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +47,7 @@ class SortedValues:
         texts = [value for value in values if isinstance(value, bytes)]
         if texts:
             prefixes = np.frombuffer(b"".join(map(_prefix, texts)), dtype=">u8").astype(np.uint64)
-            distinct = np.unique(prefixes)
+            distinct = distinct_values(prefixes)
             return cls(values, _byte_keys(distinct, prefixes, np.array(list(map(len, texts)))), distinct)
         if isinstance(values[0], float):
             return cls(values, np.array(values, dtype=np.float64))

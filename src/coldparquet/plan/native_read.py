@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from coldparquet.errors import FormatError
+from coldparquet.format.distinct_values import distinct_values
 from coldparquet.format.native_layout import VariableLayout, auxiliary_file_name, data_file_name, native_layout
 from coldparquet.plan.coalesce import coalesce
 from coldparquet.ranges import ByteRange
@@ -156,7 +157,7 @@ class DataEdges:
 
     def wanted(self, *, gap_bytes: int) -> tuple[ByteRange, ...]:
         """Return the ranges of the auxiliary file to fetch, ascending; entries at most ``gap_bytes`` apart as one."""
-        entries = np.unique(np.concatenate([self.first_entries[self.is_filled], self.last_entries[self.is_filled]]))
+        entries = distinct_values(np.concatenate([self.first_entries[self.is_filled], self.last_entries[self.is_filled]]))
         starts = entries * self.entry_bytes
         longest_bytes = max(gap_bytes, self.entry_bytes)
         found = coalesce(starts, starts + self.entry_bytes, gap_bytes=gap_bytes, max_request_bytes=longest_bytes)

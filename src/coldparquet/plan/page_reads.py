@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from coldparquet.errors import InternalError
+from coldparquet.format.distinct_values import distinct_values
 from coldparquet.plan.chunk_pages import pages_of_chunks
 from coldparquet.plan.row_selection import RowSelection, selections_of
 
@@ -168,7 +169,7 @@ def _list_pages(read: RowGroupRead, pages: PartitionPages) -> ChunkPages:
 def _pieces_of_pages(read: RowGroupRead, pages: PartitionPages, listed: ChunkPages, kept: BoolArray) -> _Pieces:
     """Join the pages that are kept, and the dictionary pages before them, where they touch in the file."""
     columns, page = listed.chunk[kept], listed.page[kept]
-    with_page = np.unique(columns)
+    with_page = distinct_values(columns)
     chunks = read.row_group * pages.column_count + np.array(read.columns, dtype=np.int64)[with_page]
     dictionary_starts, dictionary_stops = pages.dictionary_starts[chunks], pages.dictionary_stops[chunks]
     exists = dictionary_stops > dictionary_starts

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coldparquet.errors import InternalError
+from coldparquet.format.distinct_values import distinct_values
 from coldparquet.plan.chunk_pages import pages_of_chunks
 from coldparquet.plan.page_reads import read_pages, rows_of
 from coldparquet.plan.row_selection import RowSelection
@@ -98,7 +99,7 @@ def _borders(costs: _PageCosts, selection: RowSelection, max_bytes: int) -> list
     budget_bytes = max(max_bytes - costs.each_run_bytes, costs.each_run_bytes)
     widest = np.argmax(np.bincount(costs.column, costs.cost_bytes))
     inner = costs.first_rows[(costs.column == widest) & (costs.first_rows > begin) & (costs.first_rows < end)]
-    borders = np.unique(np.concatenate([[begin, end], inner]))
+    borders = distinct_values(np.concatenate([[begin, end], inner]))
     # A run takes the pages that begin before its end, without those that end before its start.
     begun = costs.up_to(borders, costs.first_rows, "left")
     ended = costs.up_to(borders, costs.stop_rows, "right")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from coldparquet.errors import InternalError, UnsupportedError
+from coldparquet.format.distinct_values import distinct_values
 from coldparquet.plan.bounds import Bounds, ByteSide, NumericSide
 from coldparquet.plan.chunk_pages import pages_of_chunks
 from coldparquet.plan.converted_statistics import bounds_after_type_change
@@ -81,7 +82,7 @@ class PageStatistics:
         in_partition = {place for field in predicate.fields() if (place := places.get(field.index)) is not None}
         self._listed = {column: self._list_pages(column) for column in in_partition}
         borders = [self._first_rows[listed.chunk] + listed.first_rows for listed in self._listed.values()]
-        starts = np.unique(np.concatenate([self._first_rows, *borders]))
+        starts = distinct_values(np.concatenate([self._first_rows, *borders]))
         chunk = np.searchsorted(self._first_rows, starts, side="right") - 1
         stops = np.append(starts[1:], self._row_counts.sum())[: len(starts)]
         self._starts, self._chunk = starts, chunk

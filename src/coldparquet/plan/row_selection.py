@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from coldparquet.errors import InternalError
+from coldparquet.format.distinct_values import distinct_values
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -64,7 +65,7 @@ class RowSelection:
 
     def intersect(self, other: RowSelection) -> RowSelection:
         """Select the rows that are in both."""
-        edges = np.unique(np.concatenate([self.starts, self.stops, other.starts, other.stops]))
+        edges = distinct_values(np.concatenate([self.starts, self.stops, other.starts, other.stops]))
         inside = self.holds(edges[:-1]) & other.holds(edges[:-1]) if len(edges) else np.zeros(0, dtype=bool)
         return RowSelection.of_ranges(edges[:-1][inside], edges[1:][inside])
 
@@ -117,7 +118,7 @@ class RowSelection:
         lengths = self.stops - self.starts
         packed_stops = np.cumsum(lengths)
         packed_starts = packed_stops - lengths
-        edges = np.unique(np.concatenate([positions.starts, positions.stops, packed_starts, packed_stops]))
+        edges = distinct_values(np.concatenate([positions.starts, positions.stops, packed_starts, packed_stops]))
         kept = positions.holds(edges[:-1]) if len(edges) else np.zeros(0, dtype=bool)
         starts, stops = edges[:-1][kept], edges[1:][kept]
         inside = np.searchsorted(packed_starts, starts, side="right") - 1

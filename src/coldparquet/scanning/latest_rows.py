@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from coldparquet.decode.numpy_bridge import numbers_to_numpy
+from coldparquet.format.distinct_values import distinct_values
 from coldparquet.plan.bind import BoundField
 from coldparquet.plan.bounds import SortedValues
 from coldparquet.plan.key_proofs import holds_only, key_domain
@@ -84,7 +85,7 @@ async def read_latest_rows(
             if proofs.has_every_key:
                 break
     if newest.rows is not None and not set(question.output_columns) <= set(found_by):
-        winners = {sources[place] for place in np.unique(newest.rows.places).tolist()}
+        winners = {sources[place] for place in distinct_values(newest.rows.places).tolist()}
         everything = replace(question, output_columns=tuple(dict.fromkeys((*question.output_columns, *found_by))))
         newest = await _read_again(everything, executor, winners, keys, timestamp)
     return await loop.run_in_executor(executor, newest.in_order, schema)

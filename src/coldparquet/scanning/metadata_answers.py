@@ -19,6 +19,7 @@ from coldparquet.decode.domain_values import to_arrow_value, to_domain_value
 from coldparquet.decode.untyped_compute import compute
 from coldparquet.errors import UnsupportedError
 from coldparquet.format.column_types import Comparison
+from coldparquet.format.distinct_values import distinct_values
 from coldparquet.plan.bounds import NumericSide
 from coldparquet.scanning.metadata_facts import column_facts
 from coldparquet.scanning.ranked_rows import plain_values
@@ -116,7 +117,7 @@ def _known_nulls(known: _KnownColumn) -> tuple[int, BoolArray]:
         counts = facts.exact.null_counts
         is_counted = facts.is_whole & (counts[facts.row_groups] >= 0)
         needed[facts.reads] = ~is_counted & (counts[facts.row_groups] != 0)
-        nulls += int(counts[np.unique(facts.row_groups[is_counted])].sum())  # several reads may share a row group
+        nulls += int(counts[distinct_values(facts.row_groups[is_counted])].sum())  # several reads may share a row group
     return nulls, needed
 
 
@@ -286,7 +287,8 @@ class _Search:
         """Tell which reads may hold a better value than the one known, shape ``(reads,)``."""
         best = to_domain_value(self.value)
         result = ~self._is_known
-        is_nan = isinstance(best, float) and math.isnan(best)  # any other value is better, and compares with it as false
+        # Any number is better than NaN, but all comparisons with NaN are false.
+        is_nan = isinstance(best, float) and math.isnan(best)
         if best is not None and not is_nan:
             for facts in self._facts:
                 exact = facts.exact

@@ -1,0 +1,90 @@
+"""The command that moves a table to object storage."""
+# ruff: noqa: PLC0415 - each command imports what it needs, so that --help and --version answer at once
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from coldparquet.cli.failures import reported_failures
+from coldparquet.cli.flags import (
+    STORAGE_PANEL,
+    Anonymous,
+    EndpointUrl,
+    Json,
+    Pack,
+    StorageOptions,
+)
+from coldparquet.cli.storage_flags import parse_storage_options
+
+
+def publish(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="The directory of a QuestDB table, with its _txn.")],
+    destination: Annotated[
+        str, typer.Argument(metavar="DESTINATION", help="Where the published table is or shall be: s3://bucket/path.")
+    ],
+    *,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Write nothing; say what would be written, and what that costs.")
+    ] = False,
+    storage_class_after: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--storage-class-after",
+            metavar="DAYSd=CLASS",
+            help="Such as 30d=GLACIER_IR: write the data of partitions that old to this class. May be repeated.",
+        ),
+    ] = None,
+    dropped: Annotated[
+        str,
+        typer.Option(metavar="keep|remove", help="What to do about published partitions that the source has dropped."),
+    ] = "refuse",
+    purge: Annotated[
+        bool, typer.Option("--purge", help="Afterwards remove versions that were replaced long enough ago.")
+    ] = False,
+    purge_after_hours: Annotated[
+        float,
+        typer.Option(min=0, metavar="HOURS", help="How long readers may go on reading a version that was replaced."),
+    ] = 24.0,
+    pack: Pack = False,
+    as_json: Json = False,
+    source_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--source-option",
+            metavar="KEY=VALUE",
+            help="As --storage-option, for the source: follow_links=true if partitions were attached by links.",
+            rich_help_panel=STORAGE_PANEL,
+        ),
+    ] = None,
+    storage_option: StorageOptions = None,
+    endpoint_url: EndpointUrl = None,
+    anon: Anonymous = False,
+) -> None:
+    """Copy the Parquet partitions of a QuestDB table to object storage; readers see the old table or the new one.
+
+    Only what changed is copied, and a run that was interrupted is continued by the next one. Native partitions stay
+    behind. The table may be in use meanwhile; it is only read.
+    """
+    storage_options = parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon)
+    source_options = parse_storage_options(source_option, endpoint_url=None, anonymous=False)
+    with reported_failures(as_json=as_json):
+        from coldparquet.cli.publish_command import publish_and_report, publish_options
+
+        options = publish_options(
+            dry_run=dry_run,
+            storage_class_after=storage_class_after,
+            dropped=dropped,
+            pack=pack,
+            purge=purge,
+            purge_after_hours=purge_after_hours,
+        )
+        publish_and_report(
+            source,
+            destination,
+            options=options,
+            source_options=source_options,
+            storage_options=storage_options,
+            as_json=as_json,
+        )

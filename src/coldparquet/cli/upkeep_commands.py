@@ -1,0 +1,213 @@
+"""The commands that keep a table in order."""
+# ruff: noqa: PLC0415 - each command imports what it needs, so that --help and --version answer at once
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coldparquet.cli.failures import reported_failures
+from coldparquet.cli.flags import (
+    Anonymous,
+    EndpointUrl,
+    Json,
+    Pack,
+    StorageOptions,
+    TableUrl,
+    Where,
+)
+from coldparquet.cli.storage_flags import parse_storage_options
+
+
+def index(
+    url: TableUrl,
+    *,
+    pages: Annotated[
+        bool, typer.Option("--pages", help="Also write _pages: where single pages lie and what bounds them.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also write sidecars and _pages anew that exist.")] = False,
+    pack: Pack = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; say what would be written.")] = False,
+    as_json: Json = False,
+    storage_option: StorageOptions = None,
+    endpoint_url: EndpointUrl = None,
+    anon: Anonymous = False,
+) -> None:
+    """Write the sidecars that are missing beside Parquet files."""
+    storage_options = parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon)
+    with reported_failures(as_json=as_json):
+        from coldparquet.cli.index_command import index_and_report
+
+        exit_code = index_and_report(
+            url, storage_options=storage_options, pages=pages, force=force, pack=pack, dry_run=dry_run, as_json=as_json
+        )
+    raise typer.Exit(exit_code)
+
+
+def migrate(
+    url: Annotated[str, typer.Argument(metavar="URL", help="A QuestDB table: a directory with a _txn.")],
+    *,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also write sidecars anew that describe the committed Parquet file.")
+    ] = False,
+    pack: Pack = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; say what would be written.")] = False,
+    as_json: Json = False,
+    storage_option: StorageOptions = None,
+    endpoint_url: EndpointUrl = None,
+    anon: Anonymous = False,
+) -> None:
+    """Write the sidecars of a QuestDB table from before there were any, as its _txn commits its Parquet files.
+
+    Sidecars that describe the committed file are kept, as QuestDB's own migration 940 keeps them; its migration 941
+    replaces them all, as --force does. The table's own files are never written.
+    """
+    storage_options = parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon)
+    with reported_failures(as_json=as_json):
+        from coldparquet.cli.migrate_command import migrate_and_report
+
+        exit_code = migrate_and_report(
+            url, storage_options=storage_options, force=force, pack=pack, dry_run=dry_run, as_json=as_json
+        )
+    raise typer.Exit(exit_code)
+
+
+def compact(
+    url: Annotated[str, typer.Argument(metavar="URL", help="A table: its directory.")],
+    *,
+    partition: Annotated[
+        list[str] | None,
+        typer.Option("--partition", "-p", metavar="NAME", help="Only this partition; may be repeated."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write partitions anew even if that is not worth it.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; say what would be written.")] = False,
+    purge: Annotated[
+        bool, typer.Option("--purge", help="Afterwards remove versions that were replaced long enough ago.")
+    ] = False,
+    purge_after_hours: Annotated[
+        float,
+        typer.Option(min=0, metavar="HOURS", help="How long readers may go on reading a version that was replaced."),
+    ] = 24.0,
+    pack: Pack = False,
+    as_json: Json = False,
+    storage_option: StorageOptions = None,
+    endpoint_url: EndpointUrl = None,
+    anon: Anonymous = False,
+) -> None:
+    """Write partitions anew that have many dead bytes or small row groups.
+
+    No QuestDB may have the table open: it would not notice, and write over it. Stop the server first, or work on a copy.
+    """
+    storage_options = parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon)
+    with reported_failures(as_json=as_json):
+        from coldparquet.cli.compact_command import compact_and_report
+
+        exit_code = compact_and_report(
+            url,
+            partitions=partition,
+            storage_options=storage_options,
+            force=force,
+            dry_run=dry_run,
+            purge=purge,
+            pack=pack,
+            purge_after_s=purge_after_hours * 3600,
+            as_json=as_json,
+        )
+    raise typer.Exit(exit_code)
+
+
+def pack(
+    url: Annotated[str, typer.Argument(metavar="URL", help="A table: its directory.")],
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; say what would be written.")] = False,
+    as_json: Json = False,
+    storage_option: StorageOptions = None,
+    endpoint_url: EndpointUrl = None,
+    anon: Anonymous = False,
+) -> None:
+    """Write all sidecars of a table into one object, its _catalogue, so that readers plan from one request.
+
+    Readers find it by themselves and check every entry: an old one is never wrong, only of less use.
+    """
+    storage_options = parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon)
+    with reported_failures(as_json=as_json):
+        from coldparquet.cli.pack_command import pack_and_report
+
+        exit_code = pack_and_report(url, storage_options=storage_options, dry_run=dry_run, as_json=as_json)
+    raise typer.Exit(exit_code)
+
+
+def verify(
+    url: TableUrl,
+    *,
+    partition: Annotated[
+        list[str] | None,
+        typer.Option("--partition", "-p", metavar="NAME", help="Only this partition; may be repeated."),
+    ] = None,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Read every byte, and compare checksums, row counts and statistics with it.")
+    ] = False,
+    as_json: Json = False,
+    storage_option: StorageOptions = None,
+    endpoint_url: EndpointUrl = None,
+    anon: Anonymous = False,
+) -> None:
+    """Check sidecars against Parquet footers and _txn, and say what would make reads cheaper.
+
+    Reads metadata only, about 2 requests per partition, or all data with --deep. Exits with 1 if anything is wrong;
+    warnings and advice leave 0.
+    """
+    storage_options = parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon)
+    with reported_failures(as_json=as_json):
+        from coldparquet.cli.verify_command import verify_and_report
+
+        exit_code = verify_and_report(
+            url, partitions=partition, deep=deep, storage_options=storage_options, as_json=as_json
+        )
+    raise typer.Exit(exit_code)
+
+
+def restore(
+    url: TableUrl,
+    *,
+    where: Where = None,
+    tier: Annotated[
+        str, typer.Option("--tier", metavar="TIER", help="Expedited, Standard or Bulk: how fast, and at which price.")
+    ] = "Standard",
+    days: Annotated[int, typer.Option("--days", min=1, metavar="DAYS", help="How long the copies stay.")] = 1,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until everything can be read.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Restore nothing; say what would be restored, and what that costs.")
+    ] = False,
+    ticket: Annotated[
+        Path | None,
+        typer.Option(
+            "--ticket", metavar="FILE", help="Keep the ticket here; if it exists, go on with the restore that it is of."
+        ),
+    ] = None,
+    as_json: Json = False,
+    storage_option: StorageOptions = None,
+    endpoint_url: EndpointUrl = None,
+    anon: Anonymous = False,
+) -> None:
+    """Restore the archived partitions that hold rows of a condition, so that they can be read for some days.
+
+    Only partitions that may hold such rows are restored. Asking again costs nothing while a restore is under way.
+    """
+    storage_options = parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon)
+    with reported_failures(as_json=as_json):
+        from coldparquet.cli.restore_command import RestoreQuestion, restore_and_report, restore_tier
+
+        question = RestoreQuestion(
+            url=url,
+            storage_options=storage_options,
+            where=where,
+            tier=restore_tier(tier),
+            days=days,
+            wait=wait,
+            dry_run=dry_run,
+            ticket_file=ticket,
+        )
+        restore_and_report(question, as_json=as_json)
