@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["coldparquet[s3,testing]"]
 # ///
-"""See what a read costs before and after it: python examples/06_what_it_costs.py trades
+"""See what a read costs before and after it: python examples/06_what_it_costs.py.
 
 The table is served by a simulated S3 on this machine, with the latency of a cold store.
 """
@@ -38,7 +38,9 @@ async def main(table: Path) -> None:
                 print(f"{rows.num_rows:,} rows: {spent.request_count} requests, ${spent.dollars:.9f}")
                 again = opened.scan(["ts", "price"], "ts >= '2024-03-02' and symbol = 'BTC'")
                 await again.to_arrow()
-                print(f"the same again: {again.stats.request_count} requests, {again.stats.cache_hits} answers were kept")
+                print(
+                    f"the same again: {again.stats.request_count} requests, {again.stats.cache_hits} answers were kept"
+                )
 
 
 asyncio.run(main(Path(sys.argv[1] if len(sys.argv) > 1 else "trades")))

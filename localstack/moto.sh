@@ -7,6 +7,10 @@ set -euo pipefail
 . "$(dirname "$0")/server.sh"
 
 need python3 curl
+python3 -c 'import moto.server, flask' 2>/dev/null || {
+  echo "$0 needs the Python package moto with its server and S3, for the python3 on the PATH: pip install 'moto[s3,server]'" >&2
+  exit 1
+}
 end_with_parent "$@"
 data_directory ""
 port=${1:-$(free_port)}

@@ -84,7 +84,7 @@ async def test_a_designated_timestamp_that_is_text_prunes_nothing(data: bytes, c
 
 
 async def test_signatures_in_a_url_are_shown_nowhere(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    def open_store(_url: str, *, storage_options: object) -> tuple[ObjectStore, str]:  # noqa: ARG001
+    def open_store(_url: str, **_options: object) -> tuple[ObjectStore, str]:
         return MemoryStore({"t/data.parquet": data}), "t/data.parquet"
 
     monkeypatch.setattr("coldparquet.table.open_store", open_store)

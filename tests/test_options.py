@@ -10,7 +10,7 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.errors import InvalidInputError
-from coldparquet.options import COALESCING_BY_GOAL, MIB, ReadOptions
+from coldparquet.options import COALESCING_BY_GOAL, MAX_RESTORE_DAYS, MIB, ReadOptions, RestoreTerms
 
 
 @pytest.mark.parametrize(
@@ -41,12 +41,21 @@ def test_fast_reads_use_all_connections_before_requests_grow(wanted_bytes: int, 
         {"max_usd": float("nan")},
         {"max_usd": "1"},
         {"prices": {"STANDARD": 1}},
+        {"archived": "skip", "check_storage_classes": False},
+        {"archived": "restore", "check_storage_classes": False},
     ],
     ids=lambda wrong: next(iter(wrong)),
 )
 def test_an_option_out_of_its_range_is_named(wrong: dict[str, object]) -> None:
     with pytest.raises(InvalidInputError, match=f"ReadOptions.{next(iter(wrong))} is"):
         ReadOptions(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("days", [0, True, 1.5, MAX_RESTORE_DAYS + 1, 2**31, 10**12])
+def test_a_copy_is_restored_for_a_number_of_days_that_can_be_meant(days: Any) -> None:
+    with pytest.raises(InvalidInputError, match=r"RestoreTerms\.days is"):
+        RestoreTerms(days=days)
+    assert RestoreTerms(days=MAX_RESTORE_DAYS).days == 3_650
 
 
 def test_help_names_every_switch() -> None:

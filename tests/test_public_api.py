@@ -12,7 +12,7 @@ NAMES = [
     "ReadOptions",
     "ReadPlan",
     "RestoreTerms",
-        "RestoreTicket",
+    "RestoreTicket",
     "Scan",
     "Sidecar",
     "StoreOptions",

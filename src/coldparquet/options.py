@@ -55,13 +55,17 @@ speed make of them: :mod:`coldparquet.plan.coalescing_choice`."""
 
 
 def _refuse_less(name: str, value: object, minimum: int) -> None:
-    if not isinstance(value, int) or value < minimum:
+    if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
         raise InvalidInputError(f"{name} is {value!r}; it must be a whole number, at least {minimum}")
 
 
 def _refuse_other(name: str, value: object, allowed: tuple[object, ...]) -> None:
     if value not in allowed:
         raise InvalidInputError(f"{name} is {value!r}; use {' or '.join(map(repr, allowed))}")
+
+
+MAX_RESTORE_DAYS = 3_650
+"""Ten years. A copy is paid for as long as it stays, so that a slip of the hand must not order one for ever."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +83,11 @@ class RestoreTerms:
         _refuse_other("RestoreTerms.tier", self.tier, ("Expedited", "Standard", "Bulk"))
         _refuse_other("RestoreTerms.wait", self.wait, (True, False))
         _refuse_less("RestoreTerms.days", self.days, 1)
+        if self.days > MAX_RESTORE_DAYS:
+            raise InvalidInputError(
+                f"RestoreTerms.days is {self.days:,}; it must be at most {MAX_RESTORE_DAYS:,}, ten years: to keep the data"
+                " readable for longer, copy it to a class that needs no restore"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,10 +103,11 @@ class StoreOptions:
     that arrived, and once a 32nd of the range is there the count begins anew."""
 
     connect_timeout_s: float = 5.0
-    """Longest wait for a connection."""
+    """Longest wait for a connection to S3 or a web server; other stores have timeouts of their own."""
 
     stall_timeout_s: float = 20.0
-    """Longest time in which no byte arrives. There is no limit for a whole transfer: one that makes progress is not cut."""
+    """Longest time in which no byte arrives, for the same stores. There is no limit for a whole transfer: one that makes
+    progress is not cut."""
 
     hedging: bool = True
     """Whether a GET that is slower than 95 % of its size class is sent a second time, at most 5 % more requests in all."""
@@ -108,7 +118,8 @@ class StoreOptions:
 
     cache_directory: str | None = None
     """Directory in which sidecars and fetched ranges are kept between runs, shared by all processes; None keeps nothing. Its
-    files are readable by their owner alone."""
+    files are readable by their owner alone. Only for tables on S3 and web servers that are opened by their URLs: another
+    store, such as one of your own (``store=``), has no name that tells it from the next."""
 
     cache_directory_limit_bytes: int = 1024 * MIB
     """Most that the directory holds; what was used longest ago goes first."""
@@ -117,7 +128,8 @@ class StoreOptions:
     """How long a kept sidecar is used without asking the store whether it is still the newest (one GET with If-None-Match)."""
 
     use_catalogue: bool = True
-    """Whether the table's catalogue (``coldparquet pack``), which holds all its sidecars, is looked for."""
+    """Whether the table's catalogue (``coldparquet pack``), which holds all its sidecars, is looked for; only stores that list
+    versions, as S3 does, are asked for one."""
 
     def __post_init__(self) -> None:
         _refuse_less("StoreOptions.max_attempts", self.max_attempts, 1)
@@ -235,7 +247,8 @@ class ReadOptions:
     """Most data requests of a plan; None allows any number."""
 
     max_usd: float | None = None
-    """Most dollars that the data requests of a plan may cost, by ``prices``; None allows any sum."""
+    """Most dollars that the data requests of a plan, and the restores before them, may cost, by ``prices``; None allows any
+    sum."""
 
     prices: PriceTable | None = None
     """What requests and bytes cost, see :class:`coldparquet.prices.PriceTable`; None takes the table of the library."""
@@ -273,7 +286,8 @@ class ReadOptions:
             value = getattr(self, name)
             if value is not None or name not in optional:
                 _refuse_less(f"ReadOptions.{name}", value, minimum)
-        if self.max_usd is not None and (not isinstance(self.max_usd, int | float) or not self.max_usd >= 0):
+        is_number = isinstance(self.max_usd, int | float) and not isinstance(self.max_usd, bool)
+        if self.max_usd is not None and not (is_number and self.max_usd >= 0):
             raise InvalidInputError(
                 f"ReadOptions.max_usd is {self.max_usd!r}; it must be a number of dollars, at least 0"
             )
@@ -300,6 +314,11 @@ class ReadOptions:
         }
         for name, allowed in choices.items():
             _refuse_other(f"ReadOptions.{name}", getattr(self, name), allowed)
+        if self.archived != "refuse" and not self.check_storage_classes:
+            raise InvalidInputError(
+                f"ReadOptions.archived is {self.archived!r}, but check_storage_classes is False: nobody would know which"
+                " partitions are archived; leave check_storage_classes at True, or archived at 'refuse'"
+            )
 
 
 def checked_options(options: ReadOptions | None) -> ReadOptions | None:

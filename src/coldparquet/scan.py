@@ -11,9 +11,11 @@ import pyarrow as pa
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.decode.batches import concatenate
 from coldparquet.errors import ArchivedObjectError, InvalidInputError, UnsupportedError
-from coldparquet.plan.budgets import Budget
+from coldparquet.plan.budgets import Budget, has_budget
+from coldparquet.plan.cost import prices_of
 from coldparquet.plan.projection import select_columns
 from coldparquet.prices import PriceTable
+from coldparquet.restoring.restore_requests import cost_of_restores
 from coldparquet.scanning.archived_partitions import archived_objects, restore_objects
 from coldparquet.scanning.batch_stream import BatchStream
 from coldparquet.scanning.latest_rows import read_latest_rows
@@ -328,17 +330,7 @@ class Scan:
 
         Requests: those of :meth:`plan`, and 1 for each object of which it does not know yet. Restores nothing.
         """
-        # Whatever the options say about archived partitions: none is left out, none restored.
-        options = replace(self.question.options, archived="refuse", check_storage_classes=True)
-        planned = PlannedOnce(replace(self.question, options=options), self.executor)
-        try:
-            with self.ledger.counting():
-                return await archived_objects(await planned.get())
-        except ArchivedObjectError as error:  # there is no sidecar, so that even the plan needs the archived objects
-            objects = error.details.get("objects")
-            if objects is None:
-                raise
-            return tuple(objects)
+        return (await self._find_archived())[0]
 
     async def restore(
         self, terms: RestoreTerms | None = None, *, on_progress: Callable[[RestoreProgress], None] | None = None
@@ -359,13 +351,37 @@ class Scan:
 
         Raises:
             UnsupportedError: Objects in DEEP_ARCHIVE cannot be restored in tier ``Expedited`` (kind ``NoSuchTier``).
+            BudgetExceededError: The restore and the reading that it is for cost more than the options allow; nothing was
+                asked for.
             ArchivedObjectError: Waiting has taken too long (kind ``RestoreNotFinished``).
             AccessError: Restoring is not permitted.
             StorageError: The store failed.
         """
-        archived, chosen = await self.archived(), terms or self.question.options.restore
+        archived, plan = await self._find_archived()
+        question, chosen = self.question, terms or self.question.options.restore
+        if archived and has_budget(question.options):
+            cost = cost_of_restores(archived, chosen, prices_of(question.options))
+            if plan is None:
+                Budget().admit_restores(cost, question.options, table=question.url)
+            else:
+                Budget().admit(plan, restores=cost)
         with self.ledger.counting():
-            return await restore_objects(self.question, archived, chosen, on_progress=on_progress)
+            return await restore_objects(question, archived, chosen, on_progress=on_progress)
+
+    async def _find_archived(self) -> tuple[tuple[ArchivedObject, ...], ReadPlan | None]:
+        """Find out what is archived, and plan what it is needed for; None where planning needs it already."""
+        # Whatever the options say about archived partitions: none is left out, none restored.
+        options = replace(self.question.options, archived="refuse", check_storage_classes=True)
+        once = PlannedOnce(replace(self.question, options=options), self.executor)
+        try:
+            with self.ledger.counting():
+                planned = await once.get()
+                return await archived_objects(planned), planned.plan
+        except ArchivedObjectError as error:  # there is no sidecar, so that even the plan needs the archived objects
+            objects = error.details.get("objects")
+            if objects is None:
+                raise
+            return tuple(objects), None
 
     def _asked(self) -> Question:
         """Return the question with a budget of its own, which all waves of reading that answer it share."""

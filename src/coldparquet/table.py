@@ -12,7 +12,7 @@ from coldparquet.catalog.snapshot import TableOrigin
 from coldparquet.catalog.table_caches import TableCaches
 from coldparquet.concurrency import TableThreads
 from coldparquet.decode.arrow_schema import TextAs, arrow_field
-from coldparquet.errors import InvalidInputError
+from coldparquet.errors import InvalidInputError, NotFoundError
 from coldparquet.options import ReadOptions, StoreOptions, checked_options, checked_store_options
 from coldparquet.plan.bind import BoundField, bind
 from coldparquet.plan.projection import select_columns
@@ -252,15 +252,17 @@ class Opening:
             path=path,
             options=self._options,
             is_partition=self._is_partition or path.endswith(".parquet"),
-            caches=TableCaches.of(store, self._store_options, is_callers_store=self._store is not None),
+            caches=TableCaches.of(store, self._store_options, url=self._url if self._store is None else None),
             use_catalogue=self._store_options.use_catalogue,
         )
         owns_store = self._store is None
         try:
             snapshot = await origin.read()
-        except BaseException:
+        except BaseException as error:
             if owns_store:
                 await store.aclose()
+            if isinstance(error, NotFoundError) and error.path == path and "://" in self._url:
+                error.path = shown_url(self._url)  # as it was typed: a bucket and a key alone look like a local path
             raise
         return Table(shown_url(self._url), origin=origin, snapshot=snapshot, stack=stack, owns_store=owns_store)
 

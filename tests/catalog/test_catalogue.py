@@ -27,6 +27,7 @@ from tests.support.packed_tables import (
     TABLE,
     StoreWithClasses,
     name_of,
+    objects_of,
     partitions_alone,
     table_of_days,
 )
@@ -96,10 +97,31 @@ async def test_the_answers_are_those_of_questdb_and_of_the_sidecars(tmp_path: Pa
     report = await index_table(path, pack=True)
     assert report.catalogue is not None
     assert (report.catalogue.action, report.catalogue.packed_count) == ("written", 2)
-    async with cp.open_table(path) as table:
+    async with cp.open_table(TABLE, store=QuotingStore(objects_of(path))) as table:
         plan = await table.scan().plan()
         assert [partition.metadata_source for partition in plan.partitions] == ["catalogue", "catalogue", "native"]
         assert_same_rows(await table.scan().to_arrow(), expected_rows("o3_in_place"))
+
+
+class StoreWithoutListings(QuotingStore):
+    """As those of obstore and of web servers."""
+
+    @property
+    def has_version_listings(self) -> bool:
+        return False
+
+
+async def test_where_no_listing_tells_versions_nobody_believes_a_catalogue(tmp_path: Path) -> None:
+    path = copy_table("interval_day", tmp_path)
+    report = await index_table(path, pack=True)
+    assert report.catalogue is not None
+    assert "not here" in (report.catalogue.reason or "")
+    unlisted = StoreWithoutListings(objects_of(path))
+    for opening in (cp.open_table(path), cp.open_table(TABLE, store=unlisted)):
+        async with opening as table:
+            plan = await table.scan().plan()
+            assert {partition.metadata_source for partition in plan.partitions} == {"sidecar", "native"}
+            assert not any("_catalogue" in record.path for record in table.request_log)
 
 
 @pytest.mark.parametrize("answer", [None, "absent", "refused"])

@@ -42,7 +42,7 @@ class Setting:
         self.objects: MemoryStore = QuotingStore({f"{DIRECTORY}/_pm": OLD})
         self.now_s = 1_000_000.0
         self.cache = SidecarCache(
-            self.objects,
+            lambda: self.objects.label,
             memory=SidecarMemory() if has_memory else None,
             disk=disk,
             trust_s=trust_s,

@@ -9,6 +9,7 @@ import pytest
 import typer
 
 from coldparquet.cli.read_flags import parse_byte_count
+from tests.support.command_line import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,5 +86,15 @@ def test_explain_shows_goal_budget_and_prices(run: Run, questdb_table: Callable[
 )
 def test_wrong_flags(run: Run, questdb_table: Callable[[str], Path], flags: list[str], said: str) -> None:
     result = run("explain", questdb_table("row_groups"), *flags)
-    assert result.exit_code != 0
-    assert said in result.stderr
+    assert result.exit_code == (1 if "--prices" in flags else 2)
+    assert said in plain(result.stderr)
+
+
+def test_benchmarks_are_chosen_before_anything_is_measured(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    unknown = run("bench", "hour")
+    assert unknown.exit_code == 2
+    assert "there is no workload 'hour'; there are: day," in plain(unknown.stderr)
+    monkeypatch.setattr("coldparquet.bench.pictures.find_spec", lambda _name: None)
+    undrawn = run("bench", "day", "--pictures", "pictures")
+    assert undrawn.exit_code == 1
+    assert "pictures need matplotlib" in undrawn.stderr

@@ -12,6 +12,7 @@ import coldparquet as cp
 from coldparquet.errors import ArchivedObjectError
 from coldparquet.maintenance.index import index_table
 from coldparquet.restoring.restore_ticket import RestoreTicket
+from tests.support.command_line import plain
 from tests.support.questdb_tables import PARTITIONS, copy_parquet_partitions
 from tests.support.s3_servers import MOTO_KEYS, boto3_client, moto_server
 
@@ -76,7 +77,11 @@ def test_a_scan_is_refused_and_says_what_to_do(run_at_moto: RunAtMoto, archive: 
     error = json.loads(result.stdout)["error"]
     assert (error["kind"], error["partitions"]) == ("ObjectArchived", NAMES[:-1])
     assert {offer["tier"] for offer in error["tiers"]} == {"Expedited", "Standard", "Bulk"}
-    assert f"coldparquet restore {URL}" in error["message"]
+    assert f"coldparquet restore {URL} --where \"ts < '" in error["message"]
+    assert "; --archived skip leaves them out" in error["message"]
+    first = json.loads(run_at_moto("scan", URL, "--limit", 1, "--json").stdout)["error"]
+    assert first["partitions"] == NAMES[:1]
+    assert "--where \"ts < '2024-02-28'\"'" in first["message"], "not the whole table for one row"
     assert run_at_moto("count", URL).exit_code == 0, "metadata answers need no restore"
     assert restores(archive) == {}
 
@@ -106,6 +111,10 @@ def test_restore_keep_the_ticket_wait_with_it_and_read(run_at_moto: RunAtMoto, a
     assert SECRET not in file.read_text()
     assert list(restores(archive)) == [NAMES[0]]
 
+    said_twice = run_at_moto("restore", URL, "--ticket", file, "--where", where)
+    assert said_twice.exit_code == 2
+    assert "leave out --where, --all, --tier and --days" in plain(said_twice.stderr)
+
     waited = run_at_moto("restore", URL, "--ticket", file, "--wait")
     assert waited.exit_code == 0, waited.stderr
     assert waited.stdout.startswith("1 partition: restore requested (Bulk, 2 days, $")
@@ -115,26 +124,56 @@ def test_restore_keep_the_ticket_wait_with_it_and_read(run_at_moto: RunAtMoto, a
 
     again = run_at_moto("restore", URL, "--where", where)
     assert again.stdout == "nothing has to be restored\n"
+    other = tmp_path / "other.json"
+    again = run_at_moto("restore", URL, "--where", where, "--ticket", other)
+    assert again.stdout == "nothing has to be restored; no ticket was written\n"
+    assert not other.exists()
 
 
 def test_a_ticket_of_another_table_is_refused(run_at_moto: RunAtMoto, tmp_path: Path) -> None:
     file = tmp_path / "ticket.json"
-    assert run_at_moto("restore", URL, "--ticket", file).exit_code == 0
+    assert run_at_moto("restore", URL, "--all", "--ticket", file).exit_code == 0
     result = run_at_moto("restore", "s3://bucket/others", "--ticket", file)
     assert result.exit_code == 1
     assert "is of s3://bucket/trades, not of s3://bucket/others" in result.stderr
 
 
 def test_a_ticket_that_cannot_be_kept_costs_nothing(run_at_moto: RunAtMoto, archive: Any, tmp_path: Path) -> None:
-    result = run_at_moto("restore", URL, "--ticket", tmp_path / "missing" / "ticket.json")
+    result = run_at_moto("restore", URL, "--all", "--ticket", tmp_path / "missing" / "ticket.json")
     assert result.exit_code == 1
     assert restores(archive) == {}
 
 
-def test_an_unknown_tier_is_refused(run_at_moto: RunAtMoto, archive: Any) -> None:
-    result = run_at_moto("restore", URL, "--tier", "overnight")
-    assert result.exit_code == 1
-    assert "use one of Expedited, Standard, Bulk" in result.stderr
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--all", "--tier", "overnight"], "use one of Expedited, Standard, Bulk"),
+        ([], "say what is to be restored: --where CONDITION, or --all"),
+        (["--wait", "--ticket", "missing.json"], "there is no ticket missing.json"),
+        (["--all", "--where", "ts > '2020'"], "give one of --where and --all"),
+    ],
+)
+def test_flags_that_do_not_say_what_to_restore_cost_nothing(
+    run_at_moto: RunAtMoto, archive: Any, flags: list[str], said: str
+) -> None:
+    result = run_at_moto("restore", URL, *flags)
+    assert result.exit_code == 2
+    assert said in plain(result.stderr)
+    assert restores(archive) == {}
+
+
+def test_the_plan_says_that_a_restore_comes_first(run_at_moto: RunAtMoto) -> None:
+    told = run_at_moto("explain", URL).stdout
+    assert "time          a restore first, for 1 day: Expedited 3 to 5 minutes, Standard 4 to 5 hours" in told
+    assert "price         a restore first, for 1 day: Expedited $" in told
+    offers = json.loads(run_at_moto("explain", URL, "--json").stdout)["estimate"]["restores"]
+    assert [offer["tier"] for offer in offers] == ["Expedited", "Standard", "Bulk"]
+
+
+def test_a_scan_never_orders_a_restore(run_at_moto: RunAtMoto, archive: Any) -> None:
+    result = run_at_moto("scan", URL, "--archived", "restore")
+    assert result.exit_code == 2
+    assert "use one of refuse, skip; 'coldparquet restore' makes archived partitions readable" in plain(result.stderr)
     assert restores(archive) == {}
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 TABLES, LANES = 12, 6
 DEADLINE_S = 60.0
 """A scan that takes longer will never end: no case has more than a dozen stalls."""
-GONE_S = 5.0
+GONE_S = 60.0
 """Time in which a closed table has closed its connections."""
 SHOWN_REQUESTS = 12
 SPARE_HANDLES = 3

@@ -13,7 +13,10 @@ from coldparquet.format.distinct_values import distinct_values
 
 @given(
     arrays.arrays(
-        st.sampled_from([np.int32, np.int64, np.uint64]), st.integers(0, 20), elements=st.integers(0, 5), fill=st.nothing()
+        st.sampled_from([np.int32, np.int64, np.uint64]),
+        st.integers(0, 20),
+        elements=st.integers(0, 5),
+        fill=st.nothing(),
     )
 )
 def test_same_as_numpy(values: np.ndarray) -> None:

@@ -211,14 +211,14 @@ HOSTILE = {
 def test_absurd_numbers_are_refused_at_once_and_for_free(what: str) -> None:
     tracemalloc.start()
     try:
-        started = time.perf_counter()
+        started_s = time.process_time()
         with pytest.raises(FormatError):
             parse_sidecar(HOSTILE[what])
-        elapsed_s = time.perf_counter() - started
+        worked_s = time.process_time() - started_s
         _, peak_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert elapsed_s < 1
+    assert worked_s < 1
     assert peak_bytes < 100_000
 
 

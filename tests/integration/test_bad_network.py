@@ -30,7 +30,7 @@ DAYS = 2
 PREFIX = "network/trades"
 PATIENT = cp.StoreOptions(stall_timeout_s=5.0)
 IMPATIENT = cp.StoreOptions(stall_timeout_s=0.5, connect_timeout_s=1.0, max_attempts=2)
-GIVEN_UP_S = 20.0
+GIVEN_UP_S = 60.0
 """Far more than two attempts take that each wait for half a second, far less than forever."""
 
 

@@ -190,7 +190,7 @@ async def test_compact_renews(table: Path) -> None:
     assert report.catalogue.action == "written"
     new_names = [partition.new_name for partition in report.partitions if partition.new_name is not None]
     assert packed_names(table) == new_names
-    async with cp.open_table(table) as opened:
+    async with cp.open_table(TABLE, store=QuotingStore(objects_of(table))) as opened:
         plan = await opened.scan().plan()
         assert {partition.metadata_source for partition in plan.partitions[:-1]} == {"catalogue"}
         assert_same_rows(await opened.scan().to_arrow(), expected_rows("interval_day"))

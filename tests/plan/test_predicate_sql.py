@@ -220,11 +220,11 @@ def test_a_typed_literal_must_be_one(text: str) -> None:
     ],
 )
 def test_deep_nesting_is_refused_not_followed(text: str) -> None:
-    started = time.monotonic()
+    started_s = time.process_time()
     with pytest.raises(InvalidInputError, match="nested deeper") as caught:
         parse_sql(text)
     assert caught.value.kind == "PredicateTooDeep"
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started_s < 5
     assert len(caught.value.message) < 400
 
 

@@ -51,7 +51,8 @@ def exact(value: Any) -> Any:
 
 
 def like_a_double(literal: Any) -> Any:
-    return exact(float(literal) if isinstance(literal, Decimal) else literal)
+    is_rounded = isinstance(literal, Decimal) and (not literal.is_finite() or math.isfinite(float(literal)))
+    return exact(float(literal) if is_rounded else literal)  # 1e400 is no infinity, only larger than every double
 
 
 def of_unit(nanoseconds: int) -> Callable[[Any], Any]:

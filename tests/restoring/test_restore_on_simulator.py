@@ -45,7 +45,7 @@ async def test_the_life_of_a_restore(root: Path, storage_class: str, hours: floa
             ticket = await scan.restore(cp.RestoreTerms(tier="Bulk", days=2))
             assert len(ticket.paths) == len(table.partitions)
             assert all(archived.is_being_restored for archived in await scan.archived())
-            with pytest.raises(ArchivedObjectError, match="a restore of all of them is under way"):
+            with pytest.raises(ArchivedObjectError, match="A restore of all of them is under way"):
                 await scan.to_arrow()
             assert not [
                 served for served in server.requests if served.method == "GET" and served.path.endswith("data.parquet")

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coldparquet.errors import AccessError, ArchivedObjectError, FormatError, NotFoundError, UnsupportedError
+from coldparquet.errors import AccessError, ArchivedObjectError, InvalidInputError, NotFoundError, UnsupportedError
 from coldparquet.options import RestoreTerms
+from coldparquet.plan.restore_price import describe_offer
 from coldparquet.prices import PriceTable
 from coldparquet.restoring.archive_state import needs_restore
-from coldparquet.restoring.archived_objects import ArchivedObject, describe_offer, restore_offers
+from coldparquet.restoring.archived_objects import ArchivedObject, restore_offers
 from coldparquet.restoring.restore_requests import request_restores
 from coldparquet.restoring.restore_ticket import RestoreTicket
 from coldparquet.storage.base import ObjectInfo, RestoreState
@@ -70,6 +71,7 @@ def test_a_ticket_survives_a_file() -> None:
     ("field", "value"),
     [
         ("coldparquet_restore_ticket", 2),
+        ("coldparquet_restore_ticket", True),
         ("url", None),
         ("paths", "bucket/a"),
         ("paths", [1]),
@@ -81,10 +83,25 @@ def test_a_ticket_survives_a_file() -> None:
         ("requested_at", "yesterday"),
         ("requested_at", "2026-11-21T12:00:00"),
         ("expected_ready_at", 7),
+        ("expected_ready_at", "9999-12-31T23:59:59+00:00"),
+        ("url", ""),
+        ("url", "s3://bucket/\ud800"),
+        ("paths", []),
+        ("paths", ["bucket/a", ""]),
+        ("paths", ["bucket/trades/../../a"]),
+        ("paths", ["bucket/\0"]),
+        ("tier", []),
+        ("days", True),
+        ("days", 10**12),
+        ("dollars", True),
+        ("dollars", -1),
+        ("dollars", float("inf")),
+        ("dollars", float("nan")),
+        ("dollars", 10**400),
     ],
 )
 def test_a_ticket_with_a_wrong_field_is_refused(field: str, value: object) -> None:
-    with pytest.raises(FormatError, match="no restore ticket") as caught:
+    with pytest.raises(InvalidInputError, match="no restore ticket") as caught:
         RestoreTicket.from_json(json.dumps({**TICKET.as_dict(), field: value}))
     assert (caught.value.kind, caught.value.details["field"]) == ("NoTicket", field)
 
@@ -93,8 +110,14 @@ def test_a_ticket_with_a_wrong_field_is_refused(field: str, value: object) -> No
     st.binary(max_size=40) | st.text(max_size=40) | st.recursive(st.none() | st.integers(), st.lists).map(json.dumps)
 )
 def test_any_other_text_is_refused(text: str | bytes) -> None:
-    with pytest.raises(FormatError, match="no restore ticket"):
+    with pytest.raises(InvalidInputError, match="no restore ticket"):
         RestoreTicket.from_json(text)
+
+
+def test_deep_nesting_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="it is no JSON") as caught:
+        RestoreTicket.from_json("[" * 100_000)
+    assert caught.value.__context__ is None
 
 
 def test_offers_add_up_over_classes_and_leave_out_what_is_under_way() -> None:

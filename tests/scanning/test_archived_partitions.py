@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import pickle
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,14 +14,22 @@ import pyarrow.parquet as pq
 import pytest
 
 import coldparquet as cp
-from coldparquet.errors import AccessError, ArchivedObjectError, ObjectChangedError
+from coldparquet.errors import (
+    AccessError,
+    ArchivedObjectError,
+    BudgetExceededError,
+    InvalidInputError,
+    ObjectChangedError,
+)
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.migrate import migrate_table
+from coldparquet.prices import PriceTable
 from coldparquet.restoring.restore_ticket import RestoreTicket
 from tests.support.archive_store import ArchiveStore
 from tests.support.table_copies import copy_table
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
     from pathlib import Path
 
     from coldparquet.storage.base import FetchedRange, ObjectInfo, RangeRequest
@@ -202,6 +211,23 @@ async def test_tail_and_latest_rows_need_only_their_own_partitions() -> None:
         assert (await table.scan(["day"]).head(1))["day"].to_pylist() == [0], "the sidecar says that all rows are equal"
 
 
+async def test_the_advice_is_about_the_question() -> None:
+    async with opened(await make_store(*DAYS)) as table:
+
+        async def advice(answer: Awaitable[object]) -> str:
+            with pytest.raises(ArchivedObjectError) as caught:
+                await answer
+            return str(caught.value)
+
+        price = table.scan(["price"])
+        last = await advice(price.tail(1))
+        assert "1 partition (2024-03-04.1) lies in GLACIER" in last
+        assert "before it can be read" in last
+        assert "'coldparquet restore trades --all'" in await advice(price.to_arrow())
+        of_day = table.scan(["price"], "day = 2").to_arrow()
+        assert "'coldparquet restore trades --where \"day = 2\"'" in await advice(of_day)
+
+
 async def test_skip_leaves_them_out_of_every_answer_and_says_so() -> None:
     async with opened(await make_store(DAYS[1], DAYS[3]), archived="skip") as table:
         scan = table.scan(["day", "price"])
@@ -256,6 +282,45 @@ async def test_restore_and_wait_reads_on(monkeypatch: pytest.MonkeyPatch) -> Non
         looks = len(data_log(table))
         assert (await table.scan(["ts"], "ts < '2024-03-02'").to_arrow()).num_rows == ROWS
         assert data_log(table)[looks:] == ["get 2024-03-01.1"], "a restored copy was seen, and is not asked for again"
+
+
+@pytest.mark.parametrize("limit", [{"max_usd": 0.0}, {"max_usd": 1e-4}, {"max_bytes": 0}, {"max_requests": 0}])
+async def test_a_budget_is_checked_before_the_first_restore_and_counts_its_dollars(limit: dict[str, float]) -> None:
+    store = await make_store(*DAYS[:2], storage_class="DEEP_ARCHIVE")  # 2 x $0.0001 and the bytes
+    async with opened(store, archived="restore", **limit) as table:
+        scan = table.scan(["price"])
+        for refused in (scan.to_arrow, lambda: scan.head(ROWS + 1), scan.restore):
+            with pytest.raises(
+                BudgetExceededError, match=r"a restore of 2 objects in tier Standard for \$0\.0002"
+            ) as caught:
+                await refused()
+            assert caught.value.details["restore_usd"] > 2e-4
+    assert store.restores == []
+
+
+async def test_a_restore_within_the_budget_is_asked_for_and_one_of_unknown_price_is_not() -> None:
+    store = await make_store(*DAYS[:2])
+    async with opened(store, archived="restore", max_usd=0.5, max_requests=10) as table:
+        with pytest.raises(ArchivedObjectError, match="was requested"):
+            await table.scan(["price"]).to_arrow()
+    assert len(store.restores) == 2
+    default = PriceTable.default()
+    prices = replace(default, classes=tuple(replace(of_class, restores=()) for of_class in default.classes))
+    store = await make_store(*DAYS[:2])
+    async with opened(store, archived="restore", max_usd=0.5, prices=prices) as table:
+        with pytest.raises(InvalidInputError, match="no price is known for restoring 2 objects in tier Standard"):
+            await table.scan(["price"]).to_arrow()
+    assert store.restores == []
+
+
+async def test_a_budget_covers_the_restores_that_planning_needs() -> None:
+    store = await make_store(DAYS[1])
+    await store.delete([f"trades/{DAYS[1]}/_pm", f"trades/{DAYS[1]}/_pages"])
+    async with opened(store, archived="restore", max_usd=0.0) as table:
+        for refused in (table.scan(["price"]).plan, table.scan(["price"]).restore):
+            with pytest.raises(BudgetExceededError, match="planning takes a restore of 1 object in tier Standard for"):
+                await refused()
+    assert store.restores == []
 
 
 async def test_without_a_sidecar_the_plan_itself_needs_the_object() -> None:

@@ -46,7 +46,7 @@ class Setting:
 
     def reader(self) -> CachedStore:
         """Make the store of another snapshot."""
-        disk = None if self.disk is None else DiskRanges(self.disk)
+        disk = None if self.disk is None else DiskRanges(self.disk, store_name=lambda: "memory")
         return CachedStore(CheckedStore(self.trace), ranges=self.ranges, disk=disk)
 
     @property
@@ -261,7 +261,7 @@ async def test_poisoned_ranges_are_fetched_anew_and_replaced(tmp_path: Path) -> 
 
 async def test_how_much_one_scan_may_keep(tmp_path: Path) -> None:
     checked = CheckedStore(MemoryStore())
-    disk = DiskRanges(DiskCache(str(tmp_path), limit_bytes=5_000))
+    disk = DiskRanges(DiskCache(str(tmp_path), limit_bytes=5_000), store_name=lambda: "memory")
     assert CachedStore(checked).largest_scan_bytes == 0
     assert CachedStore(checked, ranges=RangeCache(1_000)).largest_scan_bytes == 1_000
     assert CachedStore(checked, ranges=RangeCache(1_000), disk=disk).largest_scan_bytes == 2_500

@@ -204,9 +204,23 @@ def test_a_disk_that_cannot_be_written_fails_nothing(
 
     monkeypatch.setattr(Path, "replace", refuse)
     cache.write(GROUP, "b", CONTENT)
-    assert cache.problem == f"the cache directory cannot be written ({errno.errorcode[code]})"
+    reason = f"it cannot be written ({errno.errorcode[code]})"
+    assert cache.problem == f"nothing is kept in the cache directory {directory!r}: {reason}"
     assert cache.read(GROUP, "a") == CONTENT
     assert [path.name for path in entries(directory)] == ["a"]
+
+
+@pytest.mark.parametrize("directory", ["~nobody-of-this-name/cache", "a\0b"])
+def test_a_path_that_leads_nowhere_fails_nothing_and_is_warned_of_once(
+    directory: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        cache = DiskCache(directory, limit_bytes=ROOMY_BYTES)
+        cache.write(GROUP, "a", CONTENT)
+        assert cache.read(GROUP, "a") is None
+        assert cache.names(GROUP) == []
+        assert cache.problem is not None
+    assert [(record.name, record.getMessage()) for record in caplog.records] == [("coldparquet", cache.problem)]
 
 
 def test_a_directory_that_cannot_be_made_fails_nothing(tmp_path: Path) -> None:

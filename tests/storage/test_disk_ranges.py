@@ -46,25 +46,25 @@ def files(tmp_path: Path) -> DiskCache:
 def test_another_process_finds_any_part_of_what_was_kept(
     files: DiskCache, asked: ByteRange | SuffixRange, expected: tuple[int, int] | None
 ) -> None:
-    ranges = DiskRanges(files)
+    ranges = DiskRanges(files, store_name=lambda: STORE)
     for bounds in ((150, 300), (100, 200), (1_900, 2_000)):
-        ranges.keep(STORE, PATH, fetched(*bounds))
-    found = DiskRanges(files).find(STORE, PATH, '"1"', asked)
+        ranges.keep(PATH, fetched(*bounds))
+    found = DiskRanges(files, store_name=lambda: STORE).find(PATH, '"1"', asked)
     assert found == (None if expected is None else fetched(*expected))
 
 
 def test_versions_objects_and_stores_are_not_mixed(files: DiskCache) -> None:
-    ranges = DiskRanges(files)
-    ranges.keep(STORE, PATH, fetched(0, 100))
-    assert ranges.newest_etag(STORE, PATH) == '"1"'
-    ranges.keep(STORE, PATH, fetched(100, 200, etag='"2"'))
-    assert DiskRanges(files).newest_etag(STORE, PATH) == '"2"'
+    ranges = DiskRanges(files, store_name=lambda: STORE)
+    ranges.keep(PATH, fetched(0, 100))
+    assert ranges.newest_etag(PATH) == '"1"'
+    ranges.keep(PATH, fetched(100, 200, etag='"2"'))
+    assert DiskRanges(files, store_name=lambda: STORE).newest_etag(PATH) == '"2"'
     asked = ByteRange(0, 50)
-    assert ranges.find(STORE, PATH, '"2"', asked) is None
-    assert ranges.find("s3 (us-east-1)", PATH, '"1"', asked) is None
-    assert ranges.find(STORE, f"{PATH}.old", '"1"', asked) is None
-    assert ranges.newest_etag(STORE, f"{PATH}.old") is None
-    older = ranges.find(STORE, PATH, '"1"', asked)
+    assert ranges.find(PATH, '"2"', asked) is None
+    assert DiskRanges(files, store_name=lambda: "s3 (us-east-1)").find(PATH, '"1"', asked) is None
+    assert ranges.find(f"{PATH}.old", '"1"', asked) is None
+    assert ranges.newest_etag(f"{PATH}.old") is None
+    older = ranges.find(PATH, '"1"', asked)
     assert older == fetched(0, 50, size_bytes=None)
 
 
@@ -72,33 +72,33 @@ def test_long_ranges_are_cut_into_entries_that_are_read_one_by_one(tmp_path: Pat
     files = DiskCache(str(tmp_path), limit_bytes=100_000_000)
     data = random.Random(8).randbytes(2_500_000)
     answer = FetchedRange(data=data, start=100, etag='"1"', object_size_bytes=len(data) + 100)
-    DiskRanges(files).keep(STORE, PATH, answer)
+    DiskRanges(files, store_name=lambda: STORE).keep(PATH, answer)
     sizes = [path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()]
     assert max(sizes) < 1_100_000
-    ranges = DiskRanges(files)
-    assert ranges.find(STORE, PATH, '"1"', ByteRange(100, len(data) + 100)) == answer
-    found = ranges.find(STORE, PATH, '"1"', ByteRange(1_048_000, 1_049_000))
+    ranges = DiskRanges(files, store_name=lambda: STORE)
+    assert ranges.find(PATH, '"1"', ByteRange(100, len(data) + 100)) == answer
+    found = ranges.find(PATH, '"1"', ByteRange(1_048_000, 1_049_000))
     assert found is not None
     assert found.data == data[1_047_900:1_048_900]
 
 
 def test_ranges_that_another_process_has_removed_are_missed(files: DiskCache, tmp_path: Path) -> None:
-    ranges = DiskRanges(files)
+    ranges = DiskRanges(files, store_name=lambda: STORE)
     for bounds in ((0, 100), (100, 200)):
-        ranges.keep(STORE, PATH, fetched(*bounds))
-    assert ranges.find(STORE, PATH, '"1"', ByteRange(50, 150)) is not None
+        ranges.keep(PATH, fetched(*bounds))
+    assert ranges.find(PATH, '"1"', ByteRange(50, 150)) is not None
     for path in tmp_path.rglob("*-100-200"):
         path.unlink()
     for _ in range(2):
-        assert ranges.find(STORE, PATH, '"1"', ByteRange(50, 150)) is None
-    ranges.keep(STORE, PATH, fetched(100, 200))
-    assert ranges.find(STORE, PATH, '"1"', ByteRange(50, 150)) == fetched(50, 150)
+        assert ranges.find(PATH, '"1"', ByteRange(50, 150)) is None
+    ranges.keep(PATH, fetched(100, 200))
+    assert ranges.find(PATH, '"1"', ByteRange(50, 150)) == fetched(50, 150)
 
 
 @pytest.mark.parametrize("etag", [None, "inode-1-2", 'W/"1"'])
 def test_only_versions_of_object_stores_are_kept(files: DiskCache, tmp_path: Path, etag: str | None) -> None:
     answer = FetchedRange(data=b"abc", start=0, etag=etag, object_size_bytes=3)
-    DiskRanges(files).keep(STORE, PATH, answer)
+    DiskRanges(files, store_name=lambda: STORE).keep(PATH, answer)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -106,8 +106,8 @@ def test_only_versions_of_object_stores_are_kept(files: DiskCache, tmp_path: Pat
 def test_whatever_lies_in_place_of_the_newest_version_is_no_version(files: DiskCache, content: bytes) -> None:
     files.write(group_of(STORE, PATH), "newest", content)
     files.write(group_of(STORE, PATH), "something else", content)
-    assert DiskRanges(files).newest_etag(STORE, PATH) is None
-    assert DiskRanges(files).find(STORE, PATH, '"1"', ByteRange(0, 10)) is None
+    assert DiskRanges(files, store_name=lambda: STORE).newest_etag(PATH) is None
+    assert DiskRanges(files, store_name=lambda: STORE).find(PATH, '"1"', ByteRange(0, 10)) is None
 
 
 BOUNDS = st.tuples(st.integers(0, 30), st.integers(1, 12)).map(lambda pair: ByteRange(pair[0], sum(pair)))

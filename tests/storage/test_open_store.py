@@ -68,6 +68,14 @@ def test_other_scheme_without_its_package(monkeypatch: pytest.MonkeyPatch) -> No
         ("s3:///key", "bucket"),
         ("s3://AKIA:hunter2@bucket/key", "storage_options"),
         ("https://user:hunter2@host/key", "storage_options"),
+        ("simplecache::https://user:hunter2@host/key", "storage_options"),
+        ("filecache::http://user:hunter2@host/key?x=1", "storage_options"),
+        ("blockcache::ftp://user:hunter2@host/key", "storage_options"),
+        ("zip://a::simplecache::sftp://user:hunter2@host/a.zip", "storage_options"),
+        ("simplecache::https://host/key?sig=hunter2", "query string of a chained URL"),
+        ("blockcache::HTTP://host/key?sig=hunter2", "query string of a chained URL"),
+        ("s3://bucket/key?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Signature=hunter2", "presigned URLs begin with https"),
+        ("s3://bucket/key?versionId=1&x-amz-security-token=hunter2", "presigned URLs begin with https"),
         ("nonsense://host/path", "nonsense"),
         ("/a\0b", "cannot be a file path"),
     ],
@@ -83,6 +91,14 @@ def test_a_filesystem_that_connects_at_once_and_fails() -> None:
         open_store("ftp://user:hunter2@127.0.0.1:1/data")
     assert caught.value.path == "ftp://127.0.0.1:1/data"
     assert "hunter2" not in str(caught.value.as_dict())
+
+
+def test_a_signed_url_inside_of_a_chain_stays_secret() -> None:
+    with pytest.raises(StorageError) as caught:
+        open_store("zip://key::http://127.0.0.1:1/a.zip?sig=hunter2")
+    error = caught.value
+    assert error.__context__ is None
+    assert "hunter2" not in f"{error!r} {error.as_dict()}"
 
 
 async def test_chained_url(tmp_path: Path) -> None:

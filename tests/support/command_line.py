@@ -7,6 +7,13 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from pathlib import Path
 
+_FRAME = dict.fromkeys(map(ord, "│╭╮╰╯─"), " ")
+
+
+def plain(text: str) -> str:
+    """Take the frame of a usage error away, and put what it says on one line."""
+    return " ".join(text.translate(_FRAME).split())
+
 
 class CommandResult(Protocol):
     """How a command ended, and what it printed."""

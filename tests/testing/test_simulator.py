@@ -241,9 +241,11 @@ def test_pace_of_an_answer(root: Path) -> None:
             started_s = time.monotonic()
             ask(server, target, method=method)
             elapsed_s = time.monotonic() - started_s
-            assert expected_s - 0.005 <= elapsed_s < expected_s + 0.5
+            assert elapsed_s >= expected_s - 0.005
     assert [request.bytes_sent for request in server.requests][:3] == [2_000_000, 1000, 0]
     assert server.requests[0].finished_s - server.requests[0].started_s >= 0.295
+    with ColdStoreServer(root, ColdStoreOptions(bandwidth_bytes_per_s=1)) as server:
+        assert ask(server, "/bucket/large", method="HEAD")[0] == 200  # its body would take three weeks
 
 
 def test_slow_tail_and_errors_repeat_with_their_seed(root: Path) -> None:
@@ -280,7 +282,7 @@ def test_log_of_requests(server: ColdStoreServer) -> None:
     first = server.requests[0]
     assert (first.operation, first.method, first.path, first.query) == ("GetObject", "GET", "bucket/t/a-b", "x=1")
     assert (first.range_header, first.status, first.bytes_sent) == ("bytes=0-9", 206, 10)
-    assert 0 <= first.finished_s - first.started_s < 5
+    assert first.finished_s >= first.started_s
     assert [request.operation for request in server.requests[1:]] == ["GetBucketLocation", "ListBuckets", "Unsupported"]
     server.reset()
     assert server.requests == ()
@@ -292,7 +294,7 @@ def test_client_that_leaves_early_is_logged_and_harms_nobody(root: Path) -> None
         with urllib.request.urlopen(f"{server.endpoint_url}/bucket/large", timeout=5) as answer:  # noqa: S310
             answer.read(10)
         assert ask(server, "/bucket/object")[0] == 200
-        deadline_s = time.monotonic() + 5
+        deadline_s = time.monotonic() + 60
         while len(server.requests) < 2 and time.monotonic() < deadline_s:
             time.sleep(0.01)
         sent = {request.path: request.bytes_sent for request in server.requests}

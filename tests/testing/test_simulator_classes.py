@@ -162,7 +162,7 @@ def test_the_clock_can_run_faster(tmp_path: Path) -> None:
     options = ColdStoreOptions(storage_classes={"*": "GLACIER"}, clock_speed=1_000_000)
     with ColdStoreServer(tmp_path, options) as server, boto3_client(server.endpoint_url) as client:
         restore(client, "x", Days=1_000, **tier("Expedited"))
-        deadline_s = time.monotonic() + 5
+        deadline_s = time.monotonic() + 60
         while ask(server, "/bucket/x")[0] != 200:
             assert time.monotonic() < deadline_s
 

@@ -215,7 +215,7 @@ async def test_every_scan_is_the_state_of_its_transaction(tmp_path: Path) -> Non
     await run(tmp_path, 100)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 async def test_a_thousand_updates_and_forty_compactions(tmp_path: Path) -> None:
     await run(tmp_path, 1_000)
 

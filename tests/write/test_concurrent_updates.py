@@ -147,7 +147,7 @@ async def test_every_scan_is_one_committed_state(has_transaction: bool, tmp_path
     await _run(Table(tmp_path, has_transaction=has_transaction), 100)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("has_transaction", [True, False], ids=["with _txn", "without"])
 async def test_a_thousand_updates(has_transaction: bool, tmp_path: Path) -> None:
     await _run(Table(tmp_path, has_transaction=has_transaction), 1_000)

@@ -156,13 +156,16 @@ Results: TypeAlias = Mapping[str, Result]
 """By reader."""
 
 
-def run(benchmark: Benchmark, *, rounds: int, directory: Path) -> dict[str, Results]:
+def run(
+    benchmark: Benchmark, *, rounds: int, directory: Path, on_reader: Callable[[str], None] | None = None
+) -> dict[str, Results]:
     """Measure every reader in ``rounds`` processes, in turn, and check that all give the same answer.
 
     Args:
         benchmark: What to ask whom.
         rounds: Processes per reader.
         directory: Where the data is made, if it is not there from an earlier run.
+        on_reader: Called with the name of a reader whenever its turn comes.
 
     Returns:
         Results by question.
@@ -172,7 +175,10 @@ def run(benchmark: Benchmark, *, rounds: int, directory: Path) -> dict[str, Resu
     """
     root = asyncio.run(_made_data(benchmark, directory))
     with ColdStoreProcess(root, benchmark.store) as server:
-        return {question: _ask(benchmark, question, server.endpoint_url, rounds) for question in benchmark.questions}
+        return {
+            question: _ask(benchmark, question, server.endpoint_url, rounds, on_reader)
+            for question in benchmark.questions
+        }
 
 
 async def _made_data(benchmark: Benchmark, directory: Path) -> Path:
@@ -187,10 +193,14 @@ async def _made_data(benchmark: Benchmark, directory: Path) -> Path:
     return root
 
 
-def _ask(benchmark: Benchmark, question: str, endpoint_url: str, rounds: int) -> Results:
+def _ask(
+    benchmark: Benchmark, question: str, endpoint_url: str, rounds: int, on_reader: Callable[[str], None] | None
+) -> Results:
     measured: dict[str, list[dict[str, Any]]] = {name: [] for name in benchmark.questions[question]}
     for _ in range(rounds):
         for name, of_reader in measured.items():
+            if on_reader is not None:
+                on_reader(name)
             of_reader.append(_measure_in_child(benchmark.module, question, name, endpoint_url))
     answers = {name: of_reader[0]["answer"] for name, of_reader in measured.items()}
     if len(set(map(str, answers.values()))) != 1:

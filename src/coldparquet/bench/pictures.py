@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from coldparquet.bench.measurement import OURS
@@ -26,6 +27,16 @@ _ROW_HEIGHT, _WIDTH = 0.32, 11.0
 """Inches."""
 
 
+def require_matplotlib() -> None:
+    """Make sure that pictures can be drawn, before anything is measured for them.
+
+    Raises:
+        UnsupportedError: matplotlib is not installed.
+    """
+    if find_spec("matplotlib") is None:
+        raise UnsupportedError("pictures need matplotlib: pip install 'coldparquet[bench]'", kind="MissingPackage")
+
+
 def draw(results: Mapping[str, Results], directory: Path) -> list[Path]:
     """Draw one picture for all questions, in two colour schemes: time, requests and bytes of every reader.
 
@@ -36,13 +47,10 @@ def draw(results: Mapping[str, Results], directory: Path) -> list[Path]:
     Raises:
         UnsupportedError: matplotlib is not installed.
     """
-    try:
-        import matplotlib as mpl
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise UnsupportedError(
-            "pictures need matplotlib: pip install 'coldparquet[bench]'", kind="MissingPackage"
-        ) from error
+    require_matplotlib()
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
     directory.mkdir(parents=True, exist_ok=True)
     written = []
     for scheme, (ink, page) in _INKS.items():

@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 class Catalogue:
     """The catalogue of one state of a table.
 
-    An entry counts where the transaction says the same of the partition's directory, size and rows. Where there is none,
-    a listing has to show that both of its objects are the versions that were packed.
+    An entry counts where the transaction says the same of the partition's directory, size and rows: QuestDB rewrites a
+    partition in another directory, or at another size. Where there is none, a listing has to show that both of its objects
+    are the versions that were packed. Stores without such listings have no catalogue
+    (:class:`~coldparquet.catalog.snapshot.TableOrigin`).
 
     Args:
         file: What was found.

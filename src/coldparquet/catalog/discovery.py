@@ -125,7 +125,7 @@ async def _list_and_read(
                 )
         return listing, files
     if files is None:
-        raise listing
+        raise _nothing_there(listing, path) if isinstance(listing, NotFoundError) else listing
     return Listing(directories=(), objects=(), is_complete=False), files
 
 
@@ -134,6 +134,12 @@ async def _listing_or_error(store: ObjectStore, path: str) -> Listing | AccessEr
         return await store.list(path, first_page_only=True)
     except (AccessError, NotFoundError) as error:
         return error
+
+
+def _nothing_there(error: NotFoundError, path: str) -> NotFoundError:
+    if error.kind != NotFoundError.default_kind:
+        return error  # it is about more than this path, such as a bucket
+    return NotFoundError("nothing lies there: no table, partition or Parquet file", path=path)
 
 
 def _shows_transaction(listing: Listing) -> bool:

@@ -19,7 +19,6 @@ from coldparquet.storage.threads import run_to_end
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.disk_cache import DiskCache
 
 _MEMORY_LIMIT_BYTES = 64 * MIB
@@ -53,7 +52,7 @@ class SidecarMemory:
         self._limit_bytes = limit_bytes
         self._held_bytes = 0
         self._sidecars: OrderedDict[tuple[str, str], KeptSidecar] = OrderedDict()
-        """By label of the store and path, in the order of their last use."""
+        """By name of the store and path, in the order of their last use."""
         self._lock = threading.Lock()
 
     @property
@@ -90,7 +89,8 @@ class SidecarCache:
     """What is kept of the sidecars of one table. Only versions of object stores are kept, so never local files.
 
     Args:
-        store: Where the table lies; its label is part of what sidecars are kept under.
+        store_name: Returns a name of the store that no other store has. It is asked each time: a store may learn with its first
+            request where it is.
         memory: Where they are kept in memory; None for nowhere.
         disk: Where they are kept between runs; None for nowhere.
         trust_s: How long a sidecar is used without asking the store whether it is still the newest.
@@ -99,14 +99,14 @@ class SidecarCache:
 
     def __init__(
         self,
-        store: ObjectStore,
+        store_name: Callable[[], str],
         *,
         memory: SidecarMemory | None,
         disk: DiskCache | None,
         trust_s: float,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._store = store
+        self._store_name = store_name
         self._memory = memory
         self._disk = disk
         self._trust_s = trust_s
@@ -114,11 +114,11 @@ class SidecarCache:
 
     async def find(self, path: str) -> KeptSidecar | None:
         """Return the sidecar at a path; None unless it is kept. No request."""
-        kept = None if self._memory is None else self._memory.find(self._store.label, path)
+        kept = None if self._memory is None else self._memory.find(self._store_name(), path)
         if kept is None and self._disk is not None:
-            kept = await asyncio.to_thread(_read, self._disk, group_of(self._store.label, path))
+            kept = await asyncio.to_thread(_read, self._disk, group_of(self._store_name(), path))
             if kept is not None and self._memory is not None:
-                self._memory.keep(self._store.label, path, kept)
+                self._memory.keep(self._store_name(), path, kept)
         return kept
 
     def is_trusted(self, kept: KeptSidecar) -> bool:
@@ -143,9 +143,9 @@ class SidecarCache:
 
     async def _keep(self, path: str, kept: KeptSidecar, *, on_disk: bool = True) -> None:
         if self._memory is not None:
-            self._memory.keep(self._store.label, path, kept)
+            self._memory.keep(self._store_name(), path, kept)
         if self._disk is not None and on_disk:
-            write = partial(_write, self._disk, group_of(self._store.label, path), kept)
+            write = partial(_write, self._disk, group_of(self._store_name(), path), kept)
             await run_to_end(lambda _: write())
 
 

@@ -73,7 +73,7 @@ class TableOrigin:
     caches: TableCaches = NO_CACHES
     """What is remembered from one state to the next."""
     use_catalogue: bool = True
-    """Whether to look for the table's catalogue."""
+    """Whether to look for the table's catalogue, in a store that lists versions."""
 
     async def read(self, *, previous: TableSnapshot | None = None) -> TableSnapshot:
         """Read the newest state.
@@ -116,7 +116,8 @@ class TableOrigin:
 
     async def _fetch_catalogue(self, previous: CatalogueFile | None, spent: list[MetadataRequest]) -> CatalogueFile:
         path = self.path.rstrip("/")
-        if not self.use_catalogue:
+        # Where no listing tells versions, nothing could ever show that an entry is old; local sidecars are cheap anyway.
+        if not (self.use_catalogue and self.store.has_version_listings):
             return CatalogueFile(path=path)
         return await fetch_catalogue(self.store, path, previous=previous, spent=spent)
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Self
 
 from coldparquet.catalog.sidecar_cache import PROCESS_MEMORY, SidecarCache, SidecarMemory
 from coldparquet.storage.cached_store import CachedStore
-from coldparquet.storage.disk_cache import DiskCache
+from coldparquet.storage.disk_cache import DiskCache, group_of
 from coldparquet.storage.disk_ranges import DiskRanges
+from coldparquet.storage.fsspec_store import FsspecStore
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.range_cache import RangeCache
 
@@ -27,27 +28,37 @@ class TableCaches:
     sidecars: SidecarCache | None = None
 
     @classmethod
-    def of(cls, store: ObjectStore, store_options: StoreOptions, *, is_callers_store: bool) -> Self:
+    def of(cls, store: ObjectStore, store_options: StoreOptions, *, url: str | None) -> Self:
         """Make the caches that the options ask for; none for local files, which the system keeps in memory anyway.
+
+        What other tables and processes share is kept only of stores that S3 or web URLs name: two others may have the same
+        label, and yet be different ones.
 
         Args:
             store: Where the table lies.
             store_options: How much to keep.
-            is_callers_store: Whether the store was not made from a URL: two such stores may have the same label and yet be
-                different ones, so that what is kept of one is not for the other.
+            url: What the store was made from; None if the caller made it.
         """
         if isinstance(store, LocalStore):
             return cls()
+        is_shared = url is not None and not isinstance(store, FsspecStore)
+        # What follows a question mark may choose another object, and may be a secret.
+        query = "" if url is None else url.partition("?")[2]
+        suffix = f" {group_of(query)}" if query else ""
+
+        def store_name() -> str:
+            return store.label + suffix
+
         disk = None
-        if store_options.cache_directory is not None:
+        if is_shared and store_options.cache_directory is not None:
             disk = DiskCache(store_options.cache_directory, limit_bytes=store_options.cache_directory_limit_bytes)
         memory = None
         if store_options.cache_limit_bytes:
-            memory = SidecarMemory() if is_callers_store else PROCESS_MEMORY
+            memory = PROCESS_MEMORY if is_shared else SidecarMemory()
         return cls(
             ranges=RangeCache(store_options.cache_limit_bytes),
-            disk_ranges=None if disk is None else DiskRanges(disk),
-            sidecars=SidecarCache(store, memory=memory, disk=disk, trust_s=store_options.sidecar_trust_s),
+            disk_ranges=None if disk is None else DiskRanges(disk, store_name=store_name),
+            sidecars=SidecarCache(store_name, memory=memory, disk=disk, trust_s=store_options.sidecar_trust_s),
         )
 
     def above(self, store: CheckedStore) -> CachedStore:

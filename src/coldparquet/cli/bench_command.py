@@ -9,12 +9,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
 from coldparquet.bench.measurement import run
-from coldparquet.bench.pictures import draw
+from coldparquet.bench.pictures import draw, require_matplotlib
 from coldparquet.bench.report import as_data, percentiles, prices, report
 from coldparquet.bench.workloads import WORKLOADS
 from coldparquet.cli.output import print_json, progress_bar
-from coldparquet.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,9 +46,12 @@ def bench_and_report(
         as_json: Whether to print JSON in place of tables.
 
     Raises:
-        InvalidInputError: There is no such workload.
+        typer.BadParameter: There is no such workload.
+        UnsupportedError: Pictures are wanted, and what draws them is not installed. Nothing was measured.
     """
     chosen = _chosen(names)
+    if pictures_directory is not None:
+        require_matplotlib()
     results: dict[str, Results] = {}
     with ExitStack() as stack:
         directory = Path(data_directory or stack.enter_context(tempfile.TemporaryDirectory()))
@@ -55,8 +59,12 @@ def bench_and_report(
         task = progress.add_task("measuring", total=len(chosen), unit="workloads")
         for workload in chosen:
             progress.update(task, description=workload.title)
+
+            def show(reader: str, title: str = workload.title) -> None:
+                progress.update(task, description=f"{title}: {reader}")
+
             for make in workload.small if is_small else workload.full:
-                results |= run(make(), rounds=rounds, directory=directory)
+                results |= run(make(), rounds=rounds, directory=directory, on_reader=show)
             progress.advance(task)
     if output is not None:
         Path(output).write_text(json.dumps(as_data(results), indent=1), encoding="utf-8")
@@ -71,7 +79,9 @@ def bench_and_report(
 def _chosen(names: Sequence[str] | None) -> list[Workload]:
     unknown = [name for name in names or () if name not in WORKLOADS]
     if unknown:
-        raise InvalidInputError(f"there is no workload {unknown[0]!r}; there are: {', '.join(WORKLOADS)}")
+        raise typer.BadParameter(
+            f"there is no workload {unknown[0]!r}; there are: {', '.join(WORKLOADS)}", param_hint="WORKLOAD"
+        )
     return [workload for workload in WORKLOADS.values() if not names or workload.name in names]
 
 

@@ -19,6 +19,16 @@ FAILED = 1
 INTERRUPTED = 130
 """What shells use for a command that was ended by Ctrl-C: 128 + SIGINT."""
 
+_FLAGS_FOR_PYTHON = {
+    " or Scan.restore(); ReadOptions(archived='skip') leaves": "; --archived skip leaves",
+    "give ReadOptions.prices a table that has one (PriceTable.read), or leave max_usd out": (
+        "give --prices a table that has one, or leave --max-usd out"
+    ),
+    "give key and secret or a profile in storage_options": "give key and secret or a profile with --storage-option",
+    "pass anon=True": "use --anon",
+}
+"""Advice of the library to people who write Python, and what it is for those at the command line."""
+
 
 @contextmanager
 def reported_failures(*, as_json: bool) -> Iterator[None]:
@@ -56,8 +66,15 @@ def reported_failures(*, as_json: bool) -> Iterator[None]:
 def report(error: ColdParquetError, *, as_json: bool) -> None:
     """Print one error: as a JSON line on standard output, or in red on standard error."""
     if as_json:
-        print_json({"error": error.as_dict()})
+        facts = error.as_dict()
+        print_json({"error": {**facts, "message": _in_flags(facts["message"])}})
         return
     console = error_console()
     console.print("error:", style="bold red", end=" ")
-    console.print(str(error), style="red", soft_wrap=True)
+    console.print(_in_flags(str(error)), style="red", soft_wrap=True)
+
+
+def _in_flags(message: str) -> str:
+    for python, flags in _FLAGS_FOR_PYTHON.items():
+        message = message.replace(python, flags)
+    return message

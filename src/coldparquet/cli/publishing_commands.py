@@ -38,7 +38,10 @@ def publish(
     ] = None,
     dropped: Annotated[
         str,
-        typer.Option(metavar="keep|remove", help="What to do about published partitions that the source has dropped."),
+        typer.Option(
+            metavar="refuse|keep|remove",
+            help="What to do about published partitions that the source has dropped; refuse publishes nothing.",
+        ),
     ] = "refuse",
     purge: Annotated[
         bool, typer.Option("--purge", help="Afterwards remove versions that were replaced long enough ago.")
@@ -64,8 +67,9 @@ def publish(
 ) -> None:
     """Copy the Parquet partitions of a QuestDB table to object storage; readers see the old table or the new one.
 
-    Only what changed is copied, and a run that was interrupted is continued by the next one. Native partitions stay
-    behind. The table may be in use meanwhile; it is only read.
+    Only what changed is copied, and the next run continues one that was interrupted.
+
+    Native partitions stay behind. The table may be in use meanwhile; it is only read.
     """
     storage_options = parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon)
     source_options = parse_storage_options(source_option, endpoint_url=None, anonymous=False)

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 import typer
 
 if TYPE_CHECKING:
-    from coldparquet.options import Goal, ReadOptions
+    from collections.abc import Callable
+
+    from coldparquet.options import Goal, ReadOptions, RestoreTier
 
 _COST = "Cost"
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
@@ -30,11 +32,24 @@ def parse_byte_count(text: str) -> int:
     return int(float(match["number"]) * unit)
 
 
+def _one_of(*words: str, instead: str = "") -> Callable[[str], str]:
+    """Make the parser of a flag that takes one of some words, in letters of any case."""
+
+    def parse(text: str) -> str:
+        for word in words:
+            if word.lower() == text.lower():
+                return word
+        raise typer.BadParameter(f"{text!r} is none; use one of {', '.join(words)}{instead}")
+
+    return parse
+
+
 GoalFlag = Annotated[
     str,
     typer.Option(
         "--goal",
         metavar="GOAL",
+        parser=_one_of("fast", "cheap", "few-requests", "few-bytes"),
         help="fast, cheap, few-requests or few-bytes: what coalescing requests aims at; explain compares them.",
         rich_help_panel=_COST,
     ),
@@ -85,10 +100,25 @@ ArchivedFlag = Annotated[
     typer.Option(
         "--archived",
         metavar="POLICY",
+        parser=_one_of("refuse", "skip", instead="; 'coldparquet restore' makes archived partitions readable"),
         help="refuse, or skip partitions that would have to be restored first ('coldparquet restore').",
         rich_help_panel=_COST,
     ),
 ]
+TierFlag = Annotated[
+    str | None,
+    typer.Option(
+        "--tier",
+        metavar="TIER",
+        parser=_one_of("Expedited", "Standard", "Bulk"),
+        help="Expedited, Standard or Bulk: how fast, and at which price; Standard if not given.",
+    ),
+]
+
+
+def restore_tier(tier: str | None) -> RestoreTier | None:
+    """Take over what the flag has parsed."""
+    return cast("RestoreTier | None", tier)
 
 
 def read_options_of(
@@ -103,7 +133,7 @@ def read_options_of(
     """Put together what the flags say.
 
     Raises:
-        InvalidInputError: There is no such goal or policy, or the price table is none.
+        InvalidInputError: The price table is none.
         NotFoundError: There is no such price table.
     """
     from coldparquet.options import ReadOptions  # noqa: PLC0415 - --help answers at once

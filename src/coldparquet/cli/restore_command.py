@@ -7,14 +7,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import typer
 from rich.table import Table
 
 from coldparquet.cli.output import output_console, print_json, progress_bar
 from coldparquet.errors import InvalidInputError
 from coldparquet.options import RestoreTerms
+from coldparquet.plan.restore_price import about_dollars, describe_offer
 from coldparquet.plan.wording import human_bytes, plural
 from coldparquet.prices import PriceTable
-from coldparquet.restoring.archived_objects import about_dollars, describe_offer, places_of, restore_offers
+from coldparquet.restoring.archived_objects import places_of, restore_offers
 from coldparquet.restoring.restore_ticket import RestoreTicket
 from coldparquet.table import open_table
 
@@ -38,24 +40,26 @@ class RestoreQuestion:
     url: str
     storage_options: Mapping[str, Any]
     where: str | None
-    tier: RestoreTier
-    days: int
+    is_whole_table: bool
+    """Whether everything that is archived was asked for in so many words."""
+    tier: RestoreTier | None
+    """None where nobody has said."""
+    days: int | None
     wait: bool
     dry_run: bool
     ticket_file: Path | None
 
+    @property
+    def terms(self) -> RestoreTerms:
+        """How to restore, with the usual tier and days where nobody has said."""
+        usual = RestoreTerms()
+        return RestoreTerms(tier=self.tier or usual.tier, days=self.days or usual.days)
 
-def restore_tier(name: str) -> RestoreTier:
-    """Take a tier as it was typed, in any case.
-
-    Raises:
-        InvalidInputError: There is no such tier.
-    """
-    tiers: tuple[RestoreTier, ...] = ("Expedited", "Standard", "Bulk")
-    for tier in tiers:
-        if tier.lower() == name.lower():
-            return tier
-    raise InvalidInputError(f"there is no tier {name!r}; use one of {', '.join(tiers)}", kind="NoSuchTier")
+    @property
+    def known_ticket(self) -> Path | None:
+        """The ticket to go on with; None where a restore is asked for anew, or only its price."""
+        file = self.ticket_file
+        return file if file is not None and file.exists() and not self.dry_run else None
 
 
 def restore_and_report(question: RestoreQuestion, *, as_json: bool) -> None:
@@ -63,9 +67,11 @@ def restore_and_report(question: RestoreQuestion, *, as_json: bool) -> None:
 
     Raises:
         InvalidInputError: The ticket is of another table (kind ``OtherTicket``).
+        typer.BadParameter: It is not clear what to restore, or it was said twice. Nothing was asked for.
     """
-    ticket_file = question.ticket_file
-    if ticket_file is not None and ticket_file.exists() and not question.dry_run:
+    _check(question)
+    ticket_file = question.known_ticket
+    if ticket_file is not None:
         ticket = RestoreTicket.from_json(ticket_file.read_bytes())
         if ticket.url != question.url:
             raise InvalidInputError(
@@ -78,7 +84,7 @@ def restore_and_report(question: RestoreQuestion, *, as_json: bool) -> None:
     else:
         archived, requested = asyncio.run(_request(question))
         if question.dry_run or requested is None:
-            _print_archived(archived, days=question.days, as_json=as_json)
+            _print_archived(archived, question, as_json=as_json)
             return
         ticket = requested
     if question.wait:
@@ -86,16 +92,41 @@ def restore_and_report(question: RestoreQuestion, *, as_json: bool) -> None:
     _print_ticket(ticket, ready=question.wait, as_json=as_json)
 
 
+def _check(question: RestoreQuestion) -> None:
+    """Make sure that one thing was asked for: nobody restores a whole table by leaving out a flag, or by a misspelt file."""
+    if question.where is not None and question.is_whole_table:
+        raise typer.BadParameter("give one of --where and --all", param_hint="--all")
+    says_what = question.where is not None or question.is_whole_table
+    if question.known_ticket is not None:
+        if says_what or question.tier is not None or question.days is not None:
+            raise typer.BadParameter(
+                f"{question.known_ticket} exists, and says what is restored: leave out --where, --all, --tier and --days,"
+                " or name a new file for a new restore",
+                param_hint="--ticket",
+            )
+    elif not says_what and not question.dry_run:
+        if question.ticket_file is not None:
+            raise typer.BadParameter(
+                f"there is no ticket {question.ticket_file}; to restore and keep the ticket there, say what is to be"
+                " restored: --where CONDITION, or --all",
+                param_hint="--ticket",
+            )
+        raise typer.BadParameter(
+            "say what is to be restored: --where CONDITION, or --all for every archived partition; --dry-run only tells"
+            " what that costs",
+            param_hint="--where",
+        )
+
+
 async def _request(question: RestoreQuestion) -> tuple[tuple[ArchivedObject, ...], RestoreTicket | None]:
     """Ask for the restores, unless there is nothing to restore or nothing is to be asked for."""
-    terms = RestoreTerms(tier=question.tier, days=question.days)
     async with open_table(question.url, storage_options=question.storage_options) as table:
         scan = table.scan(where=question.where)
         archived = await scan.archived()
         if question.dry_run or not archived:
             return archived, None
         with _new_file(question.ticket_file) as file:
-            ticket = await scan.restore(terms)
+            ticket = await scan.restore(question.terms)
             if file is not None:
                 file.write(ticket.to_json() + "\n")
         return archived, ticket
@@ -125,14 +156,16 @@ def _wait(ticket: RestoreTicket, storage_options: Mapping[str, Any]) -> None:
         asyncio.run(ticket.wait(storage_options=storage_options, on_progress=show))
 
 
-def _print_archived(archived: Sequence[ArchivedObject], *, days: int, as_json: bool) -> None:
+def _print_archived(archived: Sequence[ArchivedObject], question: RestoreQuestion, *, as_json: bool) -> None:
+    days = question.terms.days
     offers = restore_offers(archived, days=days, prices=PriceTable.default()) if archived else ()
     if as_json:
         print_json({"archived": [each.as_dict() for each in archived], "offers": [offer.as_dict() for offer in offers]})
         return
     console = output_console()
     if not archived:
-        console.print("nothing has to be restored")
+        no_ticket = "" if question.ticket_file is None else "; no ticket was written"
+        console.print(f"nothing has to be restored{no_ticket}")
         return
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for each in archived[:_LISTED]:

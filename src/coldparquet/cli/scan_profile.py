@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
     from coldparquet.plan.read_plan import ReadPlan
+    from coldparquet.report import ScanReport
     from coldparquet.scan import Scan
-    from coldparquet.scanning.scan_statistics import ScanStatistics
-    from coldparquet.storage.trace import RequestRecord
     from coldparquet.table import Table
 
 _PLAIN_WIDTH = 120
@@ -52,7 +51,7 @@ class ScanProfile:
         """
         records = table.request_log
         if self.is_printed:
-            _print_profile(records, scan.stats)
+            _print_profile(scan_report(scan, records=records))
         if self.report_path is not None:
             report = scan_report(scan, plan=plan, records=records)
             text = svg_waterfall(records) if self.report_path.suffix == ".svg" else html_report(report)
@@ -72,21 +71,24 @@ def scan_profile(*, profile: bool, report: str | None) -> ScanProfile:
     return ScanProfile(is_printed=profile, report_path=path)
 
 
-def _print_profile(records: tuple[RequestRecord, ...], stats: ScanStatistics) -> None:
+def _print_profile(report: ScanReport) -> None:
     console = error_console()
     width = console.width if console.is_terminal else _PLAIN_WIDTH
-    console.print(waterfall(records, width=width, max_lines=_MOST_LINES), soft_wrap=True)
+    console.print(waterfall(report.records, width=width, max_lines=_MOST_LINES), soft_wrap=True)
     console.print()
-    console.print(_summary(stats), soft_wrap=True)
+    console.print(_summary(report), soft_wrap=True)
     console.print(Text("░ until the first byte  █ until the last  · waiting for a turn", style="dim"))
 
 
-def _summary(stats: ScanStatistics) -> RichTable:
+def _summary(report: ScanReport) -> RichTable:
+    stats = report.statistics
     facts = facts_table()
     times = stats.times_physical_limit
     limit = "" if times is None else f", {times:.1f} x the least possible ({human_seconds(stats.physical_limit_s)})"
     facts.add_row("time", f"{human_seconds(stats.elapsed_s)}{limit}; decoding {human_seconds(stats.decode_s)}")
-    requests = f"{plural(stats.request_count, 'request')} in {plural(stats.round_trips, 'round trip')}"
+    before = f"{plural(report.earlier_requests, 'request')} to open the table, " if report.earlier_requests else ""
+    of_scan = f"{stats.request_count:,} for this scan" if before else plural(stats.request_count, "request")
+    requests = f"{before}{of_scan} in {plural(stats.round_trips, 'round trip')}"
     again = f", {stats.retries:,} sent again" if stats.retries else ""
     hedges = f", {plural(stats.hedges_sent, 'hedge')} ({stats.hedges_won:,} won)" if stats.hedges_sent else ""
     facts.add_row("requests", requests + again + hedges)
@@ -96,6 +98,11 @@ def _summary(stats: ScanStatistics) -> RichTable:
     if stats.cache_hits:
         hits = f"{plural(stats.cache_hits, 'answer')}, {human_bytes(stats.cache_hit_bytes)}"
         facts.add_row("from the cache", hits)
-    facts.add_row("price", "unknown" if stats.dollars is None else human_dollars(stats.dollars))
+    opening = f"{_price(report.earlier_dollars)} to open the table, " if before else ""
+    facts.add_row("price", f"{opening}{_price(stats.dollars)}{' for this scan' if before else ''}")
     facts.add_row("rows", f"{stats.row_count:,}")
     return facts
+
+
+def _price(dollars: float | None) -> str:
+    return "unknown" if dollars is None else human_dollars(dollars)

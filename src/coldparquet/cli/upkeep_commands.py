@@ -18,7 +18,9 @@ from coldparquet.cli.flags import (
     TableUrl,
     Where,
 )
+from coldparquet.cli.read_flags import TierFlag, restore_tier
 from coldparquet.cli.storage_flags import parse_storage_options
+from coldparquet.options import MAX_RESTORE_DAYS
 
 
 def index(
@@ -156,8 +158,9 @@ def verify(
 ) -> None:
     """Check sidecars against Parquet footers and _txn, and say what would make reads cheaper.
 
-    Reads metadata only, about 2 requests per partition, or all data with --deep. Exits with 1 if anything is wrong;
-    warnings and advice leave 0.
+    Reads metadata only, about 2 requests per partition, or all data with --deep.
+
+    Exits with 1 if anything is wrong; warnings and advice leave 0.
     """
     storage_options = parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon)
     with reported_failures(as_json=as_json):
@@ -173,10 +176,14 @@ def restore(
     url: TableUrl,
     *,
     where: Where = None,
-    tier: Annotated[
-        str, typer.Option("--tier", metavar="TIER", help="Expedited, Standard or Bulk: how fast, and at which price.")
-    ] = "Standard",
-    days: Annotated[int, typer.Option("--days", min=1, metavar="DAYS", help="How long the copies stay.")] = 1,
+    whole_table: Annotated[bool, typer.Option("--all", help="Restore every archived partition of the table.")] = False,
+    tier: TierFlag = None,
+    days: Annotated[
+        int | None,
+        typer.Option(
+            "--days", min=1, max=MAX_RESTORE_DAYS, metavar="DAYS", help="How long the copies stay; 1 if not given."
+        ),
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until everything can be read.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Restore nothing; say what would be restored, and what that costs.")
@@ -184,7 +191,9 @@ def restore(
     ticket: Annotated[
         Path | None,
         typer.Option(
-            "--ticket", metavar="FILE", help="Keep the ticket here; if it exists, go on with the restore that it is of."
+            "--ticket",
+            metavar="FILE",
+            help="A new file, for the ticket of this restore; or the ticket of an earlier one, to look at or --wait for.",
         ),
     ] = None,
     as_json: Json = False,
@@ -194,16 +203,18 @@ def restore(
 ) -> None:
     """Restore the archived partitions that hold rows of a condition, so that they can be read for some days.
 
-    Only partitions that may hold such rows are restored. Asking again costs nothing while a restore is under way.
+    Only partitions that may hold such rows are restored, or all with --all. Asking again costs nothing while a restore
+    is under way.
     """
     storage_options = parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon)
     with reported_failures(as_json=as_json):
-        from coldparquet.cli.restore_command import RestoreQuestion, restore_and_report, restore_tier
+        from coldparquet.cli.restore_command import RestoreQuestion, restore_and_report
 
         question = RestoreQuestion(
             url=url,
             storage_options=storage_options,
             where=where,
+            is_whole_table=whole_table,
             tier=restore_tier(tier),
             days=days,
             wait=wait,

@@ -47,6 +47,7 @@ def read_columns(
             pa.BufferReader(file),
             coerce_int96_timestamp_unit=int96_unit,
             read_dictionary=list(as_dictionary),
+            pre_buffer=False,  # all of it is in memory: another thread would only hand it over
             page_checksum_verification=check_page_checksums,
         )
     except (pa.ArrowException, OSError) as error:

@@ -43,6 +43,9 @@ PackAction = Literal["written", "would write", "unchanged", "skipped", "failed"]
 """``unchanged``: the catalogue that is there says the same. ``skipped``: there is nothing to pack."""
 
 
+_NOT_USED_HERE = "readers use it in copies on S3, not here, where no listing tells versions"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedPartition:
     """What became of one partition."""
@@ -65,7 +68,7 @@ class PackReport:
     partitions: tuple[PackedPartition, ...] = ()
     """Oldest first."""
     reason: str | None = None
-    """Why nothing was written."""
+    """Why nothing was written, or why readers do not use what was."""
 
     @property
     def packed_count(self) -> int:
@@ -85,9 +88,11 @@ async def pack_table(  # noqa: PLR0913 - what can be told is told by name
 ) -> PackReport:
     """Write the catalogue of a table, the object ``_catalogue``: a copy of all its sidecars, with what they belong to.
 
-    Readers find it by themselves, and check every entry: where the table has a ``_txn``, against what that says of the
-    partition, else against the versions of the partition's objects in a listing. So an old one is never wrong, but of
-    less use. It appears complete or not at all, and nothing else is written.
+    Readers of stores that list versions (S3) find it by themselves, and check every entry: where the table has a ``_txn``,
+    against what that says of the partition's directory, size and rows, else against the versions of its objects in a listing.
+    So an old one is of less use, but not wrong, unless somebody puts another file of the same size and rows under the same
+    ``_txn``: he has to run ``coldparquet index --force``. Readers of local disks and other stores pass by.
+    It appears complete or not at all, and nothing else is written.
 
     Requests: those that find the partitions (:func:`coldparquet.catalog.discovery.discover`); per Parquet partition 1 listing
     and 1 or 2 for the sidecar; 1 for the catalogue that is there and 1 to write, none if nothing is new.
@@ -213,7 +218,8 @@ class _Packing:
         if not entries:
             return replace(report, reason="there is no partition with a sidecar that can be packed")
         data = await asyncio.to_thread(encode_catalogue, entries)
-        report = replace(report, catalogue_bytes=len(data))
+        reason = None if self._store.has_version_listings else _NOT_USED_HERE
+        report = replace(report, catalogue_bytes=len(data), reason=reason)
         if existing is not None and existing.data == data:
             return replace(report, action="unchanged")
         if self._dry_run:

@@ -12,7 +12,7 @@ from coldparquet.plan.wording import human_bytes, human_dollars, plural
 from coldparquet.prices import STANDARD
 
 if TYPE_CHECKING:
-    from coldparquet.options import ReadOptions
+    from coldparquet.options import ReadOptions, RestoreTier
     from coldparquet.plan.read_plan import ReadPlan
 
 
@@ -51,6 +51,35 @@ class Spending:
         return breaches
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreCost:
+    """What restoring archived objects costs, which has to come before they are read."""
+
+    object_count: int
+    tier: RestoreTier
+    dollars: float | None
+    """None where no price is known."""
+
+    def spending(self, options: ReadOptions, *, table: str) -> Spending:
+        """Return what it adds to the data requests; restores themselves are none of these.
+
+        Args:
+            options: Say how much may be spent.
+            table: For the error.
+
+        Raises:
+            InvalidInputError: ``max_usd`` is set, and no price is known (kind ``UnknownRestorePrice``).
+        """
+        if options.max_usd is not None and self.dollars is None:
+            raise InvalidInputError(
+                f"max_usd cannot be kept: no price is known for restoring {plural(self.object_count, 'object')} in tier"
+                f" {self.tier}; give ReadOptions.prices a table that has one (PriceTable.read), or leave max_usd out",
+                kind="UnknownRestorePrice",
+                path=table,
+            )
+        return Spending(dollars=self.dollars or 0.0)
+
+
 def planned_spending(plan: ReadPlan) -> Spending:
     """Add up what the data requests of a plan cost, each sent once.
 
@@ -80,36 +109,75 @@ class Budget:
     def __init__(self) -> None:
         self._spent = Spending()
 
-    def admit(self, plan: ReadPlan) -> None:
+    def admit(self, plan: ReadPlan, *, restores: RestoreCost | None = None) -> None:
         """Let a plan be carried out, and count what it costs.
 
         Args:
             plan: Its options say how much may be spent, all together.
+            restores: What has to be restored before; None for nothing.
 
         Raises:
             BudgetExceededError: It would cost too much, with what was admitted before. It was not counted.
-            InvalidInputError: As :func:`planned_spending`.
+            InvalidInputError: As :func:`planned_spending` and :meth:`RestoreCost.spending`.
         """
         if not has_budget(plan.options):
             return
         planned = planned_spending(plan)
-        total = self._spent + planned
+        restoring = Spending() if restores is None else restores.spending(plan.options, table=plan.table)
+        total = self._spent + planned + restoring
         breaches = total.breaches(plan.options)
         if breaches:
-            raise _exceeded(plan, planned, self._spent, breaches)
+            raise _exceeded(plan, planned, self._spent, breaches, restores)
+        self._spent = total
+
+    def admit_restores(self, restores: RestoreCost, options: ReadOptions, *, table: str) -> None:
+        """Let objects be restored that are needed for planning itself, and count what that costs.
+
+        Raises:
+            BudgetExceededError: It would cost too much, with what was admitted before. It was not counted.
+            InvalidInputError: As :meth:`RestoreCost.spending`.
+        """
+        total = self._spent + restores.spending(options, table=table)
+        breaches = total.breaches(options)
+        if breaches:
+            before = f", after {self._spent} for the same answer" if self._spent.request_count else ""
+            raise BudgetExceededError(
+                f"planning takes {_restore_text(restores)}{before}, but {' and '.join(breaches)}; no restore was asked"
+                f" for. {_FEWER_RESTORES}",
+                path=table,
+                restore_usd=restores.dollars,
+                spent_usd=self._spent.dollars,
+                max_usd=options.max_usd,
+            )
         self._spent = total
 
 
-def _exceeded(plan: ReadPlan, planned: Spending, spent: Spending, breaches: list[str]) -> BudgetExceededError:
+_FEWER_RESTORES = "Narrow the time range, restore in a cheaper tier (RestoreTerms.tier), or raise the limit"
+
+
+def _restore_text(restores: RestoreCost) -> str:
+    price = "" if restores.dollars is None else f" for {human_dollars(restores.dollars)}"
+    return f"a restore of {plural(restores.object_count, 'object')} in tier {restores.tier}{price}"
+
+
+def _exceeded(
+    plan: ReadPlan, planned: Spending, spent: Spending, breaches: list[str], restores: RestoreCost | None
+) -> BudgetExceededError:
     options = plan.options
+    restore_usd = 0.0 if restores is None or restores.dollars is None else restores.dollars
+    spent_first = spent + Spending(dollars=restore_usd)
+    what_first = "" if restores is None else f" and {_restore_text(restores)}"
+    is_restore_too_much = restores is not None and bool(spent_first.breaches(options))
     before = f", after {spent} for the same answer" if spent.request_count else ""
     return BudgetExceededError(
-        f"the plan takes {planned}{before}, but {' and '.join(breaches)}; nothing of it was fetched."
-        f" {what_would_fit(plan, spent)}",
+        f"the plan takes {planned}{what_first}{before}, but {' and '.join(breaches)}; nothing of it was fetched"
+        f"{'' if restores is None else ', and no restore asked for'}."
+        f" {_FEWER_RESTORES if is_restore_too_much else what_would_fit(plan, spent_first)}",
         path=plan.table,
         planned_requests=planned.request_count,
         planned_bytes=planned.fetched_bytes,
         planned_usd=planned.dollars,
+        restore_usd=restore_usd,
         spent_requests=spent.request_count,
         spent_bytes=spent.fetched_bytes,
         spent_usd=spent.dollars,
@@ -117,7 +185,7 @@ def _exceeded(plan: ReadPlan, planned: Spending, spent: Spending, breaches: list
         max_bytes=options.max_bytes,
         max_usd=options.max_usd,
         goal=options.goal,
-        fitting_goals=list(_fitting_goals(plan, spent)),
+        fitting_goals=list(_fitting_goals(plan, spent_first)),
     )
 
 

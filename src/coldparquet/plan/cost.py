@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from coldparquet.plan.restore_price import INTELLIGENT_TIERING, RESTORE_TIERS, ArchivedBytes, price_restore
 from coldparquet.prices import STANDARD, PriceTable
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
     from coldparquet.options import ReadOptions
     from coldparquet.plan.read_plan import ReadPlan
+    from coldparquet.plan.restore_price import RestoreOffer
     from coldparquet.plan.store_speed import StoreSpeed
 
 
@@ -86,6 +88,28 @@ def metadata_dollars(plan: ReadPlan, prices: PriceTable) -> Dollars:
         else:
             amount += dollars
     return Dollars(amount=amount, unpriced_classes=tuple(sorted(unpriced)))
+
+
+def restore_offers_of(plan: ReadPlan) -> tuple[RestoreOffer, ...] | None:
+    """Price every tier in which the archived partitions that a plan fetches from can be restored; None if none is archived.
+
+    Restores that are under way cost nothing. No offer means that no price is known.
+    """
+    places = dict.fromkeys(request.partition_index for request in plan.requests)
+    archived = [plan.partitions[place] for place in places if plan.partitions[place].is_archived]
+    if not archived:
+        return None
+    alike = [
+        ArchivedBytes(
+            storage_class=each.storage_class or STANDARD,
+            object_count=0 if each.is_being_restored else 1,
+            object_bytes=0 if each.is_being_restored else each.parquet_size_bytes or 0,
+            days=0 if each.storage_class == INTELLIGENT_TIERING else plan.options.restore.days,
+        )
+        for each in archived
+    ]
+    offers = (price_restore(alike, tier=tier, prices=prices_of(plan.options)) for tier in RESTORE_TIERS)
+    return tuple(offer for offer in offers if offer is not None)
 
 
 def plan_seconds(plan: ReadPlan) -> float:

@@ -8,14 +8,26 @@ from typing import TYPE_CHECKING
 
 from coldparquet.options import COALESCING_BY_GOAL
 from coldparquet.plan.budgets import Spending, has_budget, planned_spending, what_would_fit
-from coldparquet.plan.cost import ClassReads, dollars_of, metadata_dollars, plan_seconds, prices_of, reads_by_class
+from coldparquet.plan.cost import (
+    ClassReads,
+    dollars_of,
+    metadata_dollars,
+    plan_seconds,
+    prices_of,
+    reads_by_class,
+    restore_offers_of,
+)
 from coldparquet.plan.goal_comparison import compare_goals
+from coldparquet.plan.restore_price import about_dollars, describe_hours
 from coldparquet.plan.wording import aligned, few_names, human_bytes, human_dollars, human_seconds, labelled, plural
 from coldparquet.prices import STANDARD
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from coldparquet.plan.cost import Dollars
     from coldparquet.plan.read_plan import MetadataOperation, ReadPlan
+    from coldparquet.plan.restore_price import RestoreOffer
     from coldparquet.prices import PriceTable
 
 _ON_THE_INVOICE: dict[MetadataOperation, str] = {"get": "GET", "info": "HEAD", "list": "LIST"}
@@ -40,8 +52,9 @@ def fetch_section(plan: ReadPlan) -> list[str]:
                 f"goal {plan.options.goal}: gaps up to {gap} read over, requests up to {longest}",
             ],
         )
-        lines += labelled("time", _time(plan))
-        lines += labelled("price", _price(plan))
+        lines += labelled("time", [*_restore_first(plan, describe_hours, "for an unknown time"), *_time(plan)])
+        prices = _restore_first(plan, lambda offer: about_dollars(offer.dollars), "at an unknown price")
+        lines += labelled("price", [*prices, *_price(plan)])
     lines += labelled("spent so far", _spent(plan))
     return lines + (labelled("budget", _budget(plan)) if has_budget(plan.options) else [])
 
@@ -83,6 +96,15 @@ def _time(plan: ReadPlan) -> list[str]:
         f"about {human_seconds(plan_seconds(plan))} with up to {speed.connections} connections",
         f"{first_byte} to each first byte, then {throughput}: {origin}",
     ]
+
+
+def _restore_first(plan: ReadPlan, describe: Callable[[RestoreOffer], str], unknown: str) -> list[str]:
+    """Say of each tier what restoring the archived partitions takes, before any of what follows; nothing if none is."""
+    offers = restore_offers_of(plan)
+    if offers is None:
+        return []
+    tiers = ", ".join(f"{offer.tier} {describe(offer)}" for offer in offers) or unknown
+    return [f"a restore first, for {plural(plan.options.restore.days, 'day')}: {tiers}; then"]
 
 
 def _price(plan: ReadPlan) -> list[str]:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from coldparquet.plan.budgets import has_budget, planned_spending
-from coldparquet.plan.cost import ClassReads, dollars_of, metadata_dollars, plan_seconds, prices_of, reads_by_class
+from coldparquet.plan.cost import (
+    ClassReads,
+    dollars_of,
+    metadata_dollars,
+    plan_seconds,
+    prices_of,
+    reads_by_class,
+    restore_offers_of,
+)
 from coldparquet.plan.goal_comparison import compare_goals
 from coldparquet.ranges import SuffixRange
 
@@ -75,6 +83,7 @@ def _estimate_dict(plan: ReadPlan) -> dict[str, Any]:
         "seconds": plan_seconds(plan),
         "dollars": data.amount,
         "metadata_dollars": metadata.amount,
+        "restores": [offer.as_dict() for offer in restore_offers_of(plan) or ()],
         "unpriced_classes": sorted({*data.unpriced_classes, *metadata.unpriced_classes}),
         "by_storage_class": [
             {"storage_class": read.storage_class, "requests": read.request_count, "bytes": read.fetched_bytes}
@@ -115,6 +124,7 @@ def _partition_dict(plan: ReadPlan, index: int) -> dict[str, Any]:
         "parquet_size_bytes": partition.parquet_size_bytes,
         "storage_class": partition.storage_class,
         "is_archived": partition.is_archived,
+        "is_being_restored": partition.is_being_restored,
         "metadata_source": partition.metadata_source,
         "row_groups_total": partition.row_groups_total,
         "row_groups_read": partition.row_groups_read,

@@ -157,7 +157,9 @@ class DataEdges:
 
     def wanted(self, *, gap_bytes: int) -> tuple[ByteRange, ...]:
         """Return the ranges of the auxiliary file to fetch, ascending; entries at most ``gap_bytes`` apart as one."""
-        entries = distinct_values(np.concatenate([self.first_entries[self.is_filled], self.last_entries[self.is_filled]]))
+        entries = distinct_values(
+            np.concatenate([self.first_entries[self.is_filled], self.last_entries[self.is_filled]])
+        )
         starts = entries * self.entry_bytes
         longest_bytes = max(gap_bytes, self.entry_bytes)
         found = coalesce(starts, starts + self.entry_bytes, gap_bytes=gap_bytes, max_request_bytes=longest_bytes)

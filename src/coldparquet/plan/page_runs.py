@@ -62,7 +62,8 @@ def split_into_runs(
     """
     if read.deferred is not None:
         raise InternalError("a read is split before columns of it are deferred")
-    if pages is None or not read.columns:
+    most_bytes = (read.piece_stops - read.piece_starts).sum() + read.row_group_rows * row_bytes.sum()
+    if pages is None or not read.columns or most_bytes <= max_bytes:
         return (read,)
     selection = rows_of(read)
     borders = _borders(_page_costs(read, pages, row_bytes), selection, max_bytes)

@@ -101,7 +101,8 @@ def plan_row_groups(  # noqa: PLR0913 - knobs are required keywords here; their 
         surviving,
         make_constant_columns=make_constant_columns and use_statistics,
     )
-    is_output = np.isin(chunks.columns, output_columns)
+    output = frozenset(output_columns)
+    is_output = np.array([column in output for column in chunks.columns], dtype=np.bool_)
     return PartitionRowGroups(
         reads=tuple(
             _read(
@@ -182,17 +183,17 @@ def _read(  # noqa: PLR0913 - the fields of a row group read
     all_rows_match: bool,
 ) -> RowGroupRead:
     is_made = chunks.is_made[position]
-    fetched, made = np.flatnonzero(wanted & ~is_made), np.flatnonzero(wanted & is_made)
+    (fetched,), (made,) = (wanted & ~is_made).nonzero(), (wanted & is_made).nonzero()
     return RowGroupRead(
         partition_index=partition_index,
         row_group=row_group,
         row_group_rows=row_count,
         selection=None,
-        columns=tuple(chunks.columns[column] for column in fetched),
+        columns=tuple([chunks.columns[column] for column in fetched.tolist()]),
         column_rows=(None,) * len(fetched),
         piece_columns=np.arange(len(fetched)),
         piece_starts=chunks.starts[position, fetched],
         piece_stops=chunks.stops[position, fetched],
-        made_columns=tuple(chunks.columns[column] for column in made),
+        made_columns=tuple([chunks.columns[column] for column in made.tolist()]),
         all_rows_match=all_rows_match,
     )

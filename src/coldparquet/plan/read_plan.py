@@ -189,6 +189,8 @@ class PartitionRead:
     """S3's name of the class its data object lies in; None where nobody has asked, or the store has no classes."""
     is_archived: bool = False
     """Whether the data object was seen to need a restore before it can be read."""
+    is_being_restored: bool = False
+    """Whether such a restore was seen to be under way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

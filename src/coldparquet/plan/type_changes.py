@@ -88,6 +88,8 @@ def holds_same_values(stored: ColumnType, wanted: ColumnType) -> bool:
 
     So it is for the three text types, for decimals and arrays in another storage, and for dates counted in days.
     """
+    if stored == wanted:
+        return True
     families = family_of(stored), family_of(wanted)
     if families == (Family.TEXT, Family.TEXT):
         return True

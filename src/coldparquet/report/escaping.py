@@ -14,7 +14,12 @@ CONTROL_PICTURES = (
 _NOT_IN_XML = dict.fromkeys((*range(0xD800, 0xE000), 0xFFFE, 0xFFFF), _UNKNOWN)
 """Half characters, which UTF-8 cannot write, and two codes that no document may contain."""
 
-_SHOWN = CONTROL_PICTURES | _NOT_IN_XML
+_BIDI_CONTROLS = {
+    code: f"<U+{code:04X}>" for code in (0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+}
+"""They turn the text behind them around, so that a name reads as another one. Unicode has no pictures for them."""
+
+_SHOWN = CONTROL_PICTURES | _NOT_IN_XML | _BIDI_CONTROLS
 _SHOWN_IN_LINES = _SHOWN | {ord("\n"): ord("\n")}
 
 

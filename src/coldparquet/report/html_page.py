@@ -104,7 +104,7 @@ def _tiles(report: ScanReport) -> Iterator[str]:
     if report.has_prices:
         price = "unknown" if stats.dollars is None else human_dollars(stats.dollars)
         remark = "the storage class has no known price" if stats.dollars is None else _per_million(stats.dollars)
-        yield _tile("price", price, [remark])
+        yield _tile("price", price, [remark, *_opening_price(report)])
     yield _tile("rows", f"{stats.row_count:,}", [f"decoded in {human_seconds(stats.decode_s)}, all threads together"])
     yield "</div>"
 
@@ -122,9 +122,8 @@ def _time_remarks(stats: ScanStatistics) -> list[str]:
 def _request_remarks(report: ScanReport) -> list[str]:
     stats = report.statistics
     remarks = [f"in {plural(stats.round_trips, 'round trip')}"]
-    others = sum(record.http_requests for record in report.records) - stats.request_count
-    if others > 0:
-        remarks.append(f"{others:,} more before, to open the table")
+    if report.earlier_requests:
+        remarks.append(f"{report.earlier_requests:,} more before, to open the table")
     if stats.cache_hits:
         remarks.append(f"{plural(stats.cache_hits, 'answer')} from the cache")
     if stats.retries:
@@ -145,6 +144,13 @@ def _byte_remarks(stats: ScanStatistics) -> list[str]:
 
 def _per_million(dollars: float) -> str:
     return f"{human_dollars(dollars * 1e6)} for a million times"
+
+
+def _opening_price(report: ScanReport) -> list[str]:
+    if not report.earlier_requests:
+        return []
+    dollars = report.earlier_dollars
+    return [f"{'unknown' if dollars is None else human_dollars(dollars)} more before, to open the table"]
 
 
 def _by_kind(report: ScanReport) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from coldparquet.prices import PriceTable
+from coldparquet.scanning.scan_statistics import request_dollars
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +34,22 @@ class ScanReport:
     prices: PriceTable
     has_prices: bool
     """Whether the store is one that asks money for requests."""
+
+    @property
+    def earlier_requests(self) -> int:
+        """How many of the requests are not the scan's own: those with which the table was opened."""
+        return max(0, sum(record.http_requests for record in self.records) - self.statistics.request_count)
+
+    @property
+    def earlier_dollars(self) -> float | None:
+        """What these cost; None where the price of something is not known."""
+        if not self.has_prices:
+            return 0.0
+        dollars = [request_dollars(record, self.prices) for record in self.records]
+        known = [price for price in dollars if price is not None]
+        if self.statistics.dollars is None or len(known) < len(dollars):
+            return None
+        return max(0.0, sum(known) - self.statistics.dollars)
 
 
 def scan_report(

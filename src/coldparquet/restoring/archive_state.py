@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 _ARCHIVE_CLASSES = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 
 STANDARD = "STANDARD"
-INTELLIGENT_TIERING = "INTELLIGENT_TIERING"
 
 
 def needs_restore(info: ObjectInfo) -> bool:

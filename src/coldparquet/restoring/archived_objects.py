@@ -6,18 +6,16 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from coldparquet.plan.wording import human_dollars
-from coldparquet.restoring.archive_state import INTELLIGENT_TIERING, STANDARD, is_being_restored
+from coldparquet.plan.restore_price import INTELLIGENT_TIERING, RESTORE_TIERS, ArchivedBytes, price_restore
+from coldparquet.restoring.archive_state import STANDARD, is_being_restored
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from coldparquet.options import RestoreTier
+    from coldparquet.plan.restore_price import RestoreOffer
     from coldparquet.prices import PriceTable
     from coldparquet.storage.base import ObjectInfo
-
-_TIERS: tuple[RestoreTier, ...] = ("Expedited", "Standard", "Bulk")
-"""From the fastest to the cheapest."""
 
 _WITHOUT_EXPEDITED = frozenset({"DEEP_ARCHIVE", "DEEP_ARCHIVE_ACCESS"})
 
@@ -67,22 +65,6 @@ class ArchivedObject:
         return 0 if self.storage_class == INTELLIGENT_TIERING else days
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestoreOffer:
-    """What restoring some objects in one tier costs and takes."""
-
-    tier: RestoreTier
-    dollars: float
-    """Requests, retrieval and the copies; of those that are not being restored already."""
-    hours_typical: float
-    hours_most: float
-    """S3 promises nothing; most restores are over by then."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return it as plain data that ``json.dumps`` takes."""
-        return asdict(self)
-
-
 def restore_offers(archived: Sequence[ArchivedObject], *, days: int, prices: PriceTable) -> tuple[RestoreOffer, ...]:
     """Price every tier in which all of the objects can be restored, from the fastest on.
 
@@ -91,7 +73,7 @@ def restore_offers(archived: Sequence[ArchivedObject], *, days: int, prices: Pri
         days: How long the restored copies shall stay.
         prices: What it costs; a class that is not in there has no offer.
     """
-    offers = (restore_offer(archived, tier=tier, days=days, prices=prices) for tier in _TIERS)
+    offers = (restore_offer(archived, tier=tier, days=days, prices=prices) for tier in RESTORE_TIERS)
     return tuple(offer for offer in offers if offer is not None)
 
 
@@ -99,47 +81,21 @@ def restore_offer(
     archived: Sequence[ArchivedObject], *, tier: RestoreTier, days: int, prices: PriceTable
 ) -> RestoreOffer | None:
     """Price one tier; None where some of the objects cannot be restored in it, or no price is known. See :func:`restore_offers`."""
-    dollars = hours_typical = hours_most = 0.0
+    if not all(each.knows(tier) for each in archived):
+        return None
     objects: Counter[tuple[str, int]] = Counter()
     new_bytes: Counter[tuple[str, int]] = Counter()
     for each in archived:
         key = (each.storage_class, each.restored_days(days))
         objects[key] += not each.is_being_restored
         new_bytes[key] += 0 if each.is_being_restored else each.size_bytes
-        if not each.knows(tier):
-            return None
-    for (storage_class, restored_days), object_count in objects.items():
-        known = prices.find(storage_class)
-        price = next((price for price in known.restores if price.tier == tier), None) if known is not None else None
-        if price is None:
-            return None
-        dollars += prices.restore_dollars(
-            storage_class,
-            tier,
-            object_count=object_count,
-            object_bytes=new_bytes[storage_class, restored_days],
-            days=restored_days,
-        )
-        hours_typical, hours_most = max(hours_typical, price.hours_typical), max(hours_most, price.hours_most)
-    return RestoreOffer(tier=tier, dollars=dollars, hours_typical=hours_typical, hours_most=hours_most)
+    alike = [
+        ArchivedBytes(storage_class=key[0], object_count=count, object_bytes=new_bytes[key], days=key[1])
+        for key, count in objects.items()
+    ]
+    return price_restore(alike, tier=tier, prices=prices)
 
 
 def places_of(archived: Iterable[ArchivedObject]) -> tuple[str, ...]:
     """Return where objects lie, each place once, in alphabetical order."""
     return tuple(sorted({each.place for each in archived}))
-
-
-def describe_offer(offer: RestoreOffer) -> str:
-    """Write ``Standard: 4 to 5 hours, $0.03``."""
-    if offer.hours_most < 1:
-        duration = f"{offer.hours_typical * 60:.0f} to {offer.hours_most * 60:.0f} minutes"
-    else:
-        duration = f"{offer.hours_typical:g} to {offer.hours_most:g} hours"
-    return f"{offer.tier}: {duration}, {about_dollars(offer.dollars)}"
-
-
-def about_dollars(dollars: float | None) -> str:
-    """Write ``$0.03``, ``nothing`` or ``at an unknown price``."""
-    if dollars is None:
-        return "at an unknown price"
-    return human_dollars(dollars) if dollars else "nothing"

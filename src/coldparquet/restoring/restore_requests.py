@@ -7,13 +7,14 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from coldparquet.errors import InvalidInputError, UnsupportedError
+from coldparquet.plan.budgets import RestoreCost
 from coldparquet.restoring.archived_objects import restore_offer
 from coldparquet.restoring.restore_ticket import RestoreTicket
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coldparquet.options import RestoreTerms
+    from coldparquet.options import RestoreTerms, RestoreTier
     from coldparquet.prices import PriceTable
     from coldparquet.restoring.archived_objects import ArchivedObject
     from coldparquet.storage.base import ObjectStore
@@ -39,14 +40,7 @@ async def request_restores(
         AccessError: Restoring is not permitted.
         StorageError: The store failed, or has no capacity for this tier now.
     """
-    for each in archived:
-        if not each.knows(terms.tier):
-            raise UnsupportedError(
-                f"{each.place} is not restored in tier {terms.tier}; use Standard or Bulk",
-                kind="NoSuchTier",
-                path=each.path,
-                tier=terms.tier,
-            )
+    refuse_unknown_tier(archived, terms.tier)
     offer = restore_offer(archived, tier=terms.tier, days=terms.days, prices=prices)
     requested_at = datetime.now(UTC).replace(microsecond=0)
     results = await asyncio.gather(
@@ -64,6 +58,34 @@ async def request_restores(
         expected_ready_at=None if offer is None else requested_at + timedelta(hours=offer.hours_typical),
         dollars=None if offer is None else offer.dollars,
     )
+
+
+def refuse_unknown_tier(archived: Sequence[ArchivedObject], tier: RestoreTier) -> None:
+    """Refuse a tier in which some of the objects cannot be restored.
+
+    Raises:
+        UnsupportedError: It is one (kind ``NoSuchTier``).
+    """
+    for each in archived:
+        if not each.knows(tier):
+            raise UnsupportedError(
+                f"{each.place} is not restored in tier {tier}; use Standard or Bulk",
+                kind="NoSuchTier",
+                path=each.path,
+                tier=tier,
+            )
+
+
+def cost_of_restores(archived: Sequence[ArchivedObject], terms: RestoreTerms, prices: PriceTable) -> RestoreCost:
+    """Price restores before they are asked for; those that are under way cost nothing.
+
+    Raises:
+        UnsupportedError: As :func:`refuse_unknown_tier`.
+    """
+    refuse_unknown_tier(archived, terms.tier)
+    wanted = [each for each in archived if not each.is_being_restored]
+    offer = restore_offer(wanted, tier=terms.tier, days=terms.days, prices=prices)
+    return RestoreCost(object_count=len(wanted), tier=terms.tier, dollars=None if offer is None else offer.dollars)
 
 
 async def _request(store: ObjectStore, archived: ArchivedObject, terms: RestoreTerms) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from coldparquet.errors import FormatError
-from coldparquet.options import ReadOptions, StoreOptions
+from coldparquet.errors import InvalidInputError
+from coldparquet.options import MAX_RESTORE_DAYS, ReadOptions, StoreOptions
 from coldparquet.restoring.restore_wait import FIRST_PAUSE_S, wait_until_restored
 from coldparquet.storage.open_store import open_store
 from coldparquet.storage.store_stack import stack_store
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from coldparquet.storage.base import ObjectStore
 
 _TICKET_VERSION = 1
+
+_MOST_DOLLARS = 1e12
+_YEARS = range(2000, 3000)
+"""Beyond them the arithmetic of times overflows sooner or later, and there was no S3."""
 
 _SLACK = timedelta(minutes=10)
 _UNKNOWN_DURATION = timedelta(hours=48)
@@ -67,29 +72,34 @@ class RestoreTicket:
         """Read a ticket that :meth:`to_json` has written.
 
         Raises:
-            FormatError: It is no such ticket (kind ``NoTicket``); ``details`` hold the ``field``.
+            InvalidInputError: It is no such ticket (kind ``NoTicket``); ``details`` hold the ``field``.
         """
         try:
             fields = json.loads(text)
-        except ValueError as error:
-            raise _no_ticket("it is no JSON", "JSON") from error
+        except (ValueError, RecursionError):
+            fields = None
+        if fields is None:  # outside of the except block: a traceback of a thousand brackets helps nobody
+            raise _no_ticket("it is no JSON", "JSON")
         return cls._from_fields(fields if isinstance(fields, dict) else {})
 
     @classmethod
     def _from_fields(cls, fields: dict[str, Any]) -> RestoreTicket:
-        if fields.get("coldparquet_restore_ticket") != _TICKET_VERSION:
+        version = fields.get("coldparquet_restore_ticket")
+        if type(version) is not int or version != _TICKET_VERSION:
             expected = f"it does not say coldparquet_restore_ticket: {_TICKET_VERSION}"
             raise _no_ticket(expected, "coldparquet_restore_ticket")
         paths, tier, days, dollars = (fields.get(name) for name in ("paths", "tier", "days", "dollars"))
-        if not isinstance(paths, list) or not all(isinstance(path, str) and path for path in paths):
-            raise _no_ticket("paths is no list of texts", "paths")
-        if tier not in {"Expedited", "Standard", "Bulk"}:
+        if not isinstance(paths, list) or not paths or not all(map(_is_name, paths)):
+            raise _no_ticket("paths is no list of objects' paths", "paths")
+        if any(".." in path.split("/") for path in paths):
+            raise _no_ticket("paths leads out of the table with '..'", "paths")
+        if tier not in ("Expedited", "Standard", "Bulk"):
             raise _no_ticket("tier is none of Expedited, Standard and Bulk", "tier")
-        if not isinstance(days, int) or days < 1:
-            raise _no_ticket("days is no whole number from 1 on", "days")
-        if dollars is not None and not isinstance(dollars, int | float):
-            raise _no_ticket("dollars is no number", "dollars")
-        if not isinstance(fields.get("url"), str):
+        if type(days) is not int or not 1 <= days <= MAX_RESTORE_DAYS:  # True is an int as well
+            raise _no_ticket(f"days is no whole number from 1 to {MAX_RESTORE_DAYS:,}", "days")
+        if dollars is not None and not (type(dollars) in (int, float) and 0 <= dollars <= _MOST_DOLLARS):
+            raise _no_ticket("dollars is no sum of money", "dollars")
+        if not _is_name(fields.get("url")):
             raise _no_ticket("url is no text", "url")
         requested_at = _time_of(fields, "requested_at")
         if requested_at is None:
@@ -155,6 +165,11 @@ class RestoreTicket:
                 await store.aclose()
 
 
+def _is_name(value: object) -> bool:
+    """Tell whether something can be a URL or the path of an object: text without NUL that UTF-8 can write."""
+    return isinstance(value, str) and value != "" and re.search("[\0\ud800-\udfff]", value) is None
+
+
 def _time_of(fields: dict[str, Any], name: str) -> datetime | None:
     value = fields.get(name)
     if value is None:
@@ -165,11 +180,13 @@ def _time_of(fields: dict[str, Any], name: str) -> datetime | None:
         raise _no_ticket(f"{name} is no time in ISO 8601", name) from error
     if time.tzinfo is None:
         raise _no_ticket(f"{name} names no time zone", name)
+    if time.year not in _YEARS:
+        raise _no_ticket(f"{name} is not in the years {_YEARS.start} to {_YEARS.stop - 1}", name)
     return time
 
 
-def _no_ticket(problem: str, field: str) -> FormatError:
-    return FormatError(
+def _no_ticket(problem: str, field: str) -> InvalidInputError:
+    return InvalidInputError(
         f"this is no restore ticket: {problem}; RestoreTicket.to_json and 'coldparquet restore --ticket FILE' write one",
         kind="NoTicket",
         field=field,

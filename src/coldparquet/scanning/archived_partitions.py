@@ -10,25 +10,26 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from coldparquet.errors import ArchivedObjectError
+from coldparquet.plan.budgets import Budget
+from coldparquet.plan.cost import prices_of
 from coldparquet.plan.read_plan import SkippedPartition
+from coldparquet.plan.restore_price import about_dollars, describe_offer
 from coldparquet.plan.wording import few_names, human_bytes, plural
-from coldparquet.prices import PriceTable
-from coldparquet.restoring.archive_state import needs_restore
+from coldparquet.restoring.archive_state import is_being_restored, needs_restore
 from coldparquet.restoring.archived_objects import (
     ArchivedObject,
-    about_dollars,
-    describe_offer,
     places_of,
     restore_offers,
 )
-from coldparquet.restoring.restore_requests import request_restores
+from coldparquet.restoring.restore_requests import cost_of_restores, request_restores
 from coldparquet.restoring.restore_wait import FIRST_PAUSE_S, wait_until_restored
 from coldparquet.scanning.planned_partition import PlannedParquet
+from coldparquet.scanning.restore_advice import restore_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from coldparquet.options import ReadOptions, RestoreTerms
+    from coldparquet.options import RestoreTerms
     from coldparquet.plan.read_plan import MetadataRequest, PartitionRead
     from coldparquet.restoring.restore_ticket import RestoreTicket
     from coldparquet.restoring.restore_wait import RestoreProgress
@@ -58,42 +59,68 @@ def skipped(archived: ArchivedObject) -> SkippedPartition:
     return SkippedPartition(name=archived.partition, storage_class=archived.place, size_bytes=archived.size_bytes)
 
 
-async def ready_to_read(planned: PlannedScan) -> PlannedScan:
-    """Make sure that everything that a plan is about to fetch can be read. Called before its first request for data.
+async def look_at_data(planned: PlannedScan) -> PlannedScan:
+    """Find out where everything lies that a plan is about to fetch. Called before it is admitted.
 
-    Requests: 1 for each partition of which data is fetched and that was not looked at before, all at once. If some of them
-    are archived and the options ask for it, 1 restore each, and looks until they are over.
+    Requests: 1 for each partition of which data is fetched and that was not looked at before, all at once.
 
     Args:
         planned: The plan.
 
     Returns:
-        The plan, with the storage classes that are known now.
+        The plan, with the storage classes that are known now; the same one if nobody is to be asked.
+    """
+    if not _checks_classes(planned.question):
+        return planned
+    spent: list[MetadataRequest] = []
+    paths = [planned.plan.partitions[place].data_path for place in _places_of_data(planned)]
+    await planned.question.snapshot.data_objects.look_at(paths, spent)
+    metadata_requests = (*planned.plan.metadata_requests, *spent)
+    return _with_storage_classes(replace(planned, plan=replace(planned.plan, metadata_requests=metadata_requests)))
+
+
+async def admit_and_restore(planned: PlannedScan) -> PlannedScan:
+    """Make sure that a plan costs no more than it may and that all of it can be read. Called before its first request for data.
+
+    Requests: none, unless some partitions are archived and the options ask for it: 1 restore each, and looks until they are
+    over. The budget counts what restores cost, and is checked before the first one.
+
+    Args:
+        planned: The plan, with the storage classes of its partitions.
+
+    Returns:
+        The plan, with what is known of its partitions now.
 
     Raises:
         ArchivedObjectError: Some partitions are archived, and the options do not say to wait for their restore.
+        BudgetExceededError: It costs too much; nothing was restored.
+        InvalidInputError: It is not known what it costs.
     """
     question = planned.question
-    data_objects = question.snapshot.data_objects
-    if not (question.options.check_storage_classes and data_objects.can_be_asked):
+    budget = question.budget or Budget()
+    archived = _archived_in(planned, _places_of_data(planned)) if _checks_classes(question) else ()
+    if not archived:
+        budget.admit(planned.plan)
         return planned
-    places = _places_of_data(planned)
-    spent: list[MetadataRequest] = []
-    await data_objects.look_at([planned.plan.partitions[place].data_path for place in places], spent)
-    archived = _archived_in(planned, places)
-    if archived:
-        await restore_or_refuse(question, archived)
-    partitions = tuple(with_storage_class(question, read) for read in planned.plan.partitions)
-    metadata_requests = (*planned.plan.metadata_requests, *spent)
-    return replace(planned, plan=replace(planned.plan, partitions=partitions, metadata_requests=metadata_requests))
+    options = question.options
+    if options.archived != "restore":
+        raise _refusal(question, archived)
+    budget.admit(planned.plan, restores=cost_of_restores(archived, options.restore, prices_of(options)))
+    await _restore_as_told(question, archived)
+    return _with_storage_classes(planned)
 
 
 def with_storage_class(question: Question, read: PartitionRead) -> PartitionRead:
     """Note where the data object of a partition lies, if somebody has looked."""
     info = question.snapshot.data_objects.info(read.data_path)
-    if info is None or (info.storage_class, needs_restore(info)) == (read.storage_class, read.is_archived):
+    if info is None:
         return read
-    return replace(read, storage_class=info.storage_class, is_archived=needs_restore(info))
+    return replace(
+        read,
+        storage_class=info.storage_class,
+        is_archived=needs_restore(info),
+        is_being_restored=is_being_restored(info),
+    )
 
 
 async def archived_objects(planned: PlannedScan) -> tuple[ArchivedObject, ...]:
@@ -122,7 +149,7 @@ async def restore_objects(
     Requests: those of :func:`coldparquet.restoring.restore_requests.request_restores`, and of waiting.
     """
     data_objects, store = question.snapshot.data_objects, question.snapshot.store
-    ticket = await request_restores(store, archived, terms, url=question.url, prices=_prices(question.options))
+    ticket = await request_restores(store, archived, terms, url=question.url, prices=prices_of(question.options))
     if terms.wait:
         infos = await wait_until_restored(
             store,
@@ -137,17 +164,33 @@ async def restore_objects(
 
 
 async def restore_or_refuse(question: Question, archived: Sequence[ArchivedObject]) -> None:
-    """Do what the options say about archived partitions; return once they can be read.
+    """Do what the options say about archived partitions that planning itself needs; return once they can be read.
 
     Raises:
         ArchivedObjectError: They cannot, and nothing was asked for; or a restore was (kind ``RestoreRequested``).
+        BudgetExceededError: Restoring them costs too much; nothing was asked for.
     """
     options = question.options
     if options.archived != "restore":
         raise _refusal(question, archived)
-    ticket = await restore_objects(question, archived, options.restore)
-    if not options.restore.wait:
+    cost = cost_of_restores(archived, options.restore, prices_of(options))
+    (question.budget or Budget()).admit_restores(cost, options, table=question.url)
+    await _restore_as_told(question, archived)
+
+
+async def _restore_as_told(question: Question, archived: Sequence[ArchivedObject]) -> None:
+    ticket = await restore_objects(question, archived, question.options.restore)
+    if not question.options.restore.wait:
         raise _requested(archived, ticket)
+
+
+def _checks_classes(question: Question) -> bool:
+    return question.options.check_storage_classes and question.snapshot.data_objects.can_be_asked
+
+
+def _with_storage_classes(planned: PlannedScan) -> PlannedScan:
+    partitions = tuple(with_storage_class(planned.question, read) for read in planned.plan.partitions)
+    return replace(planned, plan=replace(planned.plan, partitions=partitions))
 
 
 def _places_of_data(planned: PlannedScan) -> list[int]:
@@ -162,23 +205,21 @@ def _archived_in(planned: PlannedScan, places: Sequence[int]) -> tuple[ArchivedO
     return tuple(archived for archived in found if archived is not None)
 
 
-def _prices(options: ReadOptions) -> PriceTable:
-    return options.prices or PriceTable.default()
-
-
 def _refusal(question: Question, archived: Sequence[ArchivedObject]) -> ArchivedObjectError:
     """Make the error that tells everything that is needed to decide what to do."""
     options = question.options
-    offers = restore_offers(archived, days=options.restore.days, prices=_prices(options))
-    where = "" if question.predicate_text is None else f' --where "{question.predicate_text}"'
+    offers = restore_offers(archived, days=options.restore.days, prices=prices_of(options))
+    they, them = ("it", "it") if len(archived) == 1 else ("they", "them")
+    command = restore_command(question, archived)
     if all(each.is_being_restored for each in archived):
-        advice = "a restore of all of them is under way: wait for it with"
+        command += " --wait"
+        advice = f"A restore of {'it' if len(archived) == 1 else 'all of them'} is under way: wait for it with"
     else:
         spoken = "; ".join(map(describe_offer, offers))
-        advice = f"{spoken}. Restore them with" if offers else "Restore them with"
+        advice = f"{spoken}. Restore {them} with" if offers else f"Restore {them} with"
     return ArchivedObjectError(
-        f"{_summary(archived)} before they can be read, and nothing was fetched. {advice} 'coldparquet restore"
-        f" {question.url}{where}' or Scan.restore(); ReadOptions(archived='skip') leaves them out",
+        f"{_summary(archived)} before {they} can be read, and nothing was fetched. {advice}"
+        f" '{command}' or Scan.restore(); ReadOptions(archived='skip') leaves {them} out",
         kind="ObjectArchived",
         path=question.url,
         partitions=[each.partition for each in archived],

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Self
 from coldparquet.decode.batches import copied, to_batches
 from coldparquet.errors import InvalidInputError
 from coldparquet.options import MIB
-from coldparquet.plan.budgets import Budget
-from coldparquet.scanning.archived_partitions import ready_to_read
+from coldparquet.scanning.archived_partitions import admit_and_restore, look_at_data
 from coldparquet.scanning.decoded_sizes import DecodedSizes
 from coldparquet.scanning.gathering import pair
 from coldparquet.scanning.known_symbols import shared_dictionaries
@@ -159,8 +158,7 @@ class BatchStream:
 
     async def _open(self) -> None:
         planned = await self._planning()
-        self._planned = _by_known_classes(planned, await ready_to_read(planned))
-        (self._planned.question.budget or Budget()).admit(self._planned.plan)
+        self._planned = await admit_and_restore(_by_known_classes(planned, await look_at_data(planned)))
         question, plan = self._planned.question, self._planned.plan
         options = question.options
         self._rows_left = question.limit

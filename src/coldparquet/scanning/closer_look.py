@@ -38,6 +38,8 @@ async def look_closer(draft: ParquetDraft) -> CloserLook:
     where the ``_pages`` of the partition came with its sidecar. All in one round trip, unless the length of bloom filters
     is not known.
     """
+    if draft.probes is None and not draft.wants_pages:
+        return CloserLook()  # as for most partitions of most questions
     spent: list[MetadataRequest] = []
     blooms, found = await both(_blooms(draft, spent), _pages(draft, spent))
     notes = (*(blooms.notes if blooms is not None else ()), *found.notes)
@@ -58,8 +60,7 @@ async def _blooms(draft: ParquetDraft, spent: list[MetadataRequest]) -> BloomAns
 
 
 async def _pages(draft: ParquetDraft, spent: list[MetadataRequest]) -> PagesFound:
-    choice = draft.page_index
-    if choice is None or not choice.pays:
+    if not draft.wants_pages:
         return PagesFound(pages=None)
     needed = {place for place in draft.places.values() if place is not None}
     return await draft.question.snapshot.page_files.pages_of(

@@ -166,7 +166,7 @@ async def find_extremes(
             wants_certain_rows=False,
         )
     else:
-        await read_each(known.planned, executor, extremes.take)
+        await read_each(with_reads(known.planned, known.planned.plan.row_groups), executor, extremes.take)
     return extremes.values()
 
 

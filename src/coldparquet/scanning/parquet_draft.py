@@ -62,6 +62,11 @@ class ParquetDraft:
         """The sidecar of the partition."""
         return self.metadata.sidecar
 
+    @property
+    def wants_pages(self) -> bool:
+        """Whether the page index is to be fetched."""
+        return self.page_index is not None and self.page_index.pays
+
 
 def draft_parquet(
     question: Question, partition: Partition, metadata: PartitionMetadata, *, index: int, rows_wanted: int | None

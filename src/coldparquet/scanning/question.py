@@ -53,8 +53,9 @@ class Question:
     """Only so many rows, the last ones in table order, are wanted by whoever made the question; None for all. Planning then
     looks at pages, but leaves it to the asker to cut the reads."""
     expects_data: bool = True
-    """Whether rows will probably be read, so that their data objects are looked at along with the metadata. For questions that
-    metadata may answer this waits until it is known that it does not."""
+    """Whether rows will probably be read, so that their data objects are looked at along with the metadata, and requests are
+    planned for all of them. For questions that metadata may answer both wait until it is known that it does not: the plan has
+    no requests, and whoever carries it out chooses the reads, see :func:`coldparquet.scanning.request_planner.with_reads`."""
     symbols: KnownSymbols = NO_SYMBOLS
     """Symbols of the table, once planning has looked them up; only where the options ask for one dictionary."""
 

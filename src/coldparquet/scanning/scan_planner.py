@@ -21,7 +21,7 @@ from coldparquet.scanning.parquet_draft import ParquetDraft
 from coldparquet.scanning.parquet_planner import plan_parquet
 from coldparquet.scanning.partition_drafts import draft_partitions, read_metadata, rows_after
 from coldparquet.scanning.partition_planner import plan_native
-from coldparquet.scanning.request_planner import plan_requests_of
+from coldparquet.scanning.request_planner import PlannedRequests, plan_requests_of
 from coldparquet.storage.base import is_lasting_etag
 from coldparquet.storage.checked import stale_pages
 from coldparquet.telemetry import spanned
@@ -162,7 +162,10 @@ def _plan(
     row_groups = tuple(read for plan in plans for read in plan.row_groups)
     partitions = tuple(plan.planned for plan in plans)
     described = tuple(with_storage_class(question, plan.read) for plan in plans)
-    found = plan_requests_of(question, partitions, described, row_groups)
+    if question.expects_data:
+        found = plan_requests_of(question, partitions, described, row_groups)
+    else:
+        found = PlannedRequests(requests=(), coalescings=())  # those of what turns out to be read are planned then
     return PlannedScan(
         question=question,
         plan=ReadPlan(

@@ -190,6 +190,11 @@ class ObjectStore(Protocol):
         ...
 
     @property
+    def has_version_listings(self) -> bool:
+        """Whether :meth:`list_between` answers, so that copies of metadata can be compared with what they are copies of."""
+        ...
+
+    @property
     def has_spare_connections(self) -> bool:
         """Whether requests with ``is_hedge`` go over connections of their own, so that a slow GET is worth sending twice."""
         ...
@@ -249,7 +254,7 @@ class ObjectStore(Protocol):
             What was found, with the ETag of each, sorted by path; nothing where nothing lies there.
 
         Raises:
-            UnsupportedError: The store has no listings that tell versions.
+            UnsupportedError: The store has no listings that tell versions (:attr:`has_version_listings`).
             AccessError: Listing is not permitted.
             StorageError: Anything else.
         """

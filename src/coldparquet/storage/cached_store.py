@@ -156,14 +156,14 @@ class CachedStore(StoreWrapper):
     async def _newest_etag(self, path: str) -> str | None:
         newest = None if self._ranges is None else self._ranges.newest_etag(path)
         if newest is None and self._disk is not None:
-            newest = await asyncio.to_thread(self._disk.newest_etag, self.label, path)
+            newest = await asyncio.to_thread(self._disk.newest_etag, path)
         return newest
 
     async def _find(self, request: RangeRequest, etag: str) -> FetchedRange | None:
         path, asked = request.path, request.byte_range
         held = None if self._ranges is None else self._ranges.find(path, etag, asked)
         if held is None and self._disk is not None and is_lasting_etag(etag):
-            held = await asyncio.to_thread(self._disk.find, self.label, path, etag, asked)
+            held = await asyncio.to_thread(self._disk.find, path, etag, asked)
             if held is not None and self._ranges is not None and request.may_be_kept:
                 self._ranges.keep(path, held)
         return held
@@ -174,7 +174,7 @@ class CachedStore(StoreWrapper):
         if self._ranges is not None:
             self._ranges.keep(request.path, answer)
         if self._disk is not None:
-            keep = partial(self._disk.keep, self.label, request.path, answer)
+            keep = partial(self._disk.keep, request.path, answer)
             await run_to_end(lambda _: keep())
 
     def _forget(self, paths: Sequence[str]) -> None:

@@ -1,13 +1,14 @@
 """Small and large entries in files that outlive the process: private, checked, bounded, shared by all processes.
 
-A cache is never needed: whatever goes wrong with it, nothing is raised, and the reader goes to the store instead. All calls
-block; call them in threads.
+A cache is never needed: whatever goes wrong with it, nothing is raised, and the reader goes to the store instead; one
+warning is logged. All calls block; call them in threads.
 """
 
 from __future__ import annotations
 
 import errno
 import hashlib
+import logging
 import os
 import secrets
 import stat
@@ -38,6 +39,12 @@ _LEAVE_FREE_SHARE = 8
 """Whoever makes room makes an eighth of the limit, so that this is rare."""
 
 
+_LOGGER = logging.getLogger("coldparquet")
+
+_warned_of = set[str]()
+"""Directories of which this process has said that they are of no use."""
+
+
 class _File(NamedTuple):
     """One entry of the directory, as making room sees it."""
 
@@ -63,12 +70,17 @@ class DiskCache:
         self.limit_bytes = limit_bytes
         self.problem: str | None = None
         """Why nothing more is kept, for people; None while all is well."""
-        self._root = Path(directory).expanduser().absolute() / _OWN_DIRECTORY
+        self._directory = directory
         self._lock = threading.Lock()
         self._is_ready: bool | None = None
         self._held_bytes = 0
         self._uncounted_bytes: int | None = None
         """Written here since the directory was counted; None before it was."""
+        try:
+            self._root = Path(directory).expanduser().absolute() / _OWN_DIRECTORY
+        except (OSError, RuntimeError):  # no such person, no home, or no working directory
+            self._root, self._is_ready = Path(_OWN_DIRECTORY), False
+            self._give_up("the path does not lead to a directory")
 
     def read(self, group: str, name: str) -> bytes | None:
         """Return an entry; None where there is none that is sound."""
@@ -109,7 +121,7 @@ class DiskCache:
         except FileNotFoundError:
             return  # another process made room, and took the group's empty directory with it
         except OSError as error:
-            self.problem = f"the cache directory cannot be written ({errno.errorcode.get(error.errno or 0, 'OSError')})"
+            self._give_up(f"it cannot be written ({errno.errorcode.get(error.errno or 0, 'OSError')})")
 
     def remove(self, group: str, name: str) -> None:
         """Drop an entry, if it is there."""
@@ -131,12 +143,22 @@ class DiskCache:
                 self._root.mkdir(mode=_PRIVATE_DIRECTORY)
             status = self._root.lstat()
         except OSError as error:
-            self.problem = f"the cache directory cannot be made ({errno.errorcode.get(error.errno or 0, 'OSError')})"
+            self._give_up(f"it cannot be made ({errno.errorcode.get(error.errno or 0, 'OSError')})")
+            return False
+        except ValueError:
+            self._give_up("no path holds a zero byte")
             return False
         is_private = stat.S_ISDIR(status.st_mode) and not status.st_mode & 0o077 and status.st_uid == os.geteuid()
         if not is_private:
-            self.problem = f"{self._root} belongs to somebody else or is open to others; remove it, or choose another"
+            self._give_up(f"{_OWN_DIRECTORY} in it belongs to somebody else or is open to others; remove it")
         return is_private
+
+    def _give_up(self, reason: str) -> None:
+        """Keep nothing more, and say so, once for a directory."""
+        self.problem = f"nothing is kept in the cache directory {self._directory!r}: {reason}"
+        if self._directory not in _warned_of:
+            _warned_of.add(self._directory)
+            _LOGGER.warning("%s", self.problem)
 
     def _read_file(self, path: Path) -> bytes | None:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)

@@ -13,7 +13,7 @@ from coldparquet.storage.base import FetchedRange, clipped, is_lasting_etag
 from coldparquet.storage.disk_cache import group_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from coldparquet.ranges import SuffixRange
     from coldparquet.storage.disk_cache import DiskCache
@@ -42,10 +42,13 @@ class DiskRanges:
 
     Args:
         files: Where they are kept.
+        store_name: Returns a name of the store that no other store has. It is asked each time: a store may learn with its first
+            request where it is.
     """
 
-    def __init__(self, files: DiskCache) -> None:
+    def __init__(self, files: DiskCache, *, store_name: Callable[[], str]) -> None:
         self._files = files
+        self._store_name = store_name
         self._newest: dict[str, _Version] = {}
         """What was read or written last, by group."""
         self._bounds: dict[tuple[str, str], list[_Bounds]] = {}
@@ -58,19 +61,18 @@ class DiskRanges:
         """Most that is kept."""
         return self._files.limit_bytes
 
-    def newest_etag(self, store: str, path: str) -> str | None:
+    def newest_etag(self, path: str) -> str | None:
         """Return the version of an object that was kept last.
 
         Args:
-            store: Label of the store.
             path: The object.
         """
-        version = self._read_newest(group_of(store, path))
+        version = self._read_newest(group_of(self._store_name(), path))
         return None if version is None else version.etag
 
-    def find(self, store: str, path: str, etag: str, asked: ByteRange | SuffixRange) -> FetchedRange | None:
+    def find(self, path: str, etag: str, asked: ByteRange | SuffixRange) -> FetchedRange | None:
         """Return a range of a version as the store would answer it; None unless all of it is kept."""
-        group = group_of(store, path)
+        group = group_of(self._store_name(), path)
         newest = self._newest.get(group)
         if newest is None or newest.etag != etag:
             newest = self._read_newest(group)
@@ -84,11 +86,11 @@ class DiskRanges:
             return None
         return FetchedRange(data=data, start=asked.start, etag=etag, object_size_bytes=size_bytes)
 
-    def keep(self, store: str, path: str, fetched: FetchedRange) -> None:
+    def keep(self, path: str, fetched: FetchedRange) -> None:
         """Keep what a store answered, unless it has no lasting ETag."""
         if not is_lasting_etag(fetched.etag) or not fetched.data:
             return
-        group, version = group_of(store, path), _Version(fetched.etag, fetched.object_size_bytes)
+        group, version = group_of(self._store_name(), path), _Version(fetched.etag, fetched.object_size_bytes)
         if self._newest.get(group) != version:
             self._files.write(group, _NEWEST, json.dumps(version).encode())
             self._newest[group] = version

@@ -73,6 +73,11 @@ class FsspecStore(StagedUploads):
         return False
 
     @property
+    def has_version_listings(self) -> bool:
+        """False: fsspec has no such listings."""
+        return False
+
+    @property
     def has_spare_connections(self) -> bool:
         """False."""
         return False

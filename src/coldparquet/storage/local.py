@@ -66,6 +66,11 @@ class LocalStore:
         return False
 
     @property
+    def has_version_listings(self) -> bool:
+        """False: what disks tell of a file is no version."""
+        return False
+
+    @property
     def has_spare_connections(self) -> bool:
         """False."""
         return False

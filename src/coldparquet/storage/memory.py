@@ -53,6 +53,11 @@ class MemoryStore:
         return False
 
     @property
+    def has_version_listings(self) -> bool:
+        """True."""
+        return True
+
+    @property
     def has_spare_connections(self) -> bool:
         """False."""
         return False

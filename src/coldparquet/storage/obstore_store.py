@@ -81,6 +81,11 @@ class ObstoreStore(StagedUploads):
         return False
 
     @property
+    def has_version_listings(self) -> bool:
+        """False: obstore lists in an order of its own."""
+        return False
+
+    @property
     def has_spare_connections(self) -> bool:
         """False: obstore chooses the connections."""
         return False

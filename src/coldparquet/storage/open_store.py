@@ -31,6 +31,15 @@ _WEB_SCHEMES = ("http", "https")
 _VERSION = re.compile(r"\?versionId=([A-Za-z0-9._-]{1,1024})$")
 """S3's versions are words of these characters. Any other question mark belongs to the key."""
 
+_SIGNED = re.compile(r"[?&](X-Amz-[A-Za-z-]+|AWSAccessKeyId|Signature)=", re.IGNORECASE)
+"""Parameters of presigned URLs, which name no object of S3's own."""
+
+_LINK = re.compile(r"([A-Za-z0-9+.-]+)://([^/?#]*)")
+"""Scheme and authority of one part of a chained URL."""
+
+_NAMES_WITH_COLONS = ("git", "github")
+"""``github://organisation:repository@branch``: what stands before the ``@`` is no password."""
+
 
 def open_store(
     url: str, *, storage_options: Mapping[str, Any] | None = None, store_options: StoreOptions | None = None
@@ -49,7 +58,8 @@ def open_store(
         The store, which the caller closes, and the path in it, without a trailing slash.
 
     Raises:
-        InvalidInputError: The URL is empty, holds a password, or nobody knows its scheme.
+        InvalidInputError: The URL is empty, holds a password, a signature at a place where it could not be kept secret, or
+            nobody knows its scheme.
         UnsupportedError: A package for this kind of store is missing.
         StorageError: A filesystem that connects at once, such as FTP, did not reach its server.
     """
@@ -89,6 +99,11 @@ def _absolute(path: str) -> str:
 
 
 def _open_s3(rest: str, options: dict[str, Any], store_options: StoreOptions | None) -> tuple[ObjectStore, str]:
+    if _SIGNED.search(rest):
+        raise InvalidInputError(
+            "an S3 URL holds no signature: presigned URLs begin with https://; or pass key and secret in storage_options",
+            path=rest.partition("?")[0],
+        )
     version = _VERSION.search(rest)
     path = rest[: version.start() if version else None].rstrip("/")
     bucket = path.partition("/")[0]
@@ -110,11 +125,7 @@ def _open_s3(rest: str, options: dict[str, Any], store_options: StoreOptions | N
 def _open_web(url: str, options: dict[str, Any], store_options: StoreOptions | None) -> tuple[ObjectStore, str]:
     parts = urlsplit(url)
     if parts.username is not None:
-        raise InvalidInputError(
-            "the URL holds a user name or password; pass them in storage_options: "
-            '{"headers": {"Authorization": "Basic " + base64 of user:password}}',
-            path=without_secrets(url),
-        )
+        raise _holds_password(url, '{"headers": {"Authorization": "Basic " + base64 of user:password}}')
     base = f"{parts.scheme}://{parts.netloc}{parts.path}"
     filesystem, path = _filesystem(base, options)
     query = f"?{parts.query}" if parts.query else ""
@@ -127,8 +138,34 @@ def _open_web(url: str, options: dict[str, Any], store_options: StoreOptions | N
 
 
 def _open_other(url: str, options: dict[str, Any]) -> tuple[ObjectStore, str]:
+    if "::" in url:
+        _refuse_secrets_in_chain(url)
     filesystem, path = _filesystem(url, options)
     return FsspecStore(filesystem, label=url.partition("://")[0]), path.rstrip("/") or "/"
+
+
+def _refuse_secrets_in_chain(url: str) -> None:
+    """Refuse what would become a part of the store's paths, and so of errors, plans and logs."""
+    found = [(link, match) for link in url.split("::") if (match := _LINK.match(link))]
+    for link, match in found:
+        scheme, user = match[1].lower(), match[2].rpartition("@")[0]
+        if user and (scheme in _WEB_SCHEMES or (":" in user and scheme not in _NAMES_WITH_COLONS)):
+            raise _holds_password(url, f'{{"{scheme}": {{...}}}} with the options of that filesystem')
+        is_innermost_path = (link, match) == found[
+            0
+        ]  # caches have no path of their own: theirs is that of the next link
+        if is_innermost_path and scheme in _WEB_SCHEMES and "?" in link:
+            raise InvalidInputError(
+                "the query string of a chained URL cannot be kept secret; open the https:// URL itself, which needs no"
+                " fsspec cache: StoreOptions(cache_directory=...) keeps what was fetched",
+                path=without_secrets(url),
+            )
+
+
+def _holds_password(url: str, where: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"the URL holds a user name or password; pass them in storage_options: {where}", path=without_secrets(url)
+    )
 
 
 def _filesystem(url: str, options: dict[str, Any]) -> tuple[AbstractFileSystem, str]:
@@ -141,10 +178,17 @@ def _filesystem(url: str, options: dict[str, Any]) -> tuple[AbstractFileSystem, 
         filesystem, path = url_to_fs(url, **options)
     except ImportError as error:
         raise UnsupportedError(f"{scheme}:// needs another package: {error}", kind="MissingPackage") from error
-    except ValueError as error:
-        message = without_secrets(str(error))
-        raise InvalidInputError(f"{scheme}:// cannot be opened: {message}", kind="UnknownScheme") from None
-    except OSError as error:
-        cause = f"{type(error).__name__}: {without_secrets(str(error))}"
-        raise StorageError(f"{scheme}:// cannot be opened ({cause})", path=without_secrets(url)) from None
-    return filesystem, str(path)
+    except Exception as error:  # noqa: BLE001 - each filesystem raises what its client library raises
+        failure = _cannot_be_opened(url, error)
+    else:
+        return filesystem, str(path)
+    # Raised outside of the except block: the original may name signed URLs, and must not come along as context.
+    raise failure
+
+
+def _cannot_be_opened(url: str, error: Exception) -> InvalidInputError | StorageError:
+    scheme, message = url.partition("://")[0], without_secrets(str(error))
+    if isinstance(error, ValueError):
+        return InvalidInputError(f"{scheme}:// cannot be opened: {message}", kind="UnknownScheme")
+    cause = f"{type(error).__name__}: {message}"
+    return StorageError(f"{scheme}:// cannot be opened ({cause})", path=without_secrets(url))

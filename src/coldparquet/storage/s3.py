@@ -98,6 +98,11 @@ class S3Store:
         return True
 
     @property
+    def has_version_listings(self) -> bool:
+        """True."""
+        return True
+
+    @property
     def has_spare_connections(self) -> bool:
         """True."""
         return True

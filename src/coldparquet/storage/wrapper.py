@@ -40,6 +40,11 @@ class StoreWrapper:
         return self._store.has_storage_classes
 
     @property
+    def has_version_listings(self) -> bool:
+        """Whether the store within has them."""
+        return self._store.has_version_listings
+
+    @property
     def has_spare_connections(self) -> bool:
         """Whether the store within has them."""
         return self._store.has_spare_connections
