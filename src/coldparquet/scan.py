@@ -14,7 +14,6 @@ from coldparquet.errors import ArchivedObjectError, InvalidInputError, Unsupport
 from coldparquet.plan.budgets import Budget, has_budget
 from coldparquet.plan.cost import prices_of
 from coldparquet.plan.projection import select_columns
-from coldparquet.prices import PriceTable
 from coldparquet.restoring.restore_requests import cost_of_restores
 from coldparquet.scanning.archived_partitions import archived_objects, restore_objects
 from coldparquet.scanning.batch_stream import BatchStream
@@ -100,7 +99,7 @@ class Scan:
         return scan_statistics(
             self.ledger,
             speed=question.speed,
-            prices=question.options.prices or PriceTable.default(),
+            prices=prices_of(question.options),
             has_storage_classes=question.snapshot.store.has_storage_classes,
         )
 

@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING, Literal
 from coldparquet.catalog.catalogue_fetch import CATALOGUE_FILE
 from coldparquet.catalog.sidecar_lookup import look_up_sidecar
 from coldparquet.errors import FormatError, NotFoundError, UnsupportedError
-from coldparquet.format.footer_blooms import refer_to_blooms
+from coldparquet.format.footer_blooms import sidecar_in_memory
 from coldparquet.format.footer_fetch import FooterFetch
-from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
 from coldparquet.format.parquet_footer import parse_footer
-from coldparquet.format.sidecar import parse_sidecar
-from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.plan.read_plan import MetadataRequest
 from coldparquet.storage.base import RangeRequest
 
@@ -266,7 +263,7 @@ class Partition:
             note = f"its sidecar is of another state, so the footer was read: {found.problem.message}"
             notes = (*notes, f"{note}; 'coldparquet migrate --force' makes it anew")
         footer = await self.read_footer(spent)
-        sidecar = await asyncio.to_thread(_sidecar_in_memory, footer)
+        sidecar = await asyncio.to_thread(sidecar_in_memory, footer)
         return PartitionMetadata(sidecar=sidecar, source="footer", metadata_requests=tuple(spent), notes=notes)
 
     async def read_footer(self, spent: list[MetadataRequest]) -> ParquetFooter:
@@ -344,9 +341,3 @@ class Partition:
 
 def _entry_not_used(problem: str) -> str:
     return f"its entry in {CATALOGUE_FILE} is not used: {problem}"
-
-
-def _sidecar_in_memory(footer: ParquetFooter) -> Sidecar:
-    """Make the sidecar of a Parquet file from its footer, which was fetched."""
-    content = refer_to_blooms(sidecar_content_from_footer(footer), footer)
-    return parse_sidecar(encode_sidecar(content), path=footer.path, verify_checksum=False)

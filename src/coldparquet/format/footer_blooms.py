@@ -33,9 +33,16 @@ if TYPE_CHECKING:
     from coldparquet.format.fetched_ranges import WantedRanges
     from coldparquet.format.parquet_footer import ParquetFooter
     from coldparquet.format.parquet_thrift import ColumnMetaData
+    from coldparquet.format.sidecar import Sidecar
     from coldparquet.format.sidecar_writer import ChunkSpec, RowGroupSpec, SidecarContent
 
 _MOST_ROUNDS = 2
+
+
+def sidecar_in_memory(footer: ParquetFooter) -> Sidecar:
+    """Make what readers plan with where there is no sidecar: it says where bloom filters lie in the Parquet file."""
+    content = refer_to_blooms(sidecar_content_from_footer(footer), footer)
+    return parse_sidecar(encode_sidecar(content), path=footer.path, verify_checksum=False)
 
 
 def refer_to_blooms(content: SidecarContent, footer: ParquetFooter) -> SidecarContent:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from coldparquet.errors import ColdParquetError, FormatError, UnsupportedError
 from coldparquet.format.chunk_places import chunk_places
-from coldparquet.format.footer_blooms import refer_to_blooms
+from coldparquet.format.footer_blooms import sidecar_in_memory
 from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
 from coldparquet.format.pages_file import parse_pages_file
 from coldparquet.format.questdb_json import parse_questdb_json
@@ -92,15 +92,9 @@ def check_partition(  # noqa: PLR0913 - what can be told is told by name
         column_count=derived.column_count,
         unused_bytes=unused_bytes,
         other_bytes=chunk_layout.other_bytes,
-        sidecar=found or _sidecar_in_memory(footer),
+        sidecar=found or sidecar_in_memory(footer),
         pages=pages,
     )
-
-
-def _sidecar_in_memory(footer: ParquetFooter) -> Sidecar:
-    """Make what readers plan with where there is no sidecar: it says where bloom filters lie in the Parquet file."""
-    content = refer_to_blooms(sidecar_content_from_footer(footer), footer)
-    return parse_sidecar(encode_sidecar(content), path=footer.path, verify_checksum=False)
 
 
 def _differences(found: Sidecar, derived: Sidecar, remedy: str) -> tuple[Finding, ...]:

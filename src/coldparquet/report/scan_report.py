@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from coldparquet.prices import PriceTable
+from coldparquet.plan.cost import prices_of
 from coldparquet.scanning.scan_statistics import request_dollars
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from coldparquet.plan.read_plan import ReadPlan
+    from coldparquet.prices import PriceTable
     from coldparquet.scan import Scan
     from coldparquet.scanning.scan_statistics import ScanStatistics
     from coldparquet.storage.trace import RequestRecord
@@ -72,7 +73,7 @@ def scan_report(
         plan=plan,
         statistics=scan.stats,
         records=_from_zero(scan.request_log if records is None else records),
-        prices=question.options.prices or PriceTable.default(),
+        prices=prices_of(question.options),
         has_prices=question.snapshot.store.has_storage_classes,
     )
 

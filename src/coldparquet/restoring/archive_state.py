@@ -25,9 +25,3 @@ def needs_restore(info: ObjectInfo) -> bool:
 def is_being_restored(info: ObjectInfo) -> bool:
     """Tell whether a restore of the object was asked for and is not over."""
     return info.restore is not None and info.restore.is_ongoing
-
-
-def archive_name(info: ObjectInfo) -> str:
-    """Name where the object lies, as people and price tables do: ``GLACIER``, ``INTELLIGENT_TIERING ARCHIVE_ACCESS``."""
-    storage_class = info.storage_class or STANDARD
-    return storage_class if info.archive_status is None else f"{storage_class} {info.archive_status}"
