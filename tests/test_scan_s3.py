@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import boto3
@@ -73,7 +74,7 @@ async def test_faults_are_errors_that_name_the_object(
     bucket: Path, tmp_path: Path, options: ColdStoreOptions, kind: str
 ) -> None:
     with ColdStoreServer(tmp_path, options) as server:
-        with pytest.raises(cp.errors.StorageError, match=rf"{bucket.name}/_pm") as caught:
+        with pytest.raises(cp.errors.StorageError, match=bucket.name) as caught:
             await cp.open_partition(
                 url_of(bucket), storage_options=server.storage_options, store_options=cp.StoreOptions(max_attempts=2)
             )

@@ -1,0 +1,1 @@
+"""A plan cut into portable pieces of work, for engines that read with many processes."""

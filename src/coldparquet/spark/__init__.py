@@ -1,0 +1,1 @@
+"""coldparquet in Spark: a data source, a writer, streams and pipelines."""

@@ -1,0 +1,1 @@
+"""Spark imports every package that is named ``pyspark_*`` and registers its ``DefaultSource``."""
