@@ -63,22 +63,24 @@ async def test_a_table_is_listed_once(bucket: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "kind"),
+    ("options", "kinds"),
     [
-        (ColdStoreOptions(error_503_probability=1.0), "SlowDown"),
-        (ColdStoreOptions(cut_body_probability=1.0), "ShortRead"),
+        # The sidecar and the size are asked for at once, and chance says which fails first. The answer to a HEAD has no
+        # body: nothing in it says that the store wants us to slow down, and nothing of it can be cut.
+        (ColdStoreOptions(error_503_probability=1.0), {"SlowDown", "ServerError"}),
+        (ColdStoreOptions(cut_body_probability=1.0), {"ShortRead"}),
     ],
     ids=["503", "cut body"],
 )
 async def test_faults_are_errors_that_name_the_object(
-    bucket: Path, tmp_path: Path, options: ColdStoreOptions, kind: str
+    bucket: Path, tmp_path: Path, options: ColdStoreOptions, kinds: set[str]
 ) -> None:
     with ColdStoreServer(tmp_path, options) as server:
         with pytest.raises(cp.errors.StorageError, match=bucket.name) as caught:
             await cp.open_partition(
                 url_of(bucket), storage_options=server.storage_options, store_options=cp.StoreOptions(max_attempts=2)
             )
-        assert caught.value.kind == kind
+        assert caught.value.kind in kinds
         assert caught.value.details["attempts"] >= 2
 
 

@@ -179,6 +179,12 @@ async def test_refusal_without_a_document(script: Script, store: S3Store, body: 
     assert caught.value.kind == "ServerError"
 
 
+async def test_refusal_of_a_look_names_what_may_be_behind_it(script: Script, store: S3Store) -> None:
+    script.answers = [respond(400, b"")]
+    with pytest.raises(StorageError, match="session token has expired, then region, endpoint_url and path"):
+        await store.info("bucket/db/key")
+
+
 async def test_refusal_with_an_endless_document(script: Script, store: S3Store) -> None:
     script.answers = [raw("HTTP/1.1 500 Oops\nContent-Length: 10000000000", b"x" * 200_000)]
     with pytest.raises(StorageError) as caught:
