@@ -151,11 +151,12 @@ def _cause_and_advice(refusal: S3Refusal) -> tuple[str, str]:
         return "Timeout", "try again"
     if refusal.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return "ServerError", "try again"
+    advice = "check the path and endpoint_url"
     if refusal.status < HTTPStatus.BAD_REQUEST:
-        return "RequestRefused", "it points to another address; check the bucket's region and endpoint_url"
-    if refusal.status == HTTPStatus.BAD_REQUEST and not refusal.message:  # to a HEAD it never says why
-        return "RequestRefused", "check whether the session token has expired, then region, endpoint_url and path"
-    return "RequestRefused", "check the path and endpoint_url"
+        advice = "it points to another address; check the bucket's region and endpoint_url"
+    elif refusal.status == HTTPStatus.BAD_REQUEST and not refusal.message:  # to a HEAD it never says why
+        advice = "check whether the session token has expired, then region, endpoint_url and path"
+    return "RequestRefused", advice
 
 
 def connection_error(
