@@ -10,7 +10,7 @@
 ``cp.sync.open_table`` is the same without ``await``.
 """
 
-from coldparquet import errors, sync
+from coldparquet import errors, pieces, sync
 from coldparquet.errors import ColdParquetError
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
 from coldparquet.options import ReadOptions, RestoreTerms, StoreOptions
@@ -36,5 +36,6 @@ __all__ = [
     "open_partition",
     "open_table",
     "parse_sidecar",
+    "pieces",
     "sync",
 ]

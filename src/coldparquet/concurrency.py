@@ -1,9 +1,10 @@
-"""Running several coroutines at once, so that a failure leaves none of them behind, and the threads of a table."""
+"""Running several coroutines at once, so that a failure leaves none behind; threads of a table; the loop of blocking calls."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -74,3 +75,45 @@ async def both(
     """Run two coroutines of different results at once; see :func:`gather_or_cancel`."""
     results = await gather_or_cancel(cast("list[Coroutine[object, object, Any]]", [first, second]))
     return results[0], results[1]
+
+
+class BackgroundLoop:
+    """An event loop in a daemon thread of its own, started when first used and again after a fork."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process_id = -1
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        """Run a coroutine in the background loop and wait for its result; an interrupt cancels it."""
+        loop = self._running_loop()
+        try:
+            inside = asyncio.get_running_loop() is loop
+        except RuntimeError:
+            inside = False
+        if inside:
+            coroutine.close()
+            raise InvalidInputError(
+                "coldparquet.sync, or another blocking call, was used in its own event loop and would wait for itself; use"
+                " the async API there"
+            )
+        future = asyncio.run_coroutine_threadsafe(coroutine, loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            # A forked child inherits the object but not the thread.
+            if self._loop is None or self._process_id != os.getpid():
+                self._loop = asyncio.new_event_loop()
+                self._process_id = os.getpid()
+                threading.Thread(target=self._loop.run_forever, name="coldparquet-sync", daemon=True).start()
+            return self._loop
+
+
+background = BackgroundLoop()
+"""Does the work of all blocking calls of this process."""

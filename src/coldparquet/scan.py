@@ -11,10 +11,13 @@ import pyarrow as pa
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.decode.batches import concatenate
 from coldparquet.errors import ArchivedObjectError, InvalidInputError, UnsupportedError
+from coldparquet.pieces.making import make_pieces
+from coldparquet.pieces.scan_piece import ScanPieces
 from coldparquet.plan.budgets import Budget, has_budget
 from coldparquet.plan.cost import prices_of
 from coldparquet.plan.projection import select_columns
 from coldparquet.restoring.restore_requests import cost_of_restores
+from coldparquet.scanning.admission import admit
 from coldparquet.scanning.archived_partitions import archived_objects, restore_objects
 from coldparquet.scanning.batch_stream import BatchStream
 from coldparquet.scanning.latest_rows import read_latest_rows
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from coldparquet.restoring.restore_wait import RestoreProgress
     from coldparquet.scanning.metadata_answers import Extreme
     from coldparquet.scanning.question import Question
+    from coldparquet.scanning.scan_planner import PlannedScan
     from coldparquet.scanning.scan_statistics import ScanStatistics
     from coldparquet.storage.trace import RequestRecord
     from coldparquet.telemetry import Attributes
@@ -114,11 +118,49 @@ class Scan:
         Requests: those of the plan, fetched ahead of the consumer within ``options.memory_limit_bytes``.
         """
         return BatchStream(
-            self._planned.get,
+            self._admitted,
             store=self.question.snapshot.store,
             executor=self.executor,
             activity=self._activity("batches"),
         )
+
+    async def pieces(
+        self, most_pieces: int | None = None, *, target_bytes: int | None = None, only_row_counts: bool = False
+    ) -> ScanPieces:
+        """Cut the scan into pieces that other processes read, on other machines if need be; see :mod:`coldparquet.pieces`.
+
+        Whatever stands against the scan is raised here: a budget that it exceeds, archived data, a partition that is gone.
+
+        Requests: those of :meth:`plan`, and of :meth:`batches` before its first request for data. On stores without storage
+        classes, 1 look at each partition of which several pieces read.
+
+        Args:
+            most_pieces: Never more than these; None for as many as ``target_bytes`` makes.
+            target_bytes: About how much each should cost, as fetched and decoded bytes together; None for even shares of
+                ``most_pieces`` or, without these, for 64 MiB.
+            only_row_counts: Whether batches without columns are wanted, which only count the rows.
+
+        Raises:
+            InvalidInputError: The scan has a limit, which pieces that are read side by side cannot keep (kind
+                ``LimitNotAllowed``), or a number is none.
+        """
+        if self.question.limit is not None:
+            raise InvalidInputError(
+                "pieces are read side by side, and none knows how many rows the others have; make pieces of a scan without"
+                " limit, and limit the rows where they come together",
+                kind="LimitNotAllowed",
+            )
+        for name, value in (("most_pieces", most_pieces), ("target_bytes", target_bytes)):
+            if value is not None and row_limit(value, name) == 0:
+                raise InvalidInputError(f"{name} is 0; it must be at least 1, or None")
+        if only_row_counts and self.question.output_columns:
+            question = replace(self.question, output_columns=())
+            counting = replace(self, question=question, schema=pa.schema([]))
+            return await counting.pieces(most_pieces, target_bytes=target_bytes)
+        with self.ledger.counting():
+            planned = await self._admitted()
+            pieces = await make_pieces(planned, self.executor, most_pieces=most_pieces, target_bytes=target_bytes)
+        return ScanPieces(pieces=pieces, schema=self.schema, plan=planned.plan)
 
     async def to_arrow(self) -> pa.Table:
         """Read all rows into one table. Requests: those of the plan."""
@@ -381,6 +423,9 @@ class Scan:
             if objects is None:
                 raise
             return tuple(objects), None
+
+    async def _admitted(self) -> PlannedScan:
+        return await admit(await self._planned.get())
 
     def _asked(self) -> Question:
         """Return the question with a budget of its own, which all waves of reading that answer it share."""

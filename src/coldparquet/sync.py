@@ -6,18 +6,17 @@ wait. A call from within that loop would wait for itself and is refused.
 
 from __future__ import annotations
 
-import asyncio
-import os
-import threading
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
 from coldparquet import table as asynchronous
-from coldparquet.errors import InvalidInputError
+from coldparquet.concurrency import background
+from coldparquet.scanning.blocking_batches import blocking_batches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
+    import os
+    from collections.abc import Callable, Iterable, Mapping
     from types import TracebackType
 
     import pandas as pd
@@ -25,58 +24,16 @@ if TYPE_CHECKING:
 
     from coldparquet.catalog.partition import Partition
     from coldparquet.options import ReadOptions, RestoreTerms, StoreOptions
+    from coldparquet.pieces.scan_piece import ScanPieces
     from coldparquet.plan.read_plan import ReadPlan
     from coldparquet.plan.where import Where
     from coldparquet.restoring.archived_objects import ArchivedObject
     from coldparquet.restoring.restore_ticket import RestoreTicket
     from coldparquet.restoring.restore_wait import RestoreProgress
     from coldparquet.scan import Scan as AsyncScan
-    from coldparquet.scanning.batch_stream import BatchStream
     from coldparquet.scanning.scan_statistics import ScanStatistics
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.trace import RequestRecord
-
-Result = TypeVar("Result")
-
-
-class _BackgroundLoop:
-    """An event loop in a daemon thread of its own, started when first used and again after a fork."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._process_id = -1
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        """Run a coroutine in the background loop and wait for its result; an interrupt cancels it."""
-        loop = self._running_loop()
-        try:
-            inside = asyncio.get_running_loop() is loop
-        except RuntimeError:
-            inside = False
-        if inside:
-            coroutine.close()
-            raise InvalidInputError(
-                "coldparquet.sync was called from its own event loop and would wait for itself; use the async API there"
-            )
-        future = asyncio.run_coroutine_threadsafe(coroutine, loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def _running_loop(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            # A forked child inherits the object but not the thread.
-            if self._loop is None or self._process_id != os.getpid():
-                self._loop = asyncio.new_event_loop()
-                self._process_id = os.getpid()
-                threading.Thread(target=self._loop.run_forever, name="coldparquet-sync", daemon=True).start()
-            return self._loop
-
-
-_background = _BackgroundLoop()
 
 
 class Batches:
@@ -86,7 +43,7 @@ class Batches:
     """
 
     def __init__(self, scan: AsyncScan) -> None:
-        self._batches = _stream(scan)
+        self._batches = blocking_batches(scan.batches())
 
     def __iter__(self) -> Self:
         return self
@@ -130,81 +87,89 @@ class Scan:
 
     def plan(self) -> ReadPlan:
         """Decide which bytes to read; see :meth:`coldparquet.scan.Scan.plan`."""
-        return _background.run(self._scan.plan())
+        return background.run(self._scan.plan())
 
     def count(self) -> int:
         """Count the rows; see :meth:`coldparquet.scan.Scan.count`."""
-        return _background.run(self._scan.count())
+        return background.run(self._scan.count())
 
     def any(self) -> bool:
         """Tell whether there is any row; see :meth:`coldparquet.scan.Scan.any`."""
-        return _background.run(self._scan.any())
+        return background.run(self._scan.any())
 
     def null_count(self, column: str) -> int:
         """Count the nulls of a column; see :meth:`coldparquet.scan.Scan.null_count`."""
-        return _background.run(self._scan.null_count(column))
+        return background.run(self._scan.null_count(column))
 
     def min_max(self, column: str) -> pa.StructScalar:
         """Find the smallest and the largest value of a column; see :meth:`coldparquet.scan.Scan.min_max`."""
-        return _background.run(self._scan.min_max(column))
+        return background.run(self._scan.min_max(column))
 
     def min(self, column: str) -> Any:
         """Find the smallest value of a column; see :meth:`coldparquet.scan.Scan.min`."""
-        return _background.run(self._scan.min(column))
+        return background.run(self._scan.min(column))
 
     def max(self, column: str) -> Any:
         """Find the largest value of a column; see :meth:`coldparquet.scan.Scan.max`."""
-        return _background.run(self._scan.max(column))
+        return background.run(self._scan.max(column))
 
     def first_timestamp(self) -> Any:
         """Find the smallest designated timestamp; see :meth:`coldparquet.scan.Scan.first_timestamp`."""
-        return _background.run(self._scan.first_timestamp())
+        return background.run(self._scan.first_timestamp())
 
     def last_timestamp(self) -> Any:
         """Find the largest designated timestamp; see :meth:`coldparquet.scan.Scan.last_timestamp`."""
-        return _background.run(self._scan.last_timestamp())
+        return background.run(self._scan.last_timestamp())
 
     def head(self, n: int) -> pa.Table:
         """Read the first rows; see :meth:`coldparquet.scan.Scan.head`."""
-        return _background.run(self._scan.head(n))
+        return background.run(self._scan.head(n))
 
     def tail(self, n: int) -> pa.Table:
         """Read the last rows; see :meth:`coldparquet.scan.Scan.tail`."""
-        return _background.run(self._scan.tail(n))
+        return background.run(self._scan.tail(n))
 
     def top_k(self, n: int, *, ascending: bool = False) -> pa.Table:
         """Read the newest or the oldest rows; see :meth:`coldparquet.scan.Scan.top_k`."""
-        return _background.run(self._scan.top_k(n, ascending=ascending))
+        return background.run(self._scan.top_k(n, ascending=ascending))
 
     def latest_by(self, *columns: str) -> pa.Table:
         """Read the newest row of each key; see :meth:`coldparquet.scan.Scan.latest_by`."""
-        return _background.run(self._scan.latest_by(*columns))
+        return background.run(self._scan.latest_by(*columns))
 
     def archived(self) -> tuple[ArchivedObject, ...]:
         """Find out what has to be restored before it can be read; see :meth:`coldparquet.scan.Scan.archived`."""
-        return _background.run(self._scan.archived())
+        return background.run(self._scan.archived())
 
     def restore(
         self, terms: RestoreTerms | None = None, *, on_progress: Callable[[RestoreProgress], None] | None = None
     ) -> RestoreTicket:
         """Ask for a restore, and wait for it if the terms say so; see :meth:`coldparquet.scan.Scan.restore`."""
-        return _background.run(self._scan.restore(terms, on_progress=on_progress))
+        return background.run(self._scan.restore(terms, on_progress=on_progress))
 
     def batches(self) -> Batches:
         """Stream the rows as record batches: ``for batch in scan.batches()``, or ``with scan.batches() as batches``."""
         return Batches(self._scan)
 
+    def pieces(
+        self, most_pieces: int | None = None, *, target_bytes: int | None = None, only_row_counts: bool = False
+    ) -> ScanPieces:
+        """Cut the scan into pieces that other processes read; see :meth:`coldparquet.scan.Scan.pieces`."""
+        return background.run(
+            self._scan.pieces(most_pieces, target_bytes=target_bytes, only_row_counts=only_row_counts)
+        )
+
     def to_arrow(self) -> pa.Table:
         """Read all rows into one Arrow table."""
-        return _background.run(self._scan.to_arrow())
+        return background.run(self._scan.to_arrow())
 
     def to_pandas(self) -> pd.DataFrame:
         """Read all rows into a pandas data frame."""
-        return _background.run(self._scan.to_pandas())
+        return background.run(self._scan.to_pandas())
 
     def to_polars(self) -> pl.DataFrame:
         """Read all rows into a Polars data frame."""
-        return _background.run(self._scan.to_polars())
+        return background.run(self._scan.to_polars())
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Hand the rows to DuckDB, Polars, pandas or anything else that speaks the Arrow PyCapsule interface."""
@@ -231,7 +196,7 @@ class Table:
 
     def close(self) -> None:
         """Release connections and threads."""
-        _background.run(self._table.aclose())
+        background.run(self._table.aclose())
 
     @property
     def url(self) -> str:
@@ -255,7 +220,7 @@ class Table:
 
     def refresh(self) -> bool:
         """Move to the newest state of the table; see :meth:`coldparquet.table.Table.refresh`."""
-        return _background.run(self._table.refresh())
+        return background.run(self._table.refresh())
 
     @property
     def request_log(self) -> tuple[RequestRecord, ...]:
@@ -286,7 +251,7 @@ def open_table(
     opening = asynchronous.open_table(
         url, storage_options=storage_options, options=options, store_options=store_options, store=store
     )
-    return Table(_background.run(_opened(opening)))
+    return Table(background.run(_opened(opening)))
 
 
 def open_partition(
@@ -301,22 +266,8 @@ def open_partition(
     opening = asynchronous.open_partition(
         url, storage_options=storage_options, options=options, store_options=store_options, store=store
     )
-    return Table(_background.run(_opened(opening)))
-
-
-def _stream(scan: AsyncScan) -> Generator[pa.RecordBatch, None, None]:
-    """Open the stream with the first batch; Python closes a generator that nobody holds any more, and so the stream."""
-    stream = _background.run(_entered(scan.batches()))
-    try:
-        while (batch := _background.run(stream.next_batch())) is not None:
-            yield batch
-    finally:
-        _background.run(stream.aclose())
+    return Table(background.run(_opened(opening)))
 
 
 async def _opened(opening: asynchronous.Opening) -> asynchronous.Table:
     return await opening
-
-
-async def _entered(stream: BatchStream) -> BatchStream:
-    return await stream.__aenter__()

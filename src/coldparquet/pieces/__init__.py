@@ -1,1 +1,16 @@
-"""A plan cut into portable pieces of work, for engines that read with many processes."""
+"""A plan cut into portable pieces of work, for engines that read with many processes.
+
+On the machine that has opened the table::
+
+    tasks = [piece.to_bytes() for piece in await scan.pieces(most_pieces=6)]
+
+Anywhere else, for each of them::
+
+    for batch in coldparquet.pieces.read_piece_batches(task): ...
+"""
+
+from coldparquet.pieces.open_stores import close_stores
+from coldparquet.pieces.reading import PieceStream, read_piece, read_piece_batches
+from coldparquet.pieces.scan_piece import ScanPiece, ScanPieces
+
+__all__ = ["PieceStream", "ScanPiece", "ScanPieces", "close_stores", "read_piece", "read_piece_batches"]

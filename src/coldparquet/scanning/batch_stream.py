@@ -16,12 +16,10 @@ from typing import TYPE_CHECKING, Self
 from coldparquet.decode.batches import copied, to_batches
 from coldparquet.errors import InvalidInputError
 from coldparquet.options import MIB
-from coldparquet.scanning.archived_partitions import admit_and_restore, look_at_data
 from coldparquet.scanning.decoded_sizes import DecodedSizes
 from coldparquet.scanning.gathering import pair
 from coldparquet.scanning.known_symbols import shared_dictionaries
 from coldparquet.scanning.memory_room import Room
-from coldparquet.scanning.request_planner import part_bytes_of, with_reads
 from coldparquet.scanning.row_group_work import KeptShare, RowGroupWork, StreamMeans
 from coldparquet.storage.ledger import current_ledger
 
@@ -35,8 +33,8 @@ if TYPE_CHECKING:
     from coldparquet.plan.read_plan import ReadPlan
     from coldparquet.scanning.memory_room import Holding
     from coldparquet.scanning.scan_activity import ScanActivity
-    from coldparquet.scanning.scan_planner import PlannedScan
-    from coldparquet.storage.base import ObjectStore
+    from coldparquet.scanning.streamed_plan import StreamedPlan
+    from coldparquet.storage.cached_store import CachedStore
 
 _UNCOUNTED_BYTES = 160 * MIB
 """What nobody can count: memory that was freed but that the allocators of several threads have not given back yet, an
@@ -53,7 +51,7 @@ class BatchStream:
     :meth:`coldparquet.scan.Scan.batches`.
 
     Args:
-        planning: Makes the plan when the stream is opened.
+        planning: Makes the plan when the stream is opened; it is carried out as it is, whatever it costs.
         store: Where the table lies.
         executor: Threads that decode.
         activity: What the stream is charged to, from the time when it is opened until it is closed; None where it is a part
@@ -62,9 +60,9 @@ class BatchStream:
 
     def __init__(
         self,
-        planning: Callable[[], Awaitable[PlannedScan]],
+        planning: Callable[[], Awaitable[StreamedPlan]],
         *,
-        store: ObjectStore,
+        store: CachedStore,
         executor: Executor,
         activity: ScanActivity | None = None,
     ) -> None:
@@ -157,8 +155,7 @@ class BatchStream:
         await self._close(None)
 
     async def _open(self) -> None:
-        planned = await self._planning()
-        self._planned = await admit_and_restore(_by_known_classes(planned, await look_at_data(planned)))
+        self._planned = await self._planning()
         question, plan = self._planned.question, self._planned.plan
         options = question.options
         self._rows_left = question.limit
@@ -178,10 +175,10 @@ class BatchStream:
             sizes=DecodedSizes(),
             ledger=current_ledger(),
             keeping=KeptShare(
-                question.snapshot.store.largest_scan_bytes,
+                self._store.largest_scan_bytes,
                 planned_bytes=plan.bytes_fetched if self._reads_all_ahead else None,
             ),
-            part_bytes=part_bytes_of(question, plan.bytes_wanted),
+            part_bytes=self._planned.late_part_bytes,
             data_paths=[partition.data_path for partition in plan.partitions],
         )
         self._dictionaries = shared_dictionaries(question)
@@ -304,9 +301,3 @@ class BatchStream:
                 while len(self._waiting) > position + 1:
                     self._waiting.pop().drop()
                 return
-
-
-def _by_known_classes(before: PlannedScan, now: PlannedScan) -> PlannedScan:
-    """Return a plan with the requests that are the cheapest in the storage classes that are known by now."""
-    is_cheap = now.question.options.goal == "cheap"
-    return with_reads(now, now.plan.row_groups) if is_cheap and now is not before else now

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from coldparquet.format.partition_pages import PartitionPages
     from coldparquet.plan.bloom_probes import BloomAnswers
     from coldparquet.plan.read_plan import MetadataRequest
+    from coldparquet.scanning.bloom_copies import BloomCopies
     from coldparquet.scanning.parquet_draft import ParquetDraft
 
 
@@ -31,24 +32,29 @@ class CloserLook:
     requests: tuple[MetadataRequest, ...] = ()
 
 
-async def look_closer(draft: ParquetDraft) -> CloserLook:
+async def look_closer(draft: ParquetDraft, copies: BloomCopies) -> CloserLook:
     """Fetch what the draft of a partition's plan asks for.
 
-    Requests: for bloom filters those of :func:`coldparquet.scanning.bloom_fetch.fetch_blooms`; for pages 1, or none
-    where the ``_pages`` of the partition came with its sidecar. All in one round trip, unless the length of bloom filters
-    is not known.
+    Requests: for bloom filters those of :meth:`coldparquet.scanning.bloom_copies.BloomCopies.hand_out`, or those of
+    :func:`coldparquet.scanning.bloom_fetch.fetch_blooms`; for pages 1, or none where the ``_pages`` of the partition came
+    with its sidecar. All in one round trip, unless the length or the place of bloom filters is not known.
+
+    Args:
+        draft: The draft.
+        copies: What the catalogue has of the filters.
     """
     if draft.probes is None and not draft.wants_pages:
         return CloserLook()  # as for most partitions of most questions
     spent: list[MetadataRequest] = []
-    blooms, found = await both(_blooms(draft, spent), _pages(draft, spent))
-    notes = (*(blooms.notes if blooms is not None else ()), *found.notes)
+    blooms, found = await both(_blooms(draft, copies, spent), _pages(draft, spent))
+    notes = (*(copies.notes if blooms is not None else ()), *(blooms.notes if blooms is not None else ()), *found.notes)
     return CloserLook(blooms=blooms, pages=found.pages, pages_etag=found.etag, notes=notes, requests=tuple(spent))
 
 
-async def _blooms(draft: ParquetDraft, spent: list[MetadataRequest]) -> BloomAnswers | None:
+async def _blooms(draft: ParquetDraft, copies: BloomCopies, spent: list[MetadataRequest]) -> BloomAnswers | None:
     if draft.probes is None:
         return None
+    await copies.hand_out(spent)
     return await fetch_blooms(
         draft.question.snapshot.store,
         draft.partition.data_path,

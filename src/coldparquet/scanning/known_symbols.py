@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from coldparquet.plan.projection import TableColumn
     from coldparquet.plan.read_plan import MetadataRequest
     from coldparquet.scanning.question import Question
+    from coldparquet.scanning.streamed_plan import StreamedQuestion
 
 
 async def look_up_symbols(question: Question) -> KnownSymbols:
@@ -40,12 +41,12 @@ async def look_up_symbols(question: Question) -> KnownSymbols:
     return KnownSymbols(strings=strings, requests=tuple(spent))
 
 
-def symbol_columns(question: Question) -> list[TableColumn]:
+def symbol_columns(question: StreamedQuestion) -> list[TableColumn]:
     """Return the SYMBOL columns of the result."""
     return [column for column in question.output_columns if column.readable_type.tag is TypeTag.SYMBOL]
 
 
-def shared_dictionaries(question: Question) -> SharedDictionaries | None:
+def shared_dictionaries(question: StreamedQuestion) -> SharedDictionaries | None:
     """Return the dictionaries that all batches of a result share; None where each row group may have its own."""
     if question.options.symbols != "global":
         return None

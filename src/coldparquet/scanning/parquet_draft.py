@@ -12,8 +12,9 @@ from coldparquet.format.page_index import page_index_range
 from coldparquet.format.sidecar_layout import PARQUET_TAIL_BYTES
 from coldparquet.plan.bloom_probes import plan_bloom_probes
 from coldparquet.plan.decoded_size import decoded_row_bytes
-from coldparquet.plan.partition_plan import plan_row_groups
+from coldparquet.plan.partition_plan import PartitionRowGroups, plan_row_groups
 from coldparquet.plan.projection import match_columns
+from coldparquet.plan.prune import prune
 from coldparquet.plan.reading_choices import Choice, page_index_pays
 from coldparquet.plan.selectivity import clustered_fields, count_values, estimate_selectivity
 from coldparquet.plan.stated_times import misplaced_times
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.options import ReadOptions
     from coldparquet.plan.bloom_probes import BloomAnswers, BloomProbes
-    from coldparquet.plan.partition_plan import PartitionRowGroups
     from coldparquet.plan.read_plan import RowGroupRead
     from coldparquet.scanning.question import Question
 
@@ -88,7 +88,7 @@ def draft_parquet(
     sidecar = metadata.sidecar
     places = match_columns(question.needed_columns, sidecar)
     _check_times(question, partition, sidecar, places)
-    row_groups = pruned_row_groups(question, sidecar, places, index=index, blooms=None)
+    row_groups = _pruned_row_groups(question, sidecar, places, index=index)
     tested = predicate_places(question, places)
     draft = ParquetDraft(
         question=question,
@@ -103,13 +103,8 @@ def draft_parquet(
     return replace(draft, page_index=_page_index_choice(draft, tested, rows_wanted))
 
 
-def pruned_row_groups(
-    question: Question,
-    sidecar: Sidecar,
-    places: Mapping[int, int | None],
-    *,
-    index: int,
-    blooms: BloomAnswers | None,
+def _pruned_row_groups(
+    question: Question, sidecar: Sidecar, places: Mapping[int, int | None], *, index: int
 ) -> PartitionRowGroups:
     """Prune the row groups of a partition, as the options say, by what is known of it."""
     output_places = [place for column in question.output_columns if (place := places[column.index]) is not None]
@@ -119,10 +114,20 @@ def pruned_row_groups(
         output_columns=output_places,
         predicate=question.predicate,
         predicate_columns=predicate_places(question, places),
-        blooms=blooms,
         use_statistics=question.options.statistics,
         make_constant_columns=question.options.make_constant_columns,
     )
+
+
+def without_denied(draft: ParquetDraft, blooms: BloomAnswers) -> PartitionRowGroups:
+    """Leave out the row groups of which bloom filters say that no row matches."""
+    predicate = draft.question.predicate
+    if predicate is None:
+        return draft.row_groups
+    statistics = SidecarStatistics(draft.sidecar, predicate_places(draft.question, draft.places), blooms=blooms)
+    verdict, report = prune(predicate, statistics, draft.sidecar.row_group_count)
+    reads = tuple(read for read in draft.row_groups.reads if verdict.survives[read.row_group])
+    return PartitionRowGroups(reads=reads, report=report)
 
 
 def predicate_places(question: Question, places: Mapping[int, int | None]) -> dict[int, int | None]:
@@ -148,7 +153,8 @@ def _bloom_probes(
     )
     wanted = probes.wanted()
     filter_bytes = 0 if wanted is None else int((wanted.stops - wanted.starts).sum())
-    data_bytes = sum(read.bytes_wanted for read in reads if probes.row_groups[read.row_group])
+    is_asked = probes.row_groups
+    data_bytes = sum(read.bytes_wanted for read in reads if is_asked[read.row_group])
     return None if filter_bytes > data_bytes else probes
 
 
@@ -158,20 +164,21 @@ def _page_index_choice(draft: ParquetDraft, places: Mapping[int, int | None], ro
     options = question.options
     if options.page_index == "never" or not any(read.columns for read in reads):
         return None
-    if max(_memory_bytes(sidecar, read, options) for read in reads) > options.memory_limit_bytes // SHARE_OF_MEMORY:
+    if _largest_memory_bytes(sidecar, reads, options) > options.memory_limit_bytes // SHARE_OF_MEMORY:
         return Choice(pays=True, reason="row groups are too large for the memory limit, and are read in runs of pages")
     by_rows = rows_wanted is not None and all(read.all_rows_match for read in reads)
     looked_at = [read for read in reads if by_rows or not read.all_rows_match]
     if not any(read.columns for read in looked_at) or not (by_rows or options.statistics):
         return None
-    known = _choice_by_table(draft, sum(read.bytes_wanted for read in looked_at))
+    read_bytes = np.array([read.bytes_wanted for read in looked_at], dtype=np.int64)
+    known = _choice_by_table(draft, int(read_bytes.sum()))
     if known is not None:
         return known
     index_bytes = page_index_range(sidecar).length_bytes - sidecar.footer.parquet_footer_length
     return page_index_pays(
         index_bytes=max(0, index_bytes - PARQUET_TAIL_BYTES),
         chunk_count=sidecar.row_group_count * sidecar.column_count,
-        row_group_bytes=np.array([read.bytes_wanted for read in looked_at], dtype=np.int64),
+        row_group_bytes=read_bytes,
         surviving_fraction=_surviving_fractions(question, sidecar, places, looked_at, rows_wanted),
         extra_round_trip=draft.probes is None or draft.probes.wanted() is None,
         when=options.page_index,
@@ -217,10 +224,17 @@ def _surviving_fractions(
     return estimated[[read.row_group for read in reads]]
 
 
-def _memory_bytes(sidecar: Sidecar, read: RowGroupRead, options: ReadOptions) -> float:
-    """Estimate what a read takes while it is decoded."""
-    row_bytes = decoded_row_bytes(sidecar, read.columns, read.row_group, options).sum()
-    return read.bytes_wanted + read.row_count * float(row_bytes)
+def _largest_memory_bytes(sidecar: Sidecar, reads: Sequence[RowGroupRead], options: ReadOptions) -> float:
+    """Estimate what the largest of some reads takes while it is decoded."""
+    largest = 0.0
+    # Nearly always all of them are of the same columns.
+    for columns in {read.columns for read in reads}:
+        alike = [read for read in reads if read.columns == columns]
+        row_bytes = decoded_row_bytes(sidecar, columns, [read.row_group for read in alike], options).sum(axis=1)
+        fetched_bytes = np.array([read.bytes_wanted for read in alike])
+        row_counts = np.array([read.row_count for read in alike])
+        largest = max(largest, float((fetched_bytes + row_counts * row_bytes).max()))
+    return largest
 
 
 def _check_times(question: Question, partition: Partition, sidecar: Sidecar, places: Mapping[int, int | None]) -> None:

@@ -14,9 +14,10 @@ from coldparquet.plan.page_runs import split_into_runs
 from coldparquet.plan.read_plan import PartitionRead, RowGroupsDropped, Technique
 from coldparquet.plan.selectivity import count_values, estimate_selectivity
 from coldparquet.plan.statistics import SidecarStatistics
-from coldparquet.scanning.parquet_draft import SHARE_OF_MEMORY, predicate_places, pruned_row_groups
+from coldparquet.scanning.parquet_draft import SHARE_OF_MEMORY, predicate_places, without_denied
 from coldparquet.scanning.partition_plan import MatchEstimate, PartitionPlan
 from coldparquet.scanning.planned_partition import PlannedParquet
+from coldparquet.scanning.row_windows import within_window
 
 if TYPE_CHECKING:
     from coldparquet.plan.bloom_probes import BloomProbes
@@ -43,17 +44,24 @@ def plan_parquet(draft: ParquetDraft, look: CloserLook, *, rows_left: int | None
     row_groups = draft.row_groups
     techniques: list[Technique] = []
     if draft.probes is not None and look.blooms is not None:
-        row_groups = pruned_row_groups(question, sidecar, draft.places, index=draft.index, blooms=look.blooms)
+        row_groups = without_denied(draft, look.blooms)
         if not draft.probes.is_empty:
             techniques.append(_bloom_technique(draft.probes, draft.row_groups, row_groups))
     reads = row_groups.reads
     dropped = _dropped(draft.row_groups, row_groups)
+    if question.row_windows is not None:
+        window = question.row_windows[draft.partition.data_path]
+        reads = within_window(
+            reads, window, draft.sidecar, pages=look.pages, least_saving_bytes=_least_saving_bytes(draft)
+        )
+        dropped["row window"] = len(row_groups.reads) - len(reads)
     selected: PagesSelected | None = None
     if draft.page_index is not None:
         selected = _select_pages(draft, look, row_groups)
         if selected is not None:
-            reads = _cut_to_pages(draft, look, reads, selected)
-            dropped["page index"] = len(row_groups.reads) - len(reads)
+            cut = _cut_to_pages(draft, look, reads, selected)
+            dropped["page index"] = len(reads) - len(cut)
+            reads = cut
     kept = _within_limit(draft, look, reads, rows_left)
     dropped["limit"] = len(reads) - len(kept)
     reads = _in_runs(draft, look, kept)
@@ -133,13 +141,15 @@ def _cut_to_pages(
             cut.append(read)
             continue
         selection = selected.selections[index]
+        if read.selection is not None:
+            selection = selection.intersect(read.selection)
         if selection.row_count == 0:
             continue
         some = read
         if selected.all_rows_match[index]:
             some = without_filter(some, output_places)
         cut.append(read_pages(some, selection, pages=look.pages, least_saving_bytes=least_saving_bytes))
-    if not cut and look.pages_etag is not None:
+    if reads and not cut and look.pages_etag is not None:
         # Nothing would be fetched, and nobody would notice that the `_pages` is of another version of the file: so a page
         # is fetched, whose answer tells the version.
         cut.append(first_rows(reads[0], 1, pages=look.pages, least_saving_bytes=1))
@@ -177,7 +187,7 @@ def _in_runs(draft: ParquetDraft, look: CloserLook, reads: tuple[RowGroupRead, .
         for run in split_into_runs(
             read,
             pages=look.pages,
-            row_bytes=decoded_row_bytes(draft.sidecar, read.columns, read.row_group, draft.question.options),
+            row_bytes=decoded_row_bytes(draft.sidecar, read.columns, [read.row_group], draft.question.options)[0],
             max_bytes=max_bytes,
         )
     )

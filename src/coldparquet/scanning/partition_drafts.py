@@ -82,10 +82,12 @@ async def read_metadata(question: Question, kept: Sequence[Partition]) -> FoundP
 
 async def _read_window(question: Question, window: Sequence[Partition], first: int, found: FoundPartitions) -> None:
     data_objects = question.snapshot.data_objects
-    paths = [partition.data_path for partition in window if partition.format == "parquet"]
+    in_parquet = [partition for partition in window if partition.format == "parquet"]
+    looked_at = in_parquet if wants_looks(question) else []
+    _consider_listing(question, in_parquet, look_count=len(looked_at))
     results, _ = await both(
         gather_or_cancel([_look_into(question, partition, first + index) for index, partition in enumerate(window)]),
-        data_objects.look_at(paths if wants_looks(question) else (), found.looks),
+        data_objects.look_at([partition.data_path for partition in looked_at], found.looks),
     )
     archived = [
         partition for partition, result in zip(window, results, strict=True) if isinstance(result, ArchivedObjectError)
@@ -96,6 +98,14 @@ async def _read_window(question: Question, window: Sequence[Partition], first: i
         results = [readable.get(partition.name, result) for partition, result in zip(window, results, strict=True)]
     known = [result for result in results if not isinstance(result, ArchivedObjectError)]
     found.known += await without_stale_entries(question, known)
+
+
+def _consider_listing(question: Question, in_parquet: Sequence[Partition], *, look_count: int) -> None:
+    """Let a listing take the place of looks, and of the sidecars that the catalogue would then have, if it saves requests."""
+    unread = [partition.location for partition in in_parquet if partition.snapshot is None]
+    saved_requests = look_count + question.snapshot.catalogue.saved_by_listing(unread)
+    directories = [partition.directory_path for partition in in_parquet]
+    question.snapshot.listed_objects.consider(directories, saved_requests=saved_requests)
 
 
 async def _after_the_archive(

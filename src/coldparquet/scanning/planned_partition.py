@@ -190,7 +190,7 @@ class PlannedParquet:
         """See :class:`PlannedPartition`."""
         row_group = _of_parquet(read)
         places = [place for column in columns if (place := self.places[column.index]) is not None]
-        row_bytes = decoded_row_bytes(self.sidecar, places, row_group.row_group, options).sum()
+        row_bytes = decoded_row_bytes(self.sidecar, places, [row_group.row_group], options).sum()
         held_rows = [row_group.row_group_rows if rows is None else rows.row_count for rows in row_group.column_rows]
         return int(row_bytes * max(held_rows, default=row_group.row_count))
 

@@ -56,6 +56,9 @@ class Question:
     """Whether rows will probably be read, so that their data objects are looked at along with the metadata, and requests are
     planned for all of them. For questions that metadata may answer both wait until it is known that it does not: the plan has
     no requests, and whoever carries it out chooses the reads, see :func:`coldparquet.scanning.request_planner.with_reads`."""
+    row_windows: Mapping[str, tuple[int, int]] | None = None
+    """By data path of each partition: the half-open range of its rows that is asked for, before the predicate; None for all rows
+    of all partitions. Only partitions in Parquet are cut."""
     symbols: KnownSymbols = NO_SYMBOLS
     """Symbols of the table, once planning has looked them up; only where the options ask for one dictionary."""
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from coldparquet.plan.read_plan import PlannedRead, PlannedRequest
     from coldparquet.scanning.gathering import Gathering
     from coldparquet.scanning.planned_partition import PlannedPartition
-    from coldparquet.scanning.question import Question
+    from coldparquet.scanning.streamed_plan import StreamedQuestion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class ReadStages:
 
     read: PlannedRead
     partition: PlannedPartition
-    question: Question
+    question: StreamedQuestion
     data_path: str
     """The data object of the partition."""
     first_columns: tuple[TableColumn, ...]
@@ -64,7 +64,9 @@ class ReadStages:
     """Columns of the result that are decoded only for the rows that are left; none where all is decoded at once."""
 
     @classmethod
-    def of(cls, read: PlannedRead, partition: PlannedPartition, question: Question, *, data_path: str) -> ReadStages:
+    def of(
+        cls, read: PlannedRead, partition: PlannedPartition, question: StreamedQuestion, *, data_path: str
+    ) -> ReadStages:
         """Split the columns that a read has to bring into those of the two stages."""
         needed, deferred = question.output_columns, partition.deferred_columns(read, question.output_columns)
         if not read.all_rows_match:

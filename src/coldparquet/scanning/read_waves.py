@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from coldparquet.scanning.admission import admit
 from coldparquet.scanning.batch_stream import BatchStream
 from coldparquet.scanning.request_planner import with_reads
 
@@ -33,12 +34,12 @@ async def read_each(planned: PlannedScan, executor: Executor, take: Callable[[in
     if not planned.plan.row_groups:
         return
 
-    async def already_planned() -> PlannedScan:
-        return planned
+    async def admitted() -> PlannedScan:
+        return await admit(planned)
 
     loop = asyncio.get_running_loop()
     store = planned.question.snapshot.store
-    async with BatchStream(already_planned, store=store, executor=executor) as stream:
+    async with BatchStream(admitted, store=store, executor=executor) as stream:
         for position in range(len(planned.plan.row_groups)):
             rows = await stream.next_row_group()
             if rows is None:

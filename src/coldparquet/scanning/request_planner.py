@@ -52,17 +52,43 @@ def plan_requests_of(
     for index, group in groupby(reads, key=attrgetter("partition_index")):
         of_partition = list(group)
         coalescing = coalescings[index]
-        of_first_stage = coalescing.part_bytes(wanted_bytes, question.options.max_concurrency)
-        requests += partitions[index].requests(of_partition, coalescing, part_bytes=of_first_stage)
-        deferred = [
-            read.deferred for read in of_partition if isinstance(read, RowGroupRead) and read.deferred is not None
-        ]
+        requests += requests_of_partition(
+            partitions[index],
+            of_partition,
+            coalescing=coalescing,
+            part_bytes=coalescing.part_bytes(wanted_bytes, question.options.max_concurrency),
+            late_coalescing=question.coalescing_of(described[index].data_path),
+            late_part_bytes=part_bytes,
+        )
+    return PlannedRequests(requests=tuple(requests), coalescings=coalescings)
+
+
+def requests_of_partition(  # noqa: PLR0913 - the two stages have shapes of their own
+    partition: PlannedPartition,
+    reads: Sequence[PlannedRead],
+    *,
+    coalescing: Coalescing,
+    part_bytes: int,
+    late_coalescing: Coalescing,
+    late_part_bytes: int,
+) -> list[PlannedRequest]:
+    """Plan the requests of both stages for some reads of one partition.
+
+    Args:
+        partition: The partition.
+        reads: In table order.
+        coalescing: How the ranges of the first stage become requests.
+        part_bytes: About how long these should be at the end.
+        late_coalescing: How those of deferred columns do.
+        late_part_bytes: About how long those should be.
+    """
+    requests = list(partition.requests(reads, coalescing, part_bytes=part_bytes))
+    for read in reads:
         # What is left of it is requested by itself, once its predicate has been evaluated: over gaps as they were chosen
         # for few requests, because only little of it may be left.
-        of_second_stage = question.coalescing_of(described[index].data_path)
-        for read in deferred:
-            requests += partitions[index].requests([read], of_second_stage, part_bytes=part_bytes, stage=2)
-    return PlannedRequests(requests=tuple(requests), coalescings=coalescings)
+        if isinstance(read, RowGroupRead) and read.deferred is not None:
+            requests += partition.requests([read.deferred], late_coalescing, part_bytes=late_part_bytes, stage=2)
+    return requests
 
 
 def part_bytes_of(question: Question, wanted_bytes: int) -> int:

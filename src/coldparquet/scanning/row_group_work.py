@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from coldparquet.scanning.gathering import Fetch
     from coldparquet.scanning.memory_room import Room
     from coldparquet.scanning.planned_partition import PlannedPartition
-    from coldparquet.scanning.question import Question
     from coldparquet.scanning.read_stages import Decoded
+    from coldparquet.scanning.streamed_plan import StreamedQuestion
     from coldparquet.storage.base import FetchedRange, ObjectStore
     from coldparquet.storage.ledger import Ledger
 
@@ -65,7 +65,7 @@ class KeptShare:
 class StreamMeans:
     """What the row groups of one stream share."""
 
-    question: Question
+    question: StreamedQuestion
     store: ObjectStore
     executor: Executor
     fetched: Room

@@ -14,6 +14,7 @@ from coldparquet.plan.prune import prune
 from coldparquet.plan.read_plan import PrunedPartition, ReadPlan
 from coldparquet.plan.statistics import IntervalStatistics
 from coldparquet.scanning.archived_partitions import with_storage_class
+from coldparquet.scanning.bloom_copies import BloomCopies
 from coldparquet.scanning.closer_look import CloserLook, look_closer
 from coldparquet.scanning.known_symbols import look_up_symbols
 from coldparquet.scanning.late_reading import read_late
@@ -21,7 +22,7 @@ from coldparquet.scanning.parquet_draft import ParquetDraft
 from coldparquet.scanning.parquet_planner import plan_parquet
 from coldparquet.scanning.partition_drafts import draft_partitions, read_metadata, rows_after
 from coldparquet.scanning.partition_planner import plan_native
-from coldparquet.scanning.request_planner import PlannedRequests, plan_requests_of
+from coldparquet.scanning.request_planner import PlannedRequests, part_bytes_of, plan_requests_of
 from coldparquet.storage.base import is_lasting_etag
 from coldparquet.storage.checked import stale_pages
 from coldparquet.telemetry import spanned
@@ -48,6 +49,11 @@ class PlannedScan:
     plan: ReadPlan
     partitions: tuple[PlannedPartition, ...]
     """In the order of :attr:`ReadPlan.partitions`."""
+
+    @property
+    def late_part_bytes(self) -> int:
+        """About how long the requests of a second stage should be."""
+        return part_bytes_of(self.question, self.plan.bytes_wanted)
 
 
 class PlannedOnce:
@@ -89,16 +95,17 @@ async def plan_question(question: Question, executor: Executor) -> PlannedScan:
     question = replace(question, symbols=symbols)
     loop = asyncio.get_running_loop()
     drafted = await loop.run_in_executor(executor, draft_partitions, question, found, kept)
-    looks = await gather_or_cancel([_look_closer(draft) for draft in drafted.drafts])
+    copies = BloomCopies(question, drafted.drafts)
+    looks = await gather_or_cancel([_look_closer(draft, copies) for draft in drafted.drafts])
     pruned += [PrunedPartition(name=partition.name, reason="limit") for partition in drafted.beyond_limit]
     requests = _spent_on(question, found, looks)
     return await loop.run_in_executor(executor, _plan, question, drafted, looks, tuple(pruned), requests)
 
 
-async def _look_closer(draft: Draft) -> CloserLook:
+async def _look_closer(draft: Draft, copies: BloomCopies) -> CloserLook:
     if not isinstance(draft, ParquetDraft):
         return CloserLook()
-    look = await look_closer(draft)
+    look = await look_closer(draft, copies)
     info = draft.question.snapshot.data_objects.info(draft.partition.data_path)
     if info is None or not (is_lasting_etag(look.pages_etag) and is_lasting_etag(info.etag)):
         return look

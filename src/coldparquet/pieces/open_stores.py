@@ -1,0 +1,133 @@
+"""Stores that blocking reads of pieces share: connections of one piece serve the next one of the same table."""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+from collections import OrderedDict
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from coldparquet.concurrency import background
+from coldparquet.storage.open_store import open_store
+from coldparquet.storage.store_stack import stack_store
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping
+
+    from coldparquet.options import StoreOptions
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.store_stack import StoreStack
+
+_MOST_IDLE = 4
+"""Stores that stay open although nobody reads from them: an executor rarely works on more tables at once."""
+
+
+@dataclass(slots=True)
+class _Shared:
+    stack: StoreStack
+    users: int = 0
+
+
+class OpenStores:
+    """Keeps the stores of the background loop open. Used in that loop alone, so that nothing has to be locked."""
+
+    def __init__(self) -> None:
+        self._process_id = os.getpid()
+        self._shared: OrderedDict[str, _Shared] = OrderedDict()
+
+    @asynccontextmanager
+    async def use(
+        self,
+        url: str,
+        *,
+        storage_options: Mapping[str, Any] | None,
+        store_options: StoreOptions,
+        store: ObjectStore | None,
+        max_concurrency: int,
+    ) -> AsyncGenerator[StoreStack, None]:
+        """Use the store of a URL with these options, opened by the first one who does. No request.
+
+        Args and errors are those of :func:`opened_stack`, which is all that happens with a store of the caller's own.
+        """
+        if store is not None:
+            async with opened_stack(
+                url,
+                storage_options=storage_options,
+                store_options=store_options,
+                store=store,
+                max_concurrency=max_concurrency,
+            ) as stack:
+                yield stack
+            return
+        if self._process_id != os.getpid():  # connections cannot be taken along by a fork
+            self._process_id, self._shared = os.getpid(), OrderedDict()
+        # The options may be secrets: what is kept here is no place to find them.
+        told = repr((url, sorted((storage_options or {}).items(), key=repr), store_options, max_concurrency))
+        key = hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()
+        shared = self._shared.get(key)
+        if shared is None:
+            opened, _ = open_store(url, storage_options=storage_options, store_options=store_options)
+            stack = stack_store(opened, store_options=store_options, max_concurrency=max_concurrency)
+            shared = self._shared[key] = _Shared(stack)
+        self._shared.move_to_end(key)
+        shared.users += 1
+        try:
+            yield shared.stack
+        finally:
+            shared.users -= 1
+            await self.close_idle(most_idle=_MOST_IDLE)
+
+    async def close_idle(self, *, most_idle: int = 0) -> None:
+        """Close the stores that nobody reads from, but for those that were used last."""
+        idle = [key for key, shared in self._shared.items() if shared.users == 0]
+        for key in idle[: max(len(idle) - most_idle, 0)]:
+            await self._shared.pop(key).stack.store.aclose()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether this process has opened none, or closed all of them."""
+        return self._process_id != os.getpid() or not self._shared
+
+
+@asynccontextmanager
+async def opened_stack(
+    url: str,
+    *,
+    storage_options: Mapping[str, Any] | None,
+    store_options: StoreOptions,
+    store: ObjectStore | None,
+    max_concurrency: int,
+) -> AsyncGenerator[StoreStack, None]:
+    """Open a store with everything that requests pass through on their way to it, and close it afterwards. No request.
+
+    Args:
+        url: Where the table lies.
+        storage_options: Credentials, endpoint and so on.
+        store_options: How patient to be.
+        store: A store of the caller's own, which stays open; None opens that of the URL.
+        max_concurrency: Requests in flight at once, at most.
+    """
+    opened = (
+        open_store(url, storage_options=storage_options, store_options=store_options)[0] if store is None else store
+    )
+    try:
+        yield stack_store(opened, store_options=store_options, max_concurrency=max_concurrency)
+    finally:
+        if store is None:
+            await opened.aclose()
+
+
+open_stores = OpenStores()
+"""Those of this process."""
+
+
+def close_stores() -> None:
+    """Close the stores that blocking reads of pieces have left open in this process. The next read opens them again."""
+    if not open_stores.is_empty:
+        background.run(open_stores.close_idle())
+
+
+atexit.register(close_stores)

@@ -1,0 +1,235 @@
+"""A piece as bytes and back: a frame, a JSON document, and sections of bytes and numbers behind it.
+
+The document says what is small and has names: table, options, columns, predicate, and of each share its path, version and
+shape of requests. Behind it follow the dictionaries, the reads of all Parquet partitions (see
+:mod:`coldparquet.pieces.plain_reads`) and then, share by share, its sidecar and, if it has any, its pages; of a native
+partition its reads. No object is pickled, and nothing in it is a secret.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Any
+
+from coldparquet.catalog.table_files import TableMoment
+from coldparquet.errors import ColdParquetError
+from coldparquet.format.partition_records import PartitionRecord
+from coldparquet.options import Coalescing, ReadOptions
+from coldparquet.pieces.piece_content import NativeShare, ParquetShare, PieceContent, PieceNumbers, RequestShape
+from coldparquet.pieces.piece_frame import frame_content, unframe_content
+from coldparquet.pieces.plain_native import (
+    add_native_reads,
+    add_strings,
+    native_column_of,
+    next_native_reads,
+    next_strings,
+    plain_files,
+    plain_native_column,
+)
+from coldparquet.pieces.plain_reads import add_pages, add_reads, next_pages, next_reads
+from coldparquet.pieces.plain_types import column_of, plain_column, plain_predicate, predicate_of
+from coldparquet.pieces.sections import SectionReader, SectionWriter, damaged_piece
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from coldparquet.plan.read_plan import RowGroupRead
+
+_OF_THE_DRIVER = frozenset({"prices", "restore", "archived", "check_storage_classes"})
+"""Options that count before the first piece is made."""
+
+
+def encode_piece(content: PieceContent, numbers: PieceNumbers) -> bytes:
+    """Encode a piece.
+
+    Args:
+        content: What it says.
+        numbers: What is to be known of it without looking at every read.
+    """
+    shapes: dict[RequestShape, int] = {}
+    for share in content.shares:
+        shapes.setdefault(share.shape, len(shapes))
+    document = {
+        "table": content.table,
+        "numbers": asdict(numbers),
+        "options": _plain_options(content.options),
+        "columns": [plain_column(column) for column in content.columns],
+        "output_columns": content.output_column_count,
+        "predicate": None if content.predicate is None else plain_predicate(content.predicate),
+        "predicate_text": content.predicate_text,
+        "late_part_bytes": content.late_part_bytes,
+        "symbols": {str(index): list(symbols) for index, symbols in content.symbols.items()},
+        "dictionaries": len(content.dictionaries),
+        "moment": None if content.moment is None else asdict(content.moment),
+        "shapes": [asdict(shape) for shape in shapes],
+        "shares": [
+            _plain_native_share(share, shapes) if isinstance(share, NativeShare) else _plain_share(share, shapes)
+            for share in content.shares
+        ],
+    }
+    sections = SectionWriter()
+    sections.add_bytes(json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass"))
+    for strings in content.dictionaries:
+        add_strings(sections, strings)
+    in_parquet = [share for share in content.shares if isinstance(share, ParquetShare)]
+    add_reads(sections, [read for share in in_parquet for read in share.reads])
+    for share in content.shares:
+        if isinstance(share, NativeShare):
+            add_native_reads(sections, share.reads)
+            continue
+        sections.add_bytes(share.sidecar)
+        if share.pages is not None:
+            add_pages(sections, share.pages)
+    return frame_content(sections.finish())
+
+
+def decode_numbers(data: bytes) -> tuple[str, PieceNumbers]:
+    """Return the table of a piece and what :func:`encode_piece` was told of it. Raises what :func:`decode_piece` raises."""
+    document = _document(SectionReader(unframe_content(data)))
+    try:
+        return str(document["table"]), PieceNumbers(**document["numbers"])
+    except (KeyError, TypeError) as error:
+        raise damaged_piece(f"its numbers are incomplete ({error!r})") from error
+
+
+def decode_piece(data: bytes) -> PieceContent:
+    """Decode a piece.
+
+    Raises:
+        FormatError: The bytes are no piece, or were damaged on their way.
+        UnsupportedError: Another version of coldparquet wrote them (kind ``UnknownPieceVersion``).
+    """
+    sections = SectionReader(unframe_content(data))
+    document = _document(sections)
+    try:
+        content = _content(document, sections)
+    except ColdParquetError:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
+        raise damaged_piece(f"it says what makes no sense ({error!r})") from error
+    sections.finish()
+    return content
+
+
+def _document(sections: SectionReader) -> Mapping[str, Any]:
+    try:
+        document = json.loads(bytes(sections.bytes()).decode("utf-8", "surrogatepass"))
+    except (ValueError, RecursionError) as error:
+        raise damaged_piece(f"its document is no JSON ({error})") from error
+    if not isinstance(document, dict):
+        raise damaged_piece("its document is no JSON object")
+    return document
+
+
+def _content(document: Mapping[str, Any], sections: SectionReader) -> PieceContent:
+    columns = tuple(column_of(column) for column in document["columns"])
+    by_index = {column.index: column for column in columns}
+    predicate, moment = document["predicate"], document["moment"]
+    dictionaries = tuple(next_strings(sections) for _ in range(document["dictionaries"]))
+    shapes = [_shape(shape) for shape in document["shapes"]]
+    reads: dict[int, list[RowGroupRead]] = defaultdict(list)
+    for read in next_reads(sections):
+        reads[read.partition_index].append(read)
+    return PieceContent(
+        table=document["table"],
+        options=ReadOptions(**document["options"]),
+        columns=columns,
+        output_column_count=document["output_columns"],
+        predicate=None if predicate is None else predicate_of(predicate, by_index),
+        predicate_text=document["predicate_text"],
+        late_part_bytes=document["late_part_bytes"],
+        symbols={int(index): tuple(symbols) for index, symbols in document["symbols"].items()},
+        dictionaries=dictionaries,
+        moment=None if moment is None else TableMoment(**moment),
+        shares=tuple(
+            _native_share(share, shapes, number, sections)
+            if share["is_native"]
+            else _share(share, shapes, tuple(reads[number]), sections)
+            for number, share in enumerate(document["shares"])
+        ),
+    )
+
+
+def _plain_options(options: ReadOptions) -> dict[str, Any]:
+    """Return what differs from the defaults."""
+    defaults = ReadOptions()
+    names = [field.name for field in fields(ReadOptions) if field.name not in _OF_THE_DRIVER]
+    changed = {name: getattr(options, name) for name in names if getattr(options, name) != getattr(defaults, name)}
+    return {**changed, "check_storage_classes": False}
+
+
+def _plain_share(share: ParquetShare, shapes: Mapping[RequestShape, int]) -> dict[str, Any]:
+    return {
+        "is_native": False,
+        "name": share.name,
+        "data_path": share.data_path,
+        "metadata_source": share.metadata_source,
+        "etag": share.etag,
+        "pages_etag": share.pages_etag,
+        "may_grow": share.may_grow,
+        "places": share.places,
+        "pages": None if share.pages is None else [share.pages.row_group_count, share.pages.column_count],
+        "shape": shapes[share.shape],
+    }
+
+
+def _share(
+    plain: Mapping[str, Any],
+    shapes: Sequence[RequestShape],
+    reads: tuple[RowGroupRead, ...],
+    sections: SectionReader,
+) -> ParquetShare:
+    sidecar, pages = bytes(sections.bytes()), None
+    if plain["pages"] is not None:
+        row_group_count, column_count = plain["pages"]
+        pages = next_pages(sections, row_group_count=row_group_count, column_count=column_count)
+    return ParquetShare(
+        name=plain["name"],
+        data_path=plain["data_path"],
+        metadata_source=plain["metadata_source"],
+        etag=plain["etag"],
+        pages_etag=plain["pages_etag"],
+        may_grow=plain["may_grow"],
+        sidecar=sidecar,
+        places=tuple(plain["places"]),
+        pages=pages,
+        shape=shapes[plain["shape"]],
+        reads=reads,
+    )
+
+
+def _plain_native_share(share: NativeShare, shapes: Mapping[RequestShape, int]) -> dict[str, Any]:
+    return {
+        "is_native": True,
+        "name": share.name,
+        "data_path": share.data_path,
+        "record": asdict(share.record),
+        "columns": [plain_native_column(column) for column in share.columns],
+        "dictionaries": {str(index): position for index, position in share.dictionaries.items()},
+        "files": plain_files(share.reads),
+        "shape": shapes[share.shape],
+    }
+
+
+def _native_share(
+    plain: Mapping[str, Any], shapes: Sequence[RequestShape], number: int, sections: SectionReader
+) -> NativeShare:
+    return NativeShare(
+        name=plain["name"],
+        data_path=plain["data_path"],
+        record=PartitionRecord(**plain["record"]),
+        columns=tuple(native_column_of(column) for column in plain["columns"]),
+        dictionaries={int(index): position for index, position in plain["dictionaries"].items()},
+        shape=shapes[plain["shape"]],
+        reads=next_native_reads(sections, files=plain["files"], partition_index=number),
+    )
+
+
+def _shape(plain: Mapping[str, Any]) -> RequestShape:
+    return RequestShape(
+        coalescing=Coalescing(**plain["coalescing"]),
+        part_bytes=plain["part_bytes"],
+        late_coalescing=Coalescing(**plain["late_coalescing"]),
+    )
