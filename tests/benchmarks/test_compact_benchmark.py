@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.benchmark
 
-ROWS = int(os.environ.get("COMPACT_ROWS", "5000000"))
+ROWS = int(os.environ.get("COMPACT_ROWS", "500000"))
 BATCH_ROWS = 200_000
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 WATCH_EVERY_S = 0.01

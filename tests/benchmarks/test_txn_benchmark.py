@@ -1,10 +1,12 @@
 """What reading the partitions of a large table costs.
 
 Run with ``pytest tests/benchmarks/test_txn_benchmark.py -m benchmark -s``. Times are printed, never asserted.
+``BENCHMARK_SYMBOLS`` chooses another size of the symbol dictionary.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING
 
@@ -25,6 +27,7 @@ pytestmark = pytest.mark.benchmark
 
 HOUR_US = 3_600_000_000
 ROWS_PER_PARTITION = 1000
+SYMBOLS = int(os.environ.get("BENCHMARK_SYMBOLS", "100000"))
 
 
 def make_transaction(partition_count: int) -> TableTransaction:
@@ -79,7 +82,7 @@ def test_partitions_of_a_large_table(partition_count: int) -> None:
 
 @pytest.mark.parametrize("accent", ["", "é"])
 def test_a_large_symbol_dictionary(accent: str) -> None:
-    symbols = [f"instrument-{number:07}{accent}" for number in range(1_000_000)]
+    symbols = [f"instrument-{number:07}{accent}" for number in range(SYMBOLS)]
     lengths = np.array([4 + 2 * len(symbols[0])] * len(symbols), np.int64)
     offsets_file = np.concatenate([[0], np.cumsum(lengths)]).astype("<i8").tobytes()
     length = (len(symbols[0])).to_bytes(4, "little")
@@ -90,4 +93,4 @@ def test_a_large_symbol_dictionary(accent: str) -> None:
 
     assert parse() == len(symbols)
     what = "with accents" if accent else "ASCII"
-    print(f"\n1,000,000 symbols {what}, {len(chars):,} B: {milliseconds(parse, repeat=3):8.1f} ms")
+    print(f"\n{SYMBOLS:,} symbols {what}, {len(chars):,} B: {milliseconds(parse, repeat=3):8.1f} ms")

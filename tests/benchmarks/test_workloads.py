@@ -44,12 +44,15 @@ def test_a_year(tmp_path: Path) -> None:
     results = run(bench, rounds=1, directory=tmp_path)
     print(report(results))
     week = results[year_of_trades.W2]
+    assert week[OURS].first.requests <= 30
     assert week[OURS].first.requests < week["Polars"].first.requests
-    assert week[f"{OURS}, packed"].first.requests <= week[OURS].first.requests
+    assert week[f"{OURS}, packed"].first.requests <= 15, "a listing in place of seven sidecars and seven looks"
+    assert week[f"{OURS}, packed"].first.data_requests == year_of_trades.DAYS_ASKED, "a small partition in one piece"
     for question in (year_of_trades.COUNT, year_of_trades.LARGEST):
         for reader in (OURS, f"{OURS}, packed"):
             assert results[question][reader].first.data_requests == 0
             assert results[question][reader].warm.requests == 0
+        assert results[question][f"{OURS}, packed"].first.requests <= 8
     newest = results[year_of_trades.TAIL][OURS].first
     data = {r.path for r in newest.log if r.operation == "GetObject" and r.path.endswith(".parquet")}
     assert data == {f"{BUCKET}/{year_of_trades.TABLE}/2024-03-30/data.parquet"}
@@ -57,7 +60,8 @@ def test_a_year(tmp_path: Path) -> None:
 
 def test_a_needle_takes_data_of_its_own_partition_alone(tmp_path: Path) -> None:
     days, row_groups = 5, 5
-    bench = needle.benchmark(days=days, rows=row_groups * needle.ROW_GROUP_ROWS).only(OURS, "Polars")
+    packed = f"{OURS}, packed"
+    bench = needle.benchmark(days=days, rows=row_groups * needle.ROW_GROUP_ROWS).only(OURS, packed, "Polars")
     results = run(bench, rounds=1, directory=tmp_path)
     print(report(results))
     for of_column in results.values():
@@ -71,6 +75,12 @@ def test_a_needle_takes_data_of_its_own_partition_alone(tmp_path: Path) -> None:
         others = {path: taken for path, taken in taken_bytes.items() if path.endswith(".parquet") and path != home}
         beyond_blooms = [path for path, taken in others.items() if taken > MOST_BLOOM_BYTES]
         assert len(beyond_blooms) <= 1, "one false positive of 25 filters is usual, more are not"
+        asked = Counter(request.path for request in ours.log if request.path.endswith(".parquet"))
+        looked_at = Counter(request.path for request in ours.log if request.operation == "HeadObject")
+        assert sum((asked - looked_at).values()) <= days + 5, "one request brings the filters of a partition"
+        with_catalogue = of_column[packed].first
+        touched = {r.path for r in with_catalogue.log if r.operation == "GetObject" and r.path.endswith(".parquet")}
+        assert len(touched) <= 2, "one stripe of the catalogue tells which partitions may hold it"
 
 
 def test_late_materialisation_fetches_less_where_little_is_left(tmp_path: Path) -> None:

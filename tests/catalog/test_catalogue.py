@@ -280,7 +280,7 @@ async def test_a_catalogue_that_is_replaced_meanwhile_is_left_alone(monkeypatch:
 
 
 @given(st.data())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 async def test_a_damaged_catalogue_is_ignored_with_a_note(data: st.DataObject) -> None:
     store = await packed(table_of_days(3))
     expected = await rows_of(store, store_options=WITHOUT)
@@ -300,7 +300,7 @@ def whole(path: str) -> RangeRequest:
 
 
 @given(st.lists(st.integers(0, 4), min_size=15, max_size=15), st.booleans())
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 async def test_whatever_happened_since_the_rows_are_those_of_the_sidecars(
     changes: list[int], has_transaction: bool
 ) -> None:

@@ -126,7 +126,7 @@ WORDS = st.sampled_from([0, 1, -1, 255, 1 << 31, 1 << 40, 1 << 61, LARGEST, -LAR
     at=st.integers(0, 90),
     word=WORDS | st.integers(-LARGEST, LARGEST),
 )
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_a_word_of_a_table_file_that_lies(
     name: str, file: str, at: int, word: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,13 +6,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.decode.batches import concatenate, copied, to_batches
 
 
-@settings(deadline=None)
 @given(st.integers(0, 50), st.integers(1, 60))
 def test_batches_are_full_but_for_the_last(rows: int, batch_rows: int) -> None:
     table = pa.table({"n": pa.array(range(rows), pa.int64())})

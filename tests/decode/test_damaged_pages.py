@@ -17,7 +17,7 @@ from coldparquet.errors import FormatError, UnsupportedError
 GOLDEN = Path(__file__).parents[1] / "golden" / "questdb"
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_flipped_bytes_decode_or_are_refused(sparse_file: Any, data: st.DataObject) -> None:
     path = next(GOLDEN.glob("types_all_groups/table/*/data.parquet"))

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.decode.chunk_label import ChunkLabel
@@ -57,7 +57,6 @@ def occurring(values: list[str | None]) -> list[str]:
     return sorted({value for value in values if value is not None})
 
 
-@settings(deadline=None)
 @given(
     st.lists(words | st.none(), min_size=1, max_size=200),
     st.sampled_from(sorted(CODECS)),
@@ -256,7 +255,6 @@ def test_strings_that_are_no_text_are_damage(options: dict[str, Any]) -> None:
         decode(chunk.replace(b"aaaa", b"\xff\xff\xff\xff"), "none", 2)
 
 
-@settings(deadline=None)
 @given(st.data(), st.sampled_from([8, 1 << 20]))
 def test_damaged_chunks_decode_or_are_refused(data: st.DataObject, dictionary_limit: int) -> None:
     values = ["a", "b", None, "a", "c"] * 20

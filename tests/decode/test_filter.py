@@ -185,7 +185,7 @@ def table_of(rows: list[dict[str, Any]], symbols: Any) -> pa.Table:
     return pa.table(arrays, names=list(TYPES))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     st.lists(ROW, max_size=8), st.lists(PREDICATES, min_size=1, max_size=4), st.sampled_from(["dictionary", "string"])
 )
@@ -204,7 +204,7 @@ def test_evaluates_like_a_row_by_row_evaluator(
         )
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(st.lists(ROW, min_size=2, max_size=8), PREDICATES, st.data())
 def test_chunks_and_slices_do_not_matter(rows: list[dict[str, Any]], predicate: Predicate, data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(rows)))

@@ -6,7 +6,7 @@ import struct
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.errors import FormatError, UnsupportedError
@@ -88,7 +88,6 @@ def test_values_that_do_not_fit_their_type(type_name: str, file: str, offset: in
 
 @given(data=st.data())
 @pytest.mark.parametrize("type_name", COLUMNS)
-@settings(max_examples=100)
 def test_whatever_the_bytes_are_rows_or_a_clear_error_come_out(type_name: str, data: st.DataObject) -> None:
     column, values = COLUMNS[type_name]
     files = encode_column(column, values)

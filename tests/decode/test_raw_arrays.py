@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -47,7 +47,6 @@ def columns(draw: st.DrawFn) -> tuple[int, list[np.ndarray[Any, Any] | None]]:
     return dimensions, draw(st.lists(arrays | st.none(), max_size=8))
 
 
-@settings(deadline=None)
 @given(columns(), st.integers(0, 8))
 def test_decodes_what_was_packed(column: tuple[int, list[np.ndarray[Any, Any] | None]], start: int) -> None:
     dimensions, arrays = column
@@ -86,7 +85,6 @@ def test_damaged_arrays_are_refused_with_their_place(payload: bytes, dimensions:
         assert caught.value.details["row"] == 2
 
 
-@settings(deadline=None)
 @given(st.integers(1, 32), st.lists(st.binary(max_size=80) | st.none(), max_size=4))
 def test_any_bytes_decode_or_are_refused(dimensions: int, payloads: list[bytes | None]) -> None:
     try:

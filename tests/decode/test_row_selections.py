@@ -176,14 +176,14 @@ READS = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(READS)
 def test_selected_rows_equal_those_of_the_whole_file(read: dict[str, Any]) -> None:
     check_selected_rows(**read)
 
 
 @pytest.mark.soak
-@settings(deadline=None, max_examples=2000)
+@settings(max_examples=2000)
 @given(READS)
 def test_selected_rows_of_many_files_equal_those_of_the_whole_file(read: dict[str, Any]) -> None:
     check_selected_rows(**read)
@@ -218,7 +218,7 @@ def test_rows_of_golden_partitions(golden_partition: Any, sparse_file: Any) -> N
         assert repr(decoded.to_pylist()) == repr(expected.to_pylist())
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(SELECTIONS, st.sampled_from(["1.0", "2.0"]))
 def test_encodings_of_single_columns(selection: RowSelection, version: Any) -> None:
     table = sample(0).select(["whole", "row", "ratio", "text", "id"])

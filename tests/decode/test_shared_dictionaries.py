@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.decode.arrow_schema import DICTIONARY_TYPE
@@ -36,7 +36,6 @@ def arrays(draw: st.DrawFn) -> Any:
     return encoded(draw(st.lists(index, max_size=10)), dictionary)
 
 
-@settings(deadline=None, max_examples=50)
 @given(
     st.lists(st.lists(arrays(), min_size=1, max_size=3), max_size=6),
     st.lists(st.sampled_from(["", "a", "c", "x"]), unique=True),

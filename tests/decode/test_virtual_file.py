@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.decode.row_group import OutputColumn
@@ -27,7 +27,6 @@ FILES = [
 ]
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=60), st.lists(st.integers(0, 60), max_size=6), st.randoms())
 def test_any_order_of_any_pieces_gives_the_file(payload: bytes, cuts: list[int], random: Any) -> None:
     buffer = RowGroupBuffer(len(payload), FILES)
@@ -47,7 +46,6 @@ def test_any_order_of_any_pieces_gives_the_file(payload: bytes, cuts: list[int],
     assert buffer.size_bytes == 4 + len(payload) + len(first) + len(second)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), max_size=12))
 def test_overlaps_are_found_whatever_came_before(pieces: list[tuple[int, int]]) -> None:
     buffer = RowGroupBuffer(20, FILES)

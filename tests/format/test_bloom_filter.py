@@ -111,7 +111,7 @@ ORACLE_TYPES: dict[str, tuple[Any, Any]] = {
 def test_values_of_a_file_of_arrow(name: str) -> None:
     arrow_type, strategy = ORACLE_TYPES[name]
 
-    @settings(max_examples=25)
+    @settings(max_examples=8)
     @given(st.lists(st.none() | strategy, min_size=1, max_size=30))
     def check(values: list[Any]) -> None:
         if name.startswith("dec"):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.errors import FormatError, InvalidInputError, UnsupportedError
@@ -81,7 +81,6 @@ entries_of_any_kind = st.lists(
 
 
 @given(entries_of_any_kind)
-@settings(max_examples=100, deadline=None)
 def test_what_was_written_is_read(entries: list[PackedSidecar]) -> None:
     data = encode_catalogue(entries)
     assert unpacked(data) == entries
@@ -113,7 +112,6 @@ def test_every_flipped_byte_is_noticed() -> None:
 
 
 @given(st.binary(max_size=200), st.booleans())
-@settings(max_examples=100, deadline=None)
 def test_any_bytes_are_refused(data: bytes, as_catalogue: bool) -> None:
     with pytest.raises((FormatError, UnsupportedError)):
         parse_catalogue_index(SMALL[:12] + data if as_catalogue else data, path=None)
@@ -158,7 +156,6 @@ def test_headers_that_cannot_be(changes: dict[str, int], kind: str) -> None:
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
 def test_an_index_of_any_content_gives_a_model_or_a_refusal(data: st.DataObject) -> None:
     index_bytes = HEADER.unpack_from(SMALL)[6]
     body = bytearray(zlib.decompress(SMALL[HEADER.size : HEADER.size + index_bytes]))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.errors import ColdParquetError, FormatError, UnsupportedError
@@ -139,7 +139,6 @@ def bounds_of(bounds: list[bytes | None]) -> PageBounds:
     )
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_any_pages_come_back(data: st.DataObject) -> None:
     pages = data.draw(any_pages(SMALL.places))

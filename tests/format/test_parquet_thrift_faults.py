@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from thrift import protocol
 
@@ -72,7 +72,6 @@ def test_every_byte_of_a_small_footer_flipped() -> None:
             _read(bytes(damaged))
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, len(GENUINE) - 1), st.integers(0, 255)), min_size=1, max_size=8))
 def test_some_bytes_replaced(changes: list[tuple[int, int]]) -> None:
     damaged = bytearray(GENUINE)
@@ -81,7 +80,6 @@ def test_some_bytes_replaced(changes: list[tuple[int, int]]) -> None:
     _read(bytes(damaged))
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=200))
 def test_garbage(footer: bytes) -> None:
     _read(footer)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import crcmod.predefined
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.errors import FormatError, UnsupportedError
@@ -136,7 +136,6 @@ def test_checksum_agrees_with_an_independent_crc(name: str) -> None:
 interesting = st.sampled_from([0, 1, 2, 3, 7, 8, 0x7F, 0xFF, 0x7FFF_FFFF, 0xFFFF_FFFF, 1 << 32, 1 << 63, 2**64 - 1])
 
 
-@settings(max_examples=250, deadline=2000)
 @given(
     name=st.sampled_from(sorted(FILES)),
     edits=st.lists(
@@ -163,7 +162,6 @@ def test_random_edits_with_a_valid_checksum(name: str, edits: list[tuple[int, in
         parse_sidecar(data, parquet_size_bytes=2308)
 
 
-@settings(max_examples=200, deadline=2000)
 @given(data=st.binary(max_size=300), flags=st.integers(0, 15), columns=st.integers(0, 4))
 def test_random_bytes_behind_a_plausible_header(data: bytes, flags: int, columns: int) -> None:
     size = 32 + len(data)

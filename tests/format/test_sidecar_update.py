@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.errors import FormatError, InvalidInputError
@@ -130,7 +130,6 @@ class History:
             self.snapshots[update.committed_size_bytes] = changed(content, change, anchor.bloom_columns)
 
 
-@settings(max_examples=60, deadline=None)
 @given(data=st.data(), first=contents())
 def test_any_history_equals_its_model(data: st.DataObject, first: SidecarContent) -> None:
     """Creates, appends, replacements, token-only appends, crashes before the commit and torn writes, in any order."""

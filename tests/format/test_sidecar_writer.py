@@ -8,7 +8,7 @@ from typing import Any
 
 import crcmod.predefined
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from coldparquet.errors import FormatError, InvalidInputError
 from coldparquet.format import sidecar_layout as layout
@@ -31,7 +31,6 @@ from tests.support.sidecar_assertions import assert_says
 from tests.support.sidecar_strategies import contents
 
 
-@settings(max_examples=60, deadline=2000)
 @given(content=contents())
 def test_every_content_comes_back(content: SidecarContent) -> None:
     data = encode_sidecar(content)

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from thrift import protocol
 
@@ -100,13 +100,11 @@ field_lists = st.lists(
 )
 
 
-@settings(max_examples=200)
 @given(field_lists, st.binary(max_size=3))
 def test_fields_come_back(fields: list[RawField], behind: bytes) -> None:
     assert parse_fields(encode_fields(fields) + behind) == fields
 
 
-@settings(max_examples=100)
 @given(st.lists(field_lists.map(encode_fields), max_size=20))
 def test_lists_of_structures_come_back(structures: list[bytes]) -> None:
     assert parse_structure_list(encode_structure_list(structures)) == structures
@@ -136,7 +134,6 @@ def test_what_is_encoded_is_what_thrift_decodes() -> None:
         assert [entry.key for entry in decoded.key_value_metadata or []] == [f"k{n}" for n in range(count)]
 
 
-@settings(max_examples=300)
 @given(st.binary(max_size=60))
 def test_any_bytes_are_parsed_or_refused(content: bytes) -> None:
     for parse in (parse_fields, parse_structure_list):

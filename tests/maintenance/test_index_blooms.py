@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import coldparquet as cp
 from coldparquet.format.bloom_filter import parse_bloom_header
 from coldparquet.format.parquet_footer import frame_footer
 from coldparquet.format.parquet_thrift import ColumnMetaData, FileMetaData
@@ -67,8 +68,7 @@ def needles_file(rows: int) -> bytes:
 @pytest.mark.parametrize("inline", [True, False])
 async def test_the_filters_of_a_genuine_table(tmp_path: Path, inline: bool) -> None:
     table = copy_parquet_partitions("bloom", tmp_path)
-    options = ReadOptions(sidecar_prefix_bytes=64 * 1024 if inline else 1024)
-    report = await index_table(table, options=options)
+    report = await index_table(table, inline_bloom_bytes=64 * 1024 if inline else 1024)
     assert [(done.action, done.reason) for done in report.partitions] == [("written", None)]
     (path,) = table.glob("*/data.parquet")
     file, sidecar = path.read_bytes(), parse_sidecar((path.parent / "_pm").read_bytes())
@@ -100,8 +100,21 @@ def bloom_requests(trace: TraceStore) -> list[int]:
     return [record.fetched_bytes for record in trace.records if record.reason == BLOOM_REASON]
 
 
+async def test_filters_move_into_sidecars_that_are_there_if_they_may_be_large() -> None:
+    store = MemoryStore({"day/data.parquet": needles_file(40_000)})
+    assert (await index_table("day", store=store)).count("written") == 1
+    for inline_bloom_bytes, is_external in ((1 << 20, False), (None, True)):
+        report = await index_table("day", store=store, force=True, inline_bloom_bytes=inline_bloom_bytes)
+        assert report.count("written") == 1
+        async with cp.open_partition("day", store=store) as partition:
+            sidecar = partition.partitions[0].snapshot
+            assert sidecar is not None
+            assert sidecar.blooms_external is is_external
+            assert (sidecar.size_bytes > 4 * (1 << 16)) is not is_external
+
+
 async def test_small_filters_go_into_the_sidecar_and_large_ones_stay_where_they_are() -> None:
-    for rows, is_external in ((100, False), (20_000, True)):
+    for rows, is_external in ((100, False), (40_000, True)):
         file = needles_file(rows)
         sidecar, trace, remark = await indexed(file)
         assert sidecar.blooms_external is is_external

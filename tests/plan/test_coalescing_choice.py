@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.options import COALESCING_BY_GOAL, KIB, MIB, Coalescing, Goal, ReadOptions
@@ -118,7 +118,6 @@ def test_gaps_stay_narrow(ranges: Ranges, speed: StoreSpeed, options: ReadOption
     assert widen(ranges, speed, options) == choose_coalescing(options, speed)
 
 
-@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_a_wider_gap_is_always_expected_to_be_faster(data: st.DataObject) -> None:
     lengths = data.draw(st.lists(st.tuples(st.integers(1, 600_000), st.integers(0, 600_000)), min_size=1, max_size=120))

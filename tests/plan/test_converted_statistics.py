@@ -127,7 +127,7 @@ def predicates(wanted: str) -> st.SearchStrategy[Predicate]:
 
 
 @pytest.mark.parametrize(("stored", "wanted"), PAIRS)
-@settings(max_examples=12)
+@settings(max_examples=4)
 @given(data=st.data())
 def test_no_outcome_of_a_converted_row_is_ruled_out(stored: str, wanted: str, data: st.DataObject) -> None:
     check_pruning(stored, wanted, data)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.options import COALESCING_BY_GOAL, ReadOptions
@@ -56,7 +56,6 @@ def some_reads(draw: st.DrawFn) -> list[RowGroupRead]:
     return reads
 
 
-@settings(max_examples=50, deadline=None)
 @given(some_reads(), st.lists(st.sampled_from([None, "STANDARD_IA", "GLACIER_IR", "SNOW"]), min_size=3, max_size=3))
 def test_a_goal_costs_what_a_plan_with_that_goal_costs(reads: list[RowGroupRead], classes: list[str | None]) -> None:
     compared = {cost.goal: cost for cost in compare_goals(plan_of(reads, classes=classes))}

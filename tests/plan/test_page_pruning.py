@@ -65,7 +65,7 @@ def check(kinds: list[Kind], data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("name", KINDS)
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(data=st.data())
 def test_no_row_is_lost(name: str, data: st.DataObject) -> None:
     check([KINDS[name]], data)

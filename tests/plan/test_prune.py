@@ -266,7 +266,7 @@ def predicates(domain: Domain) -> st.SearchStrategy[Predicate]:
 
 
 @pytest.mark.parametrize("name", DOMAINS)
-@settings(max_examples=40)
+@settings(max_examples=12)
 @given(data=st.data())
 def test_no_outcome_of_a_row_is_ruled_out(name: str, data: st.DataObject) -> None:
     check_verdict(DOMAINS[name], data)

@@ -17,7 +17,7 @@ from tests.support.golden_values import FILES, GOLDEN, domain_values, sidecar_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-VALUES_TRIED = 25
+VALUES_TRIED = 10
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.parent.relative_to(GOLDEN)))

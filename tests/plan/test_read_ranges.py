@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.options import Coalescing
@@ -36,7 +36,6 @@ def native_read(index: int, slices: Ranges) -> NativeRead:
     )  # fmt: skip
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.booleans(), ranges(), ranges()), max_size=4), st.integers(0, 300), st.integers(1, 700))
 def test_requests_of_a_table_are_counted_at_once(
     partitions: list[tuple[bool, Ranges, Ranges]], gap_bytes: int, longest: int
@@ -80,7 +79,6 @@ def test_offsets_without_room_on_the_axis() -> None:
     assert one_far_range.count_and_bytes(coalescing, part_bytes=100) == (2, 11)
 
 
-@settings(max_examples=100, deadline=None)
 @given(ranges(), st.data())
 def test_shortened_requests_bring_what_is_left_and_nothing_else(whole: Ranges, data: st.DataObject) -> None:
     """Pieces of what was announced, as late reading leaves them."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.plan.reading_choices import (
@@ -148,7 +148,6 @@ def test_each_row_group_decides_for_itself() -> None:
     )
 
 
-@settings(max_examples=100)
 @given(data=st.data())
 def test_no_choice_promises_less_than_it_costs(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 6))

@@ -15,7 +15,7 @@ from tests.support.row_masks import selection_of
 ROWS = 24
 
 masks = st.lists(st.booleans(), min_size=ROWS, max_size=ROWS).map(lambda bits: np.array(bits, dtype=bool))
-properties = settings(max_examples=80)
+properties = settings()
 
 
 def mask_of(selection: RowSelection, rows: int = ROWS) -> npt.NDArray[np.bool_]:

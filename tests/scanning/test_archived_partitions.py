@@ -114,12 +114,12 @@ class MeetingStore(ArchiveStore):
     async def get(self, request: RangeRequest) -> FetchedRange:
         if request.path.endswith("2024-03-01.1/_pm"):
             self.asked["get"].set()
-            await asyncio.wait_for(self.asked["info"].wait(), timeout=5)
+            await asyncio.wait_for(self.asked["info"].wait(), timeout=60)
         return await super().get(request)
 
     async def info(self, path: str) -> ObjectInfo:
         self.asked["info"].set()
-        await asyncio.wait_for(self.asked["get"].wait(), timeout=5)
+        await asyncio.wait_for(self.asked["get"].wait(), timeout=60)
         return await super().info(path)
 
 

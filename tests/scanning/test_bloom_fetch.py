@@ -91,7 +91,7 @@ async def test_all_requests_of_a_round_trip_are_in_flight_together() -> None:
     store = _AnswersTogether(MemoryStore({PATH: file}), count=4)
     probes = probes_of("id = 5", SIDECARS["external"](file))
     spent: list[MetadataRequest] = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await fetch_blooms(store, PATH, probes, coalescing=SINGLE, may_grow=False, spent=spent)
     assert len(spent) == 4
 

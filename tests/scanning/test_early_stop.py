@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import coldparquet as cp
 from coldparquet.maintenance.index import index_table
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.testing.stores import FaultStore, Hang
+from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,11 +48,6 @@ async def xs(stream: BatchStream) -> list[Any]:
     return [x async for batch in stream for x in batch.column("x").to_pylist()]
 
 
-async def settle() -> None:
-    for _ in range(20):
-        await asyncio.sleep(0.005)
-
-
 async def test_a_limit_with_a_predicate_reads_little_ahead(store: MemoryStore) -> None:
     async with cp.open_partition("t", store=store, options=OWN_REQUESTS) as partition:
         before = len(partition.request_log)
@@ -79,8 +74,7 @@ async def test_requests_in_flight_are_cancelled_once_enough_rows_are_certain(sto
         partition.scan(["x"], "late = 1", limit=3).batches() as batches,
     ):
         assert await xs(batches) == [100, 103, 106]
-        await settle()
-        assert faults.hanging_count == 0
+        await eventually(lambda: faults.hanging_count == 0)
         assert await batches.next_batch() is None
 
 
@@ -89,6 +83,5 @@ async def test_a_limit_without_a_predicate_needs_no_careful_start(store: MemoryS
         scan = partition.scan(["x"], limit=ROWS - 50)
         async with scan.batches() as batches:
             await batches.next_batch()
-            await settle()
-            assert len(row_groups_read(partition.request_log)) == ROW_GROUPS
+            await eventually(lambda: len(row_groups_read(partition.request_log)) == ROW_GROUPS)
             assert len(await xs(batches)) == ROWS - 50 - ROW_GROUP_ROWS

@@ -182,7 +182,7 @@ async def test_the_second_stage_of_a_row_group_does_not_wait_for_the_first_of_ot
         partition.scan(["payload"], "key < 9000").batches() as batches,
     ):
         for _ in range(4):
-            assert await asyncio.wait_for(batches.next_batch(), timeout=5) is not None
+            assert await asyncio.wait_for(batches.next_batch(), timeout=60) is not None
         assert sum("payload" in reason for reason in held.seen) == 4
         held.allowed.set()
         assert await batches.next_batch() is not None
@@ -207,5 +207,5 @@ async def test_two_stages_need_no_memory_that_is_not_there(store: MemoryStore, m
         late_materialisation="always", page_index="never", memory_limit_bytes=memory_limit_bytes, coalesce_gap_bytes=0
     )
     async with cp.open_partition("t", store=store, options=options) as partition:
-        found = await asyncio.wait_for(partition.scan(["payload"], "key < 9000").to_arrow(), timeout=20)
+        found = await asyncio.wait_for(partition.scan(["payload"], "key < 9000").to_arrow(), timeout=60)
     assert found.num_rows == 9_000

@@ -16,6 +16,7 @@ from coldparquet.maintenance.index import index_table
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.wrapper import StoreWrapper
 from coldparquet.testing.stores import LatencyStore
+from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
     from coldparquet.storage.base import FetchedRange, ObjectStore, RangeRequest
@@ -128,7 +129,7 @@ async def test_a_consumer_that_stops_stops_the_fetching_and_no_answer_stays(numb
         assert await batches.next_batch() is not None
         await idle(store)
         assert 0 < store.fetched_bytes < LIMIT_BYTES
-        assert CountedBytes.alive_bytes == 0, "answers are copied to their places and dropped"
+        await eventually(lambda: CountedBytes.alive_bytes == 0)  # answers are copied to their places and dropped
         rows = sum([batch.num_rows async for batch in batches])
     assert rows == (ROW_GROUPS - 1) * ROW_GROUP_ROWS
     assert CountedBytes.alive_bytes == 0
@@ -138,15 +139,14 @@ async def test_without_a_limit_everything_is_fetched_ahead(numbers: bytes) -> No
     store = await store_of(numbers)
     async with cp.open_partition("t", store=store) as partition, partition.scan().batches() as batches:
         assert await batches.next_batch() is not None
-        await idle(store)
-        assert store.fetched_bytes == batches.plan.bytes_fetched
+        await eventually(lambda: store.fetched_bytes == batches.plan.bytes_fetched)
 
 
 async def test_one_row_group_larger_than_the_limit_is_still_read(numbers: bytes) -> None:
     store = await store_of(numbers)
     options = cp.ReadOptions(memory_limit_bytes=1_000, page_index="never")
     async with cp.open_partition("t", store=store, options=options) as partition:
-        found = await asyncio.wait_for(partition.scan(["x"]).to_arrow(), timeout=20)
+        found = await asyncio.wait_for(partition.scan(["x"]).to_arrow(), timeout=60)
     assert found.column("x").to_pylist() == list(range(ROW_GROUPS * ROW_GROUP_ROWS))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.scanning.memory_room import Holding, Room
@@ -83,7 +83,7 @@ async def test_a_claim_that_is_granted_and_cancelled_at_once_holds_nothing() -> 
     unlucky.cancel()
     await asyncio.gather(unlucky, return_exceptions=True)
     room.hold(-10)
-    await asyncio.wait_for(room.take(10, turn=2), timeout=5)
+    await asyncio.wait_for(room.take(10, turn=2), timeout=60)
     assert granted == []
 
 
@@ -110,10 +110,9 @@ async def test_a_holding_gives_everything_back_and_takes_no_more() -> None:
     holding.release()
     holding.hold(7)
     await holding.take(2)
-    await asyncio.wait_for(room.take(10, turn=1), timeout=5)
+    await asyncio.wait_for(room.take(10, turn=1), timeout=60)
 
 
-@settings(max_examples=50)
 @given(
     limit=st.integers(1, 20),
     claims=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5)), max_size=12),
@@ -140,9 +139,9 @@ def test_no_claim_waits_for_ever_and_the_limit_holds_without_hurry(
                 await asyncio.sleep(0)
             if data.draw(st.booleans()):
                 task.cancel()
-        await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), timeout=5)
+        await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), timeout=60)
         assert room.most_held <= limit
-        await asyncio.wait_for(room.take(limit, turn=99), timeout=5)
+        await asyncio.wait_for(room.take(limit, turn=99), timeout=60)
 
     asyncio.run(scenario())
 

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TABLES = sorted(path.name for path in GOLDEN.iterdir() if path.is_dir())
+COLUMNS_ASKED = 5
+"""Columns of each genuine table that are asked about; all of those tables that are there for their types."""
 
 
 def assert_same_extremes(found: pa.StructScalar, expected: pa.StructScalar) -> None:
@@ -66,11 +68,12 @@ async def test_answers_about_genuine_tables_are_those_of_all_rows(table: str, tm
     async with cp.open_table(directory) as opened:
         rows = await opened.scan().to_arrow()
         times = rows.column("ts").cast(pa.int64()).to_numpy()
-        await assert_answers(opened.scan(), rows, rows.schema.names)
+        names = rows.schema.names if table.startswith("types_") else rows.schema.names[:COLUMNS_ASKED]
+        await assert_answers(opened.scan(), rows, names)
         begin, end = (int(np.quantile(times, share, method="nearest")) for share in (0.2, 0.7))
         within = rows.filter(pa.array((times >= begin) & (times < end)))
         where = (cp.col("ts") >= begin) & (cp.col("ts") < end)
-        await assert_answers(opened.scan(where=where), within, rows.schema.names[:4])
+        await assert_answers(opened.scan(where=where), within, names[:3])
         assert_same_extremes(await opened.scan(where=where).min_max("ts"), pc.min_max(within.column("ts")))
 
 
@@ -293,7 +296,7 @@ SCHEMA: Any = pa.schema(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15)
 @given(partitions=st.lists(ROWS, min_size=1, max_size=3), threshold=EXTREME_INTEGERS, row_group_size=st.integers(1, 5))
 async def test_random_tables_are_answered_as_pyarrow_does(
     partitions: list[list[dict[str, Any]]], threshold: int | None, row_group_size: int

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from coldparquet.storage.memory import MemoryStore
 
 TABLES = sorted(path.name for path in GOLDEN.iterdir() if path.is_dir())
-COLUMNS_TRIED = 4
+COLUMNS_TRIED = 2
 """Columns of each genuine table that are tried as keys, beside its symbols and a pair."""
 
 
@@ -83,7 +83,7 @@ async def test_the_ends_of_genuine_tables(name: str, tmp_path: Path) -> None:
         others = [column for column in table.schema.names if column != "ts"]
         columns = ["ts", *(others if name == "types_all_groups" else others[:COLUMNS_TRIED])]
         rows = await table.scan(columns).to_arrow()
-        for count in (1, 77, 100_000):
+        for count in (77, 100_000):
             await assert_ends(table.scan(columns), rows, count)
         median = int(np.median(rows.column("ts").cast(pa.int64()).to_numpy()))
         before = rows.filter(pa.array(rows.column("ts").cast(pa.int64()).to_numpy() < median))
@@ -279,7 +279,7 @@ ROWS = st.lists(
 )
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10)
 @given(
     days=st.lists(ROWS, min_size=1, max_size=4),
     row_groups=st.integers(1, 5),

@@ -97,7 +97,7 @@ def test_streams_bring_the_same_rows(  # noqa: PLR0917 - every knob of a stream
                 found.append(batch)
             return pa.Table.from_batches(found, opened.scan().schema), batches.most_held_bytes
 
-    found, held_bytes = asyncio.run(asyncio.wait_for(read(), timeout=30))
+    found, held_bytes = asyncio.run(asyncio.wait_for(read(), timeout=120))
     expected = TABLE if below is None else TABLE.filter(pc.field("x") < below)
     assert found.cast(TABLE.schema).equals(expected if limit is None else expected[:limit])
     assert held_bytes <= memory_limit_bytes + 6 * DECODED_ROW_GROUP_BYTES

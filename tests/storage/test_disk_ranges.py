@@ -6,7 +6,7 @@ import random
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.ranges import ByteRange, SuffixRange
@@ -113,7 +113,6 @@ def test_whatever_lies_in_place_of_the_newest_version_is_no_version(files: DiskC
 BOUNDS = st.tuples(st.integers(0, 30), st.integers(1, 12)).map(lambda pair: ByteRange(pair[0], sum(pair)))
 
 
-@settings(max_examples=100)
 @given(st.lists(BOUNDS, max_size=12), BOUNDS)
 def test_the_chosen_ranges_cover_exactly_what_all_of_them_cover(kept: list[ByteRange], wanted: ByteRange) -> None:
     bounds_of_kept = sorted((bounds.start, bounds.stop) for bounds in kept)

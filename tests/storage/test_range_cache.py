@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.ranges import ByteRange, SuffixRange
@@ -116,7 +116,6 @@ def test_bytes_that_are_held_already_are_neither_held_nor_counted_twice() -> Non
 BOUNDS = st.tuples(st.integers(0, 1_999), st.integers(1, 400)).map(lambda pair: (pair[0], min(2_000, sum(pair))))
 
 
-@settings(max_examples=100)
 @given(
     st.lists(st.tuples(st.booleans(), st.sampled_from(["a", "b"]), BOUNDS), max_size=40),
     st.integers(0, 3_000) | st.just(ROOMY_BYTES),

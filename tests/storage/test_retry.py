@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.errors import ColdParquetError, InvalidInputError, NotFoundError, ObjectChangedError, StorageError
@@ -318,7 +318,6 @@ def test_a_broken_body_is_pickled_without_its_bytes() -> None:
     assert (str(again), again.kind, again.details, again.received) == ("x: early", "ShortRead", {"status": 206}, None)
 
 
-@settings(max_examples=100)
 @given(
     st.lists(st.one_of(st.integers(0, 1500).map(Cut), st.just(RESET), st.none()), max_size=12),
     st.one_of(

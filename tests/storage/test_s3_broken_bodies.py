@@ -18,7 +18,7 @@ from coldparquet.storage.broken_body import BrokenBodyError
 from coldparquet.storage.retry import RetryStore
 from coldparquet.storage.s3 import S3Store
 from coldparquet.testing.store_contract import request_for
-from tests.support.scripted_server import Script, refuse, respond, scripted_server
+from tests.support.scripted_server import Script, client_has_gone, refuse, respond, scripted_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -85,7 +85,7 @@ def cut(after_bytes: int, *, how: str, etag: str = ETAG) -> Answer:
         elif how == "closed":
             transport.close()
         else:
-            await asyncio.sleep(1)
+            await client_has_gone(request)
         return response
 
     return answer
@@ -105,7 +105,7 @@ async def test_bytes_that_arrived_are_kept(script: Script, store: S3Store, how: 
     assert (error.received.data, error.received.start) == (CONTENT[1_000:41_000], 1_000)
     assert (error.received.etag, error.received.object_size_bytes) == (ETAG, len(CONTENT))
     assert (error.path, error.details["byte_range"], error.details["status"]) == ("bucket/key", ASKED, 206)
-    assert error.details["elapsed_s"] < 5
+    assert error.details["elapsed_s"] < 30
 
 
 @pytest.mark.parametrize("how", ["reset", "closed", "silent"])

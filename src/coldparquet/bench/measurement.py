@@ -60,6 +60,9 @@ class Reader:
 MakeReader: TypeAlias = Callable[[str], Reader]
 """Makes a reader, with its imports and its client, for the endpoint of the store."""
 
+MakeData: TypeAlias = Callable[[Path], Coroutine[Any, Any, None]]
+"""Writes the objects of a benchmark into the directory of the bucket."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Benchmark:
@@ -71,7 +74,7 @@ class Benchmark:
     """Name of what :attr:`make_data` makes, its size included: benchmarks about the same data share it."""
     questions: Mapping[str, Mapping[str, MakeReader]]
     """What is asked, in words, and who is asked; peers that are not installed are left out."""
-    make_data: Callable[[Path], Coroutine[Any, Any, None]]
+    make_data: MakeData
     """Writes the objects into the directory of the bucket, the same ones in every run."""
     warm_calls: int = 3
     store: ColdStoreOptions = COLD_STORE
@@ -145,9 +148,10 @@ class Result:
     warm_s: float
     warm_times_s: tuple[float, ...]
     """Of every warm call of every process."""
-    warm_processor_s: float
-    peak_memory_mb: float
-    """Largest resident memory of the whole process, with interpreter and libraries."""
+    warm_processor_s: float | None
+    """Of the reader's process; None where several readers share a process, or spread over several."""
+    peak_memory_mb: float | None
+    """Largest resident memory of the whole process, with interpreter and libraries; None as above."""
     first: Spent
     warm: Spent
 
@@ -173,7 +177,7 @@ def run(
     Raises:
         InternalError: The readers disagree about the answer.
     """
-    root = asyncio.run(_made_data(benchmark, directory))
+    root = asyncio.run(made_data(directory, benchmark.data, benchmark.make_data))
     with ColdStoreProcess(root, benchmark.store) as server:
         return {
             question: _ask(benchmark, question, server.endpoint_url, rounds, on_reader)
@@ -181,14 +185,23 @@ def run(
         }
 
 
-async def _made_data(benchmark: Benchmark, directory: Path) -> Path:
-    """Make the data under another name, and rename it: what was interrupted is made anew."""
-    root = directory / benchmark.data
+async def made_data(directory: Path, data: str, make_data: MakeData) -> Path:
+    """Make data, unless it is there from an earlier run; what was interrupted is made anew.
+
+    Args:
+        directory: Where the data of all benchmarks is.
+        data: Its name.
+        make_data: Writes the objects into the directory of the bucket.
+
+    Returns:
+        The directory that holds the bucket.
+    """
+    root = directory / data
     if not root.is_dir():
-        unfinished = directory / f"{benchmark.data}.unfinished"
+        unfinished = directory / f"{data}.unfinished"
         shutil.rmtree(unfinished, ignore_errors=True)
         (unfinished / BUCKET).mkdir(parents=True)
-        await benchmark.make_data(unfinished / BUCKET)
+        await make_data(unfinished / BUCKET)
         unfinished.rename(root)
     return root
 
@@ -205,7 +218,7 @@ def _ask(
     answers = {name: of_reader[0]["answer"] for name, of_reader in measured.items()}
     if len(set(map(str, answers.values()))) != 1:
         raise InternalError(f"{question}: the readers disagree: {answers}")
-    return {name: _result(of_reader, benchmark.store) for name, of_reader in measured.items()}
+    return {name: result_of(of_reader, benchmark.store) for name, of_reader in measured.items()}
 
 
 def _measure_in_child(module: str, question: str, name: str, endpoint_url: str) -> dict[str, Any]:
@@ -217,9 +230,14 @@ def _measure_in_child(module: str, question: str, name: str, endpoint_url: str) 
     return measured
 
 
-def _result(of_reader: list[dict[str, Any]], store: ColdStoreOptions) -> Result:
+def result_of(of_reader: list[dict[str, Any]], store: ColdStoreOptions) -> Result:
+    """Sum up what several processes measured of one reader, whose JSON it is."""
+
     def median(key: str) -> float:
         return float(statistics.median(measured[key] for measured in of_reader))
+
+    def median_or_none(key: str) -> float | None:
+        return median(key) if key in of_reader[0] else None
 
     last = of_reader[-1]
     return Result(
@@ -227,8 +245,8 @@ def _result(of_reader: list[dict[str, Any]], store: ColdStoreOptions) -> Result:
         first_s=median("first_s"),
         warm_s=median("warm_s"),
         warm_times_s=tuple(time_s for measured in of_reader for time_s in measured["warm_times_s"]),
-        warm_processor_s=median("warm_processor_s"),
-        peak_memory_mb=median("peak_memory_mb"),
+        warm_processor_s=median_or_none("warm_processor_s"),
+        peak_memory_mb=median_or_none("peak_memory_mb"),
         first=Spent(log=tuple(ServedRequest(**request) for request in last["first_log"]), store=store),
         warm=Spent(log=tuple(ServedRequest(**request) for request in last["warm_log"]), store=store),
     )
@@ -238,11 +256,11 @@ def _result(of_reader: list[dict[str, Any]], store: ColdStoreOptions) -> Result:
 
 
 async def _measure(reader: Reader, endpoint_url: str, warm_calls: int) -> dict[str, Any]:
-    _take_log(endpoint_url)
+    take_log(endpoint_url)
     start_s = time.perf_counter()
     answer = await reader.first()
     first_s = time.perf_counter() - start_s
-    first_log = _take_log(endpoint_url)
+    first_log = take_log(endpoint_url)
     warm_log, warm_s, processor_s = first_log, [], []
     for _ in range(warm_calls):
         start_s, processor_start_s = time.perf_counter(), time.process_time()
@@ -250,7 +268,7 @@ async def _measure(reader: Reader, endpoint_url: str, warm_calls: int) -> dict[s
             raise InternalError("the reader gives another answer than before")
         warm_s.append(time.perf_counter() - start_s)
         processor_s.append(time.process_time() - processor_start_s)
-        warm_log = _take_log(endpoint_url)
+        warm_log = take_log(endpoint_url)
     if reader.close is not None:
         await reader.close()
     return {
@@ -272,7 +290,7 @@ def peak_memory_mb() -> float:
     return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
-def _take_log(endpoint_url: str) -> list[dict[str, Any]]:
+def take_log(endpoint_url: str) -> list[dict[str, Any]]:
     """Fetch and clear the server's log of requests."""
     time.sleep(_LOG_SETTLES_S)
     with urllib.request.urlopen(f"{endpoint_url}/__reset", timeout=10) as answer:  # noqa: S310 - the simulated store

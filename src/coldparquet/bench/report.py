@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from coldparquet.bench.measurement import Result, Results
 
-_PACKAGES = ("coldparquet", "polars", "pyarrow", "duckdb", "datafusion", "s3fs", "aiohttp")
+_PACKAGES = ("coldparquet", "polars", "pyarrow", "duckdb", "datafusion", "pyspark", "s3fs", "aiohttp")
 _LEAST_CALLS_FOR_PERCENTILES = 20
 
 
@@ -34,7 +34,7 @@ def table(results: Results) -> str:
     lines += [
         f"| {name} | {_ms(result.first_s)} | {_ms(result.first.limit_s)} | {result.first.requests}"
         f" | {result.first.megabytes:.2f} | {result.first.round_trips} | {_ms(result.warm_s)} | {result.warm.requests}"
-        f" | {result.warm.megabytes:.2f} | {_ms(result.warm_processor_s)} | {result.peak_memory_mb:.0f} MB |"
+        f" | {result.warm.megabytes:.2f} | {_ms(result.warm_processor_s)} | {_mb(result.peak_memory_mb)} |"
         for name, result in results.items()
     ]
     if any(name.startswith(OURS) for name in results) and any(not name.startswith(OURS) for name in results):
@@ -90,11 +90,13 @@ def _ratios(ours: str, results: Results) -> str:
         "bytes": lambda result: result.first.megabytes,
         "round trips": lambda result: result.first.round_trips,
         "warm call": lambda result: result.warm_s,
-        "peak RSS": lambda result: result.peak_memory_mb,
+        "peak RSS": lambda result: result.peak_memory_mb or 0.0,
     }
     parts = []
     for what, cost in costs.items():
         peer, least = best_peer(results, cost)
+        if not least and not cost(results[ours]):
+            continue  # nobody needed any, or nobody was measured
         parts.append(f"{what} {cost(results[ours]) / least:.2f}x ({peer})" if least else f"{what} of 0 ({peer})")
     own = results[ours].first
     if own.limit_s:
@@ -102,8 +104,12 @@ def _ratios(ours: str, results: Results) -> str:
     return f"{ours}, of the best peer: {', '.join(parts)}"
 
 
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1000:,.0f} ms"
+def _ms(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds * 1000:,.0f} ms"
+
+
+def _mb(megabytes: float | None) -> str:
+    return "" if megabytes is None else f"{megabytes:.0f} MB"
 
 
 def _percentile(result: Result, percent: int) -> float:

@@ -13,6 +13,7 @@ from coldparquet.bench import (
     needle,
     row_group_sizes,
     slow_and_refusing_store,
+    spark_trades,
     trading_day,
     wide_table,
     year_of_trades,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from coldparquet.bench.measurement import Benchmark
+    from coldparquet.bench.spark_measurement import SparkBenchmark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +32,12 @@ class Workload:
 
     name: str
     title: str
-    full: tuple[Callable[[], Benchmark], ...]
+    full: tuple[Callable[[], Benchmark | SparkBenchmark], ...]
     """What a run measures."""
-    small: tuple[Callable[[], Benchmark], ...]
+    small: tuple[Callable[[], Benchmark | SparkBenchmark], ...]
     """The same on less data: shows that it works, and how requests and bytes compare, in seconds."""
+    is_default: bool = True
+    """Whether it runs where no workload is named."""
 
 
 _SMALL_DAY_ROWS = 200_000
@@ -98,6 +102,13 @@ WORKLOADS: dict[str, Workload] = {
             title="late materialisation, where it pays and where not",
             full=(late_materialisation.benchmark,),
             small=(partial(late_materialisation.benchmark, rows=_SMALL_DAY_ROWS),),
+        ),
+        Workload(
+            name="spark",
+            title="Spark: its own S3A reader and ours in one session",
+            full=(spark_trades.benchmark,),
+            small=(partial(spark_trades.benchmark, is_small=True),),
+            is_default=False,  # it needs Java, and jars that localstack/spark_jars.sh fetches
         ),
     )
 }

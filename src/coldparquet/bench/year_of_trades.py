@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as pc
 
 from coldparquet.bench.measurement import BUCKET, OURS, Benchmark, MakeReader, Reader, main
+from coldparquet.bench.packing import pack_through_store
 from coldparquet.bench.readers import (
     OurWay,
     Question,
@@ -28,7 +29,6 @@ from coldparquet.bench.readers import (
 )
 from coldparquet.bench.trades import DAY_COLUMNS, day_name, trades
 from coldparquet.maintenance.index import index_table
-from coldparquet.maintenance.pack import pack_table
 from coldparquet.write.options import WriteOptions
 from coldparquet.write.partition_writer import write_partition
 
@@ -87,7 +87,7 @@ async def _make_year(bucket: Path, *, days: int, rows: int) -> None:
         await write_partition(directory / day_name(day), of_day, timestamp="ts", options=options)
     await index_table(directory, pages=True)
     shutil.copytree(directory, bucket / PACKED)
-    await pack_table(bucket / PACKED)
+    await pack_through_store(bucket, PACKED)
 
 
 def _answering(question: str) -> Mapping[str, MakeReader]:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from coldparquet.catalog.catalogue_fetch import CATALOGUE_FILE
+from coldparquet.catalog.listed_objects import ListedObjects
+from coldparquet.catalog.packed_blooms import PackedBlooms
 from coldparquet.catalog.packed_sidecars import may_count, read_packed_sidecars
 from coldparquet.errors import InternalError
 from coldparquet.plan.wording import few_names
@@ -35,14 +37,25 @@ class Catalogue:
 
     Args:
         file: What was found.
-        store: Where its blocks are fetched from, and the versions of objects are listed.
+        store: Where its blocks are fetched from.
+        listed: Tells the versions of objects; None lists them for this catalogue alone.
         distrusted: Parquet files that turned out to be other ones than those that were packed.
     """
 
-    def __init__(self, file: CatalogueFile, store: CachedStore, *, distrusted: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        file: CatalogueFile,
+        store: CachedStore,
+        *,
+        listed: ListedObjects | None = None,
+        distrusted: Iterable[str] = (),
+    ) -> None:
         self.file = file
         self._store = store
+        self._listed = listed or ListedObjects(store)
         self._distrusted = set(distrusted)
+        self.blooms = PackedBlooms(file, store)
+        """The bloom filters that it holds."""
         self._forming: _Batch | None = None
 
     @property
@@ -73,15 +86,14 @@ class Catalogue:
 
         Partitions that are asked for in one turn of the event loop are fetched, decompressed and parsed together, in a
         thread. No request where the first one brought the sidecar, else few for all of them, in one round trip. Without a
-        transaction, at the same time 1 listing for 250 partitions; where fewer than 13 are asked for, which is as cheap
-        and as fast by their own sidecars, none counts.
+        transaction, at the same time 1 listing for 250 partitions; where that is neither cheaper nor faster than their own
+        sidecars (:class:`~coldparquet.catalog.listed_objects.ListedObjects`), none counts.
 
         Args:
             location: The partition.
             spent: Gets the requests, or that of another partition which is asked for at the same time.
         """
-        index = self.file.index
-        if index is None or location.data_path in self._distrusted or not may_count(index, location):
+        if not self._may_count(location):
             return None
         batch = self._forming
         if batch is None:
@@ -99,6 +111,23 @@ class Catalogue:
         if answer.sidecar is not None:
             self._store.expect_packed(location.data_path, answer.data_etag)
         return answer
+
+    def saved_by_listing(self, locations: Iterable[PartitionLocation]) -> int:
+        """Count the partitions whose entries would count, in place of their sidecars, if a listing showed their versions."""
+        return sum(location.committed_size_bytes is None and self._may_count(location) for location in locations)
+
+    def has_version_of(self, location: PartitionLocation) -> bool:
+        """Tell whether an entry is of the version of the Parquet file that is read, though its own sidecar was, too."""
+        index = self.file.index
+        if index is None or not self._may_count(location):
+            return False
+        packed_etag = index.data_etags[index.entry_of[location.name]]
+        is_pinned = packed_etag is not None and packed_etag == self._store.lasting_etag(location.data_path)
+        return is_pinned or location.committed_size_bytes is not None
+
+    def _may_count(self, location: PartitionLocation) -> bool:
+        index = self.file.index
+        return index is not None and location.data_path not in self._distrusted and may_count(index, location)
 
     def distrust(self, data_path: str) -> None:
         """Take back the entry of a partition whose Parquet file turned out to be another one."""
@@ -120,7 +149,9 @@ class Catalogue:
         if file.index is None:
             raise InternalError("a catalogue without an index has no entries that count", path=file.path)
         locations = list(batch.wanted.values())
-        return await read_packed_sidecars(file, file.index, locations, store=self._store, spent=batch.spent)
+        return await read_packed_sidecars(
+            file, file.index, locations, store=self._store, listed=self._listed, spent=batch.spent
+        )
 
 
 @dataclass(slots=True)

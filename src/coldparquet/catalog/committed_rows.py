@@ -8,7 +8,8 @@ so a `_txn` that is read after the rows tells whether they can have been touched
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -20,15 +21,39 @@ from coldparquet.storage.local import may_be_overwritten
 from coldparquet.storage.wrapper import StoreWrapper
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from coldparquet.catalog.partition import PartitionLocation
-    from coldparquet.catalog.table_files import TableFiles
+    from coldparquet.catalog.table_files import TableFiles, TableMoment
     from coldparquet.format.partition_records import PartitionRecord
     from coldparquet.storage.base import FetchedRange, ObjectStore
 
 _VERSION_BYTES = 8
 """Read for the sake of the answer's version alone, which is made of the file and its whole header."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedState:
+    """What of a snapshot has to hold still when rows of its native partitions were read."""
+
+    table_path: str
+    """The table's directory."""
+    moment: TableMoment
+    native_partitions: Mapping[str, PartitionRecord]
+    """By directory: what the snapshot says of them."""
+
+    @classmethod
+    def of(cls, files: TableFiles, *, table_path: str, locations: Iterable[PartitionLocation]) -> Self:
+        """Take it from a snapshot.
+
+        Args:
+            files: The table's files.
+            table_path: Its directory.
+            locations: Its partitions, or some of them.
+        """
+        records = ((location.directory_path, location.record) for location in locations)
+        native = {path: record for path, record in records if record is not None and not record.is_parquet}
+        return cls(table_path=table_path, moment=files.moment, native_partitions=native)
 
 
 class CommittedRowsStore(StoreWrapper):
@@ -38,23 +63,14 @@ class CommittedRowsStore(StoreWrapper):
 
     Args:
         store: Where the requests go. It must not pin versions, because `_txn` changes.
-        path: The table's directory.
-        files: The snapshot.
-        locations: Its partitions.
+        state: The snapshot.
+        newest: The newest table files that are known; None makes the first read of a native partition look for them.
     """
 
-    def __init__(
-        self, store: ObjectStore, *, path: str, files: TableFiles, locations: Iterable[PartitionLocation]
-    ) -> None:
+    def __init__(self, store: ObjectStore, state: CommittedState, *, newest: TableFiles | None = None) -> None:
         super().__init__(store)
-        self._path = path
-        self._snapshot = files
-        self._newest = files
-        self._native_partitions = {
-            location.directory_path: location.record
-            for location in locations
-            if location.record is not None and not location.record.is_parquet
-        }
+        self._state = state
+        self._newest = newest
 
     async def get(self, request: RangeRequest) -> FetchedRange:
         """Fetch one range.
@@ -63,7 +79,7 @@ class CommittedRowsStore(StoreWrapper):
             ObjectChangedError: The partition was changed since the snapshot.
         """
         answer = await super().get(request)
-        record = self._native_partitions.get(request.path.rpartition("/")[0])
+        record = self._state.native_partitions.get(request.path.rpartition("/")[0])
         if record is not None and may_be_overwritten(answer.etag) and not await self._holds(record):
             raise ObjectChangedError(
                 "the database has changed this partition since the table was opened; refresh the table, and ask again",
@@ -74,7 +90,7 @@ class CommittedRowsStore(StoreWrapper):
     async def _holds(self, record: PartitionRecord) -> bool:
         """Tell whether a `_txn` that is read now still has the rows of a partition where they were."""
         newest = await self._read_newest()
-        if newest is None or not newest.continues(self._snapshot):
+        if newest is None or not newest.moment.continues(self._state.moment):
             return False
         position = int(np.searchsorted(newest.records.timestamps, record.timestamp))
         if position == len(newest.records):
@@ -89,7 +105,7 @@ class CommittedRowsStore(StoreWrapper):
 
     async def _read_newest(self) -> TableFiles | None:
         request = RangeRequest(
-            path=f"{self._path}/{TRANSACTION_FILE}",
+            path=f"{self._state.table_path}/{TRANSACTION_FILE}",
             byte_range=ByteRange(0, _VERSION_BYTES),
             reason="table files",
             version_header_bytes=TRANSACTION_HEADER_BYTES,
@@ -98,9 +114,10 @@ class CommittedRowsStore(StoreWrapper):
             header = await self._store.get(request)
         except NotFoundError:
             return None  # the table was dropped
-        if header.etag is not None and header.etag == self._newest.transaction_etag:
-            return self._newest
-        newest = await read_table_files(self._store, self._path)
+        known = self._newest
+        if known is not None and header.etag is not None and header.etag == known.transaction_etag:
+            return known
+        newest = await read_table_files(self._store, self._state.table_path)
         if newest is not None:
             self._newest = newest
         return newest

@@ -6,26 +6,31 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
+from coldparquet.catalog.listed_objects import ListedObjects
 from coldparquet.concurrency import gather_or_cancel
-from coldparquet.errors import AccessError, NotFoundError
+from coldparquet.errors import AccessError, NotFoundError, UnsupportedError
 from coldparquet.plan.read_plan import MetadataRequest
-from coldparquet.restoring.archive_state import needs_restore
+from coldparquet.restoring.archive_state import may_be_archived, needs_restore
+from coldparquet.storage.base import is_lasting_etag
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from coldparquet.storage.base import ObjectInfo, ObjectStore
+    from coldparquet.storage.base import ObjectInfo
+    from coldparquet.storage.cached_store import CachedStore
 
 
 class DataObjects:
     """Remembers each data object that was looked at once, unless it could not be read yet.
 
     Args:
-        store: Where the table lies; a store that pins versions pins those that are seen here.
+        store: Where the table lies; it pins the versions that are seen here.
+        listed: Tells of many objects at once; None lists them for this alone.
     """
 
-    def __init__(self, store: ObjectStore) -> None:
+    def __init__(self, store: CachedStore, *, listed: ListedObjects | None = None) -> None:
         self._store = store
+        self._listed = listed or ListedObjects(store)
         self._looks: dict[str, asyncio.Lock] = {}
         self._seen: dict[str, ObjectInfo | None] = {}
 
@@ -54,6 +59,9 @@ class DataObjects:
     async def look_at(self, paths: Iterable[str], spent: list[MetadataRequest]) -> None:
         """Look at objects: 1 request for each that was not seen in a state in which it can be read, all at once.
 
+        Where it is worth listing their directories, 1 listing for 250 of them, and those requests only for objects of
+        classes of which a listing does not say whether they can be read.
+
         An object that is not there, or may not be looked at, is left to whoever reads it, who can say more about it.
 
         Args:
@@ -63,7 +71,24 @@ class DataObjects:
         Raises:
             StorageError: The store failed.
         """
-        await gather_or_cancel([self._look(path, spent) for path in dict.fromkeys(paths)])
+        unique = tuple(dict.fromkeys(paths))
+        await self._look_at_listed([path for path in unique if path not in self._seen], spent)
+        await gather_or_cancel([self._look(path, spent) for path in unique])
+
+    async def _look_at_listed(self, paths: Sequence[str], spent: list[MetadataRequest]) -> None:
+        by_directory = {path.rpartition("/")[0]: path for path in paths}
+        directories = [directory for directory in by_directory if self._listed.is_worth_listing(directory)]
+        if not directories:
+            return
+        try:
+            found = await self._listed.below(directories, spent)
+        except (AccessError, UnsupportedError):
+            return
+        for path in map(by_directory.__getitem__, directories):
+            info = found.get(path)
+            if info is not None and is_lasting_etag(info.etag) and not may_be_archived(info):
+                self._store.pin(path, info.etag)
+                self._seen.setdefault(path, info)
 
     async def _look(self, path: str, spent: list[MetadataRequest]) -> None:
         async with self._looks.setdefault(path, asyncio.Lock()):

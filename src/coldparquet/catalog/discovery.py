@@ -36,6 +36,8 @@ _YEAR_DIGITS = 4
 """The names of partitions begin with a year; other directories that do are worth a note."""
 PUBLISHING_FILE = "_publishing"
 """Lies in a table while it is published for the first time, when only some of its partitions are there."""
+WRITING_PREFIX = "_writing."
+"""Names of objects that claim versions of partitions for a write begin so; see `coldparquet.write.version_claims`."""
 _SET_ASIDE_SUFFIXES = (".detached", ".attachable")
 """Directories that a person took out of the table, or may put back into it."""
 
@@ -77,7 +79,7 @@ async def discover(store: ObjectStore, path: str, *, column_versions_for: Column
     requests = [listed]
     listing, files = await _list_and_read(store, path, requests, column_versions_for=column_versions_for)
     if files is not None and not _is_partition(listing):
-        locations = await asyncio.to_thread(_recorded_locations, path.rstrip("/"), files)
+        locations = await asyncio.to_thread(recorded_locations, path.rstrip("/"), files)
         return Discovery(
             locations=locations,
             files=files,
@@ -151,7 +153,7 @@ def _is_partition(listing: Listing) -> bool:
     return any(info.path.rpartition("/")[2] in {DATA_FILE, SIDECAR_FILE} for info in listing.objects)
 
 
-def _recorded_locations(path: str, files: TableFiles) -> tuple[PartitionLocation, ...]:
+def recorded_locations(path: str, files: TableFiles) -> tuple[PartitionLocation, ...]:
     """Say where the partitions of a transaction lie, in time order."""
     records, metadata = files.records, files.metadata
     unit_ns = 1 if metadata.is_nanosecond else 1000
@@ -240,6 +242,13 @@ def _listed_locations(listing: Listing, path: str) -> tuple[tuple[PartitionLocat
             f"this table is being published for the first time, and has no {TRANSACTION_FILE} yet; wait until that is"
             " done, or publish again if it was interrupted",
             kind="NotPublishedYet",
+            path=path,
+        )
+    if any(info.path.rpartition("/")[2].startswith(WRITING_PREFIX) for info in listing.objects):
+        raise NotFoundError(
+            f"this table is being written for the first time, and has no {TRANSACTION_FILE} yet; wait until that is done,"
+            " or write it again if it was interrupted",
+            kind="NotWrittenYet",
             path=path,
         )
     locations, notes = _newest_versions(listing)

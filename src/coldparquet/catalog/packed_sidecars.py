@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from coldparquet.catalog.catalogue_fetch import CATALOGUE_REASON, send_for_catalogue
+from coldparquet.catalog.listed_objects import LEAST_SAVED_REQUESTS
 from coldparquet.concurrency import both, gather_or_cancel
 from coldparquet.errors import ColdParquetError, FormatError, InternalError, UnsupportedError
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.plan.coalesce import coalesce
-from coldparquet.plan.read_plan import MetadataRequest
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.base import RangeRequest, is_lasting_etag
 
@@ -19,19 +19,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from coldparquet.catalog.catalogue_fetch import CatalogueFile
+    from coldparquet.catalog.listed_objects import ListedObjects
     from coldparquet.catalog.partition import PartitionLocation
     from coldparquet.format.catalogue_file import CatalogueIndex
     from coldparquet.format.sidecar import Sidecar
+    from coldparquet.plan.read_plan import MetadataRequest
     from coldparquet.storage.base import ObjectInfo, ObjectStore
 
 _GAP_BYTES, _LONGEST_REQUEST_BYTES = 256 * 1024, 8 * 1024 * 1024
 """How blocks behind the first request are fetched: those of a time range are neighbours."""
-
-_LEAST_LISTED = 13
-"""A listing costs as much as 12 GETs: fewer sidecars without a transaction are cheaper by themselves, and not slower."""
-
-_LISTED_TOGETHER = 250
-"""Partitions of which one listing tells the versions, if each holds up to 4 objects: S3 lists 1,000 at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,36 +53,39 @@ def may_count(index: CatalogueIndex, location: PartitionLocation) -> bool:
     return bool(index.parquet_sizes[entry] == committed_bytes and index.row_counts[entry] == record.row_count)
 
 
-async def read_packed_sidecars(
+async def read_packed_sidecars(  # noqa: PLR0913 - what can be told is told by name
     file: CatalogueFile,
     index: CatalogueIndex,
     locations: Sequence[PartitionLocation],
     *,
     store: ObjectStore,
+    listed: ListedObjects,
     spent: list[MetadataRequest],
 ) -> dict[str, PackedLookup]:
     """Read the sidecars of partitions whose entries :func:`may_count`; by the names of the partitions.
 
     Requests: for blocks that are not in the beginning few, in one round trip; and at the same time, without a transaction,
-    1 listing for 250 partitions.
+    those of :meth:`coldparquet.catalog.listed_objects.ListedObjects.below`.
 
     Args:
         file: The catalogue, as far as it was fetched.
         index: Its index.
         locations: The partitions.
         store: Where the table lies.
+        listed: Tells the versions of its objects.
         spent: Gets the requests.
     """
     unconfirmed = [location for location in locations if location.committed_size_bytes is None]
     problems: dict[str, str | None] = {}
-    if len(unconfirmed) < _LEAST_LISTED:
-        problems = dict.fromkeys(location.name for location in unconfirmed)
-        unconfirmed = []
+    if len(unconfirmed) < LEAST_SAVED_REQUESTS:
+        own = [location for location in unconfirmed if not listed.is_worth_listing(location.directory_path)]
+        problems = dict.fromkeys(location.name for location in own)
+        unconfirmed = [location for location in unconfirmed if location.name not in problems]
     wanted = {location.name: location for location in locations if location.name not in problems}
     source = _Blocks(file=file, index=index, store=store, spent=spent)
     blocks, contradictions = await both(
         source.fetch({int(index.blocks[index.entry_of[name]]) for name in wanted}),
-        _contradictions(index, unconfirmed, store, spent),
+        _contradictions(index, unconfirmed, listed, spent),
     )
     problems |= contradictions
     found = {name: PackedLookup(sidecar=None, problem=problem) for name, problem in problems.items()}
@@ -144,13 +143,14 @@ class _Blocks:
 
 
 async def _contradictions(
-    index: CatalogueIndex, locations: Sequence[PartitionLocation], store: ObjectStore, spent: list[MetadataRequest]
+    index: CatalogueIndex,
+    locations: Sequence[PartitionLocation],
+    listed: ListedObjects,
+    spent: list[MetadataRequest],
 ) -> dict[str, str | None]:
     """Return the partitions whose objects are not the versions that were packed, and why their entries do not count."""
-    in_order = sorted(locations, key=lambda location: location.directory_path)
-    groups = [in_order[start : start + _LISTED_TOGETHER] for start in range(0, len(in_order), _LISTED_TOGETHER)]
     try:
-        listings = await gather_or_cancel([_list_objects(group, store, spent) for group in groups])
+        objects = await listed.below([location.directory_path for location in locations], spent)
     except UnsupportedError:
         # Nothing is wrong: the catalogue is of no use on such a store, and its writer was told so.
         return dict.fromkeys(location.name for location in locations)
@@ -159,24 +159,11 @@ async def _contradictions(
     except ColdParquetError as error:
         problem = f"the versions of its objects could not be listed: {error.message}"
         return dict.fromkeys((location.name for location in locations), problem)
-    listed = {info.path: info for listing in listings for info in listing}
     return {
         location.name: "its Parquet file or its sidecar was replaced since; 'coldparquet pack' packs it anew"
         for location in locations
-        if not _is_as_packed(index, location, listed)
+        if not _is_as_packed(index, location, objects)
     }
-
-
-async def _list_objects(
-    group: Sequence[PartitionLocation], store: ObjectStore, spent: list[MetadataRequest]
-) -> Sequence[ObjectInfo]:
-    """List what lies in neighbouring partitions, and in whatever is between them."""
-    first, last = group[0].directory_path, group[-1].directory_path
-    table_path = first.rpartition("/")[0]
-    listed = await store.list_between(table_path, start=f"{first}/", stop=f"{last}/\U0010ffff")
-    reason = "versions of packed sidecars"
-    spent.append(MetadataRequest(path=table_path, byte_range=None, reason=reason, fetched_bytes=0, operation="list"))
-    return listed
 
 
 def _is_as_packed(index: CatalogueIndex, location: PartitionLocation, listed: Mapping[str, ObjectInfo]) -> bool:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from coldparquet.catalog.catalogue import Catalogue
 from coldparquet.catalog.catalogue_fetch import CatalogueFile, fetch_catalogue
-from coldparquet.catalog.committed_rows import CommittedRowsStore
+from coldparquet.catalog.committed_rows import CommittedRowsStore, CommittedState
 from coldparquet.catalog.data_objects import DataObjects
 from coldparquet.catalog.discovery import discover, partition_location
+from coldparquet.catalog.listed_objects import ListedObjects
 from coldparquet.catalog.page_files import PageFiles
 from coldparquet.catalog.partition import NATIVE_PARTITION, Partition
 from coldparquet.catalog.symbol_dictionaries import SymbolDictionaries
@@ -51,6 +52,8 @@ class TableSnapshot:
     """Pages of the partitions."""
     data_objects: DataObjects
     """What the store says of their data."""
+    listed_objects: ListedObjects
+    """What listings tell of many partitions at once."""
     catalogue: Catalogue
     """The sidecars that were packed together; empty where there is no such thing, or nobody looked for it."""
     source: str | None
@@ -130,12 +133,13 @@ class TableOrigin:
         that was asked for, also 1 look at its data object, which later would cost a round trip of its own.
         """
         store = self.caches.above(CheckedStore(self.store))
-        sidecars, catalogue = self.caches.sidecars, Catalogue(file, store)
+        listed = ListedObjects(store)
+        sidecars, catalogue = self.caches.sidecars, Catalogue(file, store, listed=listed)
         partitions = tuple(
             Partition(location, store, self.options, sidecars=sidecars, catalogue=catalogue) for location in locations
         )
         page_files, spent = _new_page_files(store, catalogue), list[MetadataRequest]()
-        data_objects = DataObjects(store)
+        data_objects = DataObjects(store, listed=listed)
         looks_ahead = self.is_partition and self.options.check_storage_classes and data_objects.can_be_asked
         newest, _ = await both(
             _newest_readable(partitions),
@@ -153,6 +157,7 @@ class TableOrigin:
             symbol_dictionaries=None,
             page_files=page_files,
             data_objects=data_objects,
+            listed_objects=listed,
             catalogue=catalogue,
             source=discovery.source if discovery else None,
             notes=(*(discovery.notes if discovery else ()), *catalogue.notes_about(locations)),
@@ -170,11 +175,11 @@ class TableOrigin:
     ) -> TableSnapshot:
         """Take partitions and columns as the table's own files say; no further request."""
         path = self.path.rstrip("/")
-        store = self.caches.above(
-            CheckedStore(CommittedRowsStore(self.store, path=path, files=files, locations=discovery.locations))
-        )
-        catalogue = Catalogue(file, store, distrusted=_changed_data(previous, discovery.locations))
-        page_files, data_objects = _new_page_files(store, catalogue), DataObjects(store)
+        state = CommittedState.of(files, table_path=path, locations=discovery.locations)
+        store = self.caches.above(CheckedStore(CommittedRowsStore(self.store, state, newest=files)))
+        listed = ListedObjects(store)
+        catalogue = Catalogue(file, store, listed=listed, distrusted=_changed_data(previous, discovery.locations))
+        page_files, data_objects = _new_page_files(store, catalogue), DataObjects(store, listed=listed)
         known = {} if previous is None else _unchanged(previous, files, discovery.locations)
         if previous is not None and known:
             directories = {location.directory_path for location in known}
@@ -197,6 +202,7 @@ class TableOrigin:
             symbol_dictionaries=SymbolDictionaries(store, path),
             page_files=page_files,
             data_objects=data_objects,
+            listed_objects=listed,
             catalogue=catalogue,
             source=discovery.source,
             notes=(*discovery.notes, *catalogue.notes_about(discovery.locations)),

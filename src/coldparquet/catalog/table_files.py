@@ -47,6 +47,24 @@ _RETRY_DELAYS_S = (0.0, 0.01, 0.03, 0.1, 0.3, 0.6, 1.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TableMoment:
+    """Which table a committed state is of, and how old it is."""
+
+    table_id: int
+    truncate_version: int
+    """Changes when the table is emptied."""
+    txn: int
+
+    def continues(self, earlier: TableMoment) -> bool:
+        """Tell whether this is a state of the same table that is not older.
+
+        A table that was dropped, emptied or put back from a copy may say the same of a partition with other rows.
+        """
+        is_same_table = self.table_id == earlier.table_id and self.truncate_version == earlier.truncate_version
+        return is_same_table and self.txn >= earlier.txn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TableFiles:
     """One committed state of a table."""
 
@@ -59,14 +77,18 @@ class TableFiles:
     transaction_etag: str | None
     """Version of the `_txn` that was read, as the store names it; on a disk it is made of the file and its header."""
 
-    def continues(self, earlier: TableFiles) -> bool:
-        """Tell whether this is a state of the same table that is not older.
+    @property
+    def moment(self) -> TableMoment:
+        """Which table it is a state of, and how old it is."""
+        return TableMoment(
+            table_id=self.metadata.table_id,
+            truncate_version=self.transaction.truncate_version,
+            txn=self.transaction.txn,
+        )
 
-        A table that was dropped, emptied or put back from a copy may say the same of a partition with other rows.
-        """
-        now, before = self.transaction, earlier.transaction
-        is_same_table = self.metadata.table_id == earlier.metadata.table_id
-        return is_same_table and now.truncate_version == before.truncate_version and now.txn >= before.txn
+    def continues(self, earlier: TableFiles) -> bool:
+        """Tell whether this is a state of the same table that is not older; see :meth:`TableMoment.continues`."""
+        return self.moment.continues(earlier.moment)
 
 
 def metadata_copy_name(metadata_version: int) -> str:

@@ -59,7 +59,7 @@ class FetchedColumns:
         self._types = [sidecar.column_type(column) for column in read.columns]
         self._places = list(zip(*column_places(read), strict=True))
         self.labels = [
-            ChunkLabel(path=path, row_group=read.row_group, columns=(sidecar.column(column).name,))
+            ChunkLabel(path=path, row_group=read.row_group_in_file, columns=(sidecar.column(column).name,))
             for column in read.columns
         ]
         """Each column, for error messages."""

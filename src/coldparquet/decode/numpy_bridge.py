@@ -31,7 +31,7 @@ def numbers_to_arrow(values: npt.NDArray[Any], type_: pa.DataType) -> pa.Array[A
 
 
 def byte_strings_to_arrow(values: Sequence[bytes], type_: pa.DataType) -> pa.Array[Any]:
-    """Return byte strings as an Arrow array without nulls; ``type_`` is binary or fixed-size binary."""
+    """Return byte strings as an Arrow array without nulls; ``type_`` is binary, fixed-size binary or, for UTF-8, string."""
     data = pa.py_buffer(b"".join(values))
     if pa.types.is_fixed_size_binary(type_):
         return pa.Array.from_buffers(type_, len(values), [None, data])
@@ -45,6 +45,11 @@ def strings_to_arrow(strings: Utf8Strings) -> pa.StringArray:
     array: Any = pa.Array.from_buffers(pa.string(), len(strings), buffers)
     as_strings: pa.StringArray = array
     return as_strings
+
+
+def text_to_arrow(texts: Sequence[str]) -> pa.Array[Any]:
+    """Return texts as an Arrow array of strings without nulls."""
+    return byte_strings_to_arrow([text.encode() for text in texts], pa.string())
 
 
 def numbers_to_numpy(array: pa.Array[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:

@@ -91,13 +91,16 @@ def decode_row_group(  # noqa: PLR0913 - one plan, one snapshot and how to show 
         if place is None:
             array = missing_values(read.row_count, field.type, never_null=column.type.never_null)
         else:
-            label = ChunkLabel(path=path, row_group=read.row_group, columns=(sidecar.column(place).name,))
+            names = (sidecar.column(place).name,)
+            label = ChunkLabel(path=path, row_group=read.row_group_in_file, columns=names)
             if place in fetched:
                 array = _in_table(fetched[place], sidecar.column_type(place), column.type, text, label)
             elif place in read.made_columns:
                 array = _made_values(read, sidecar, place, column.type, text, label)
             else:
-                raise InternalError(f"row group {read.row_group} was planned without column {column.name!r}", path=path)
+                raise InternalError(
+                    f"row group {read.row_group_in_file} was planned without column {column.name!r}", path=path
+                )
         fields.append(field)
         arrays.append(array)
     if not columns:

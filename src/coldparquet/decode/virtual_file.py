@@ -97,7 +97,7 @@ def new_row_group_buffer(read: RowGroupRead, sidecar: Sidecar, *, path: str | No
     for position, (column, rows) in enumerate(zip(read.columns, read.column_rows, strict=True)):
         descriptor = sidecar.column(column)
         codec = int(sidecar.chunks(column).codec[read.row_group])
-        _check_codec(codec, ChunkLabel(path=path, row_group=read.row_group, columns=(descriptor.name,)))
+        _check_codec(codec, ChunkLabel(path=path, row_group=read.row_group_in_file, columns=(descriptor.name,)))
         if rows is not None and descriptor.max_rep_level:
             continue
         same_rows = next((positions for other, positions in groups if other == rows), None)

@@ -15,10 +15,13 @@ All numbers are little-endian. A header of 64 bytes:
     28      u32   number of blocks
     32      u64   bytes of the index, compressed
     40      u64   bytes of the index, decompressed
-    48      16s   reserved, 0
+    48      u32   bytes of the index of bloom filters, with its CRC-32; 0 where there is none
+    52      u32   bytes of that index, decompressed
+    56      u64   bytes of the stripes
 
-Then the index, compressed with zlib, and the blocks up to the end of the file. A block is some sidecars one after the
-other, compressed together with zlib: neighbours are much alike. The index:
+Then the index, compressed with zlib; the CRC-32 and the bytes of the index of bloom filters; the blocks; and the stripes up
+to the end of the file, see :mod:`coldparquet.format.catalogue_blooms`. A block is some sidecars one after the other,
+compressed together with zlib: neighbours are much alike. The index:
 
     u64[entries]  size of the Parquet file, as far as it is committed
     u64[entries]  rows of the partition
@@ -43,12 +46,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from coldparquet.errors import FormatError, InvalidInputError, UnsupportedError
+from coldparquet.format.catalogue_blooms import encode_blooms, parse_blooms
 from coldparquet.ranges import ByteRange
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
+
+    from coldparquet.format.catalogue_blooms import CatalogueBlooms, PackedBloom
 
 MAGIC = b"COLDCATL"
 VERSION = 1
@@ -61,6 +67,8 @@ LARGEST_FILE_BYTES = 256 * 1024 * 1024
 """Room for half a million partitions, and little enough to be written, and read for that, in memory."""
 
 _PREAMBLE = struct.Struct("<8sII")
+_BLOOMS = struct.Struct("<IIQ")
+_CHECKSUM = struct.Struct("<I")
 _ENTRY_U64S, _ENTRY_U32S = 2, 5
 _BLOCK_BYTES = _PREAMBLE.size
 _LARGEST_NUMBER = (1 << 63) - 1
@@ -89,6 +97,8 @@ class PackedSidecar:
     """Version of the sidecar; likewise."""
     has_pages: bool
     """Whether a ``_pages`` lies beside it."""
+    blooms: tuple[PackedBloom, ...] = ()
+    """Bloom filters of the Parquet file, as far as they are packed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +125,12 @@ class CatalogueIndex:
     block_checksums: npt.NDArray[np.int64]
     block_sidecar_bytes: npt.NDArray[np.int64]
     """Bytes of each block, decompressed."""
+    blooms_range: ByteRange | None
+    """Where the index of the bloom filters lies in the file; None where there are none."""
+    blooms_index_bytes: int
+    """Bytes of that index, decompressed."""
+    stripes_range: ByteRange
+    """Where the stripes lie in the file."""
 
     def block_range(self, block: int) -> ByteRange:
         """Return where a block lies in the file."""
@@ -143,6 +159,30 @@ class CatalogueIndex:
         sidecar_bytes = int(self.block_sidecar_bytes[block])
         return memoryview(_decompress(data, sidecar_bytes, f"block {block}", self.path)).toreadonly()
 
+    def parse_blooms(self, data: bytes | memoryview) -> CatalogueBlooms:
+        """Parse the index of the bloom filters.
+
+        Args:
+            data: The bytes of :attr:`blooms_range`.
+
+        Raises:
+            FormatError: They are damaged (kinds ``ChecksumMismatch``, ``InvalidValue``).
+        """
+        compressed = memoryview(data)[_CHECKSUM.size :]
+        if len(data) < _CHECKSUM.size or zlib.crc32(compressed) != _CHECKSUM.unpack_from(data)[0]:
+            raise FormatError(
+                f"the index of the bloom filters does not have the CRC-32 that is stored: it is damaged; {_PACK_AGAIN}",
+                kind="ChecksumMismatch",
+                path=self.path,
+                field="blooms",
+            )
+        return parse_blooms(
+            _decompress(compressed, self.blooms_index_bytes, "the index of the bloom filters", self.path),
+            stripes_start=self.stripes_range.start,
+            stripes_bytes=self.stripes_range.length_bytes,
+            entry_count=len(self.entry_of),
+        )
+
     def sidecar_in(self, block: memoryview, entry: int) -> memoryview:
         """Return the sidecar of an entry, given its decompressed block."""
         return block[int(self.sidecar_starts[entry]) : int(self.sidecar_stops[entry])]
@@ -169,15 +209,22 @@ def encode_catalogue(entries: Sequence[PackedSidecar]) -> bytes:
         first += count
     index = _encode_index(entries, block_counts, blocks)
     compressed = zlib.compress(index)
-    file_bytes = HEADER.size + len(compressed) + sum(map(len, blocks))
+    blooms_index, stripes = encode_blooms([entry.blooms for entry in entries])
+    blooms = _with_checksum(zlib.compress(blooms_index)) if blooms_index else b""
+    file_bytes = HEADER.size + len(compressed) + len(blooms) + sum(map(len, blocks)) + len(stripes)
     if file_bytes > LARGEST_FILE_BYTES or len(compressed) > LARGEST_INDEX_BYTES:
         raise UnsupportedError(
-            f"the sidecars of {len(entries):,} partitions make a catalogue of {file_bytes:,} bytes, more than is read in one piece",
+            f"sidecars and bloom filters of {len(entries):,} partitions make a catalogue of {file_bytes:,} bytes, more than is read in one piece",
             kind="TooLarge",
         )
-    fields = (file_bytes, len(entries), len(blocks), len(compressed), len(index), b"")
+    of_blooms = _BLOOMS.pack(len(blooms), len(blooms_index), len(stripes))
+    fields = (file_bytes, len(entries), len(blocks), len(compressed), len(index), of_blooms)
     content = HEADER.pack(MAGIC, VERSION, 0, *fields)[_PREAMBLE.size :] + compressed
-    return b"".join([_PREAMBLE.pack(MAGIC, VERSION, zlib.crc32(content)), content, *blocks])
+    return b"".join([_PREAMBLE.pack(MAGIC, VERSION, zlib.crc32(content)), content, blooms, *blocks, stripes])
+
+
+def _with_checksum(data: bytes) -> bytes:
+    return _CHECKSUM.pack(zlib.crc32(data)) + data
 
 
 def _block_counts(lengths: npt.NDArray[np.int64]) -> list[int]:
@@ -232,7 +279,7 @@ class _Header:
     block_count: int
     index_bytes: int
     body_bytes: int
-    reserved: bytes
+    of_blooms: bytes
 
 
 def index_range(beginning: bytes, *, path: str | None) -> ByteRange:
@@ -341,9 +388,12 @@ def _parse_index(body: bytes, header: _Header, path: str | None) -> CatalogueInd
     lengths, *text_lengths, pages = numbers
     if block_counts.sum() != entries or (blocks and not block_counts.all()):
         raise _invalid(f"the blocks do not hold the {entries:,} sidecars; {_PACK_AGAIN}", "blocks", path)
-    first_block = HEADER.size + header.index_bytes
+    blooms_bytes, blooms_index_bytes, stripes_bytes = _BLOOMS.unpack(header.of_blooms)
+    blooms_start = HEADER.size + header.index_bytes
+    first_block = blooms_start + blooms_bytes
     # Each length is small, so that their sum cannot exceed 64 bits.
-    if (block_lengths > 2 * _LONGEST_BLOCK_BYTES).any() or first_block + int(block_lengths.sum()) != header.file_bytes:
+    stripes_start = first_block + int(block_lengths.sum())
+    if (block_lengths > 2 * _LONGEST_BLOCK_BYTES).any() or stripes_start + stripes_bytes != header.file_bytes:
         raise _invalid(f"the blocks do not fill the file; {_PACK_AGAIN}", "blocks", path)
     if (sizes > _LARGEST_NUMBER).any() or not texts.isascii() or int(np.sum(text_lengths)) != len(texts):
         raise _invalid(f"sizes, names or ETags that cannot be; {_PACK_AGAIN}", "entries", path)
@@ -375,6 +425,9 @@ def _parse_index(body: bytes, header: _Header, path: str | None) -> CatalogueInd
         block_stops=block_stops,
         block_checksums=block_checksums,
         block_sidecar_bytes=block_sidecar_bytes,
+        blooms_range=ByteRange(blooms_start, first_block) if blooms_bytes else None,
+        blooms_index_bytes=blooms_index_bytes,
+        stripes_range=ByteRange(stripes_start, stripes_start + stripes_bytes),
     )
 
 

@@ -86,9 +86,7 @@ def chunk_places(sidecar: Sidecar) -> ChunkPlaces:
     starts, lengths = words[:, layout.CHUNK_BYTE_RANGE_START_WORD], words[:, layout.CHUNK_TOTAL_COMPRESSED_WORD]
     has_null_count = (_stat_flags(words) & np.uint8(layout.STAT_NULL_COUNT_PRESENT)) != 0
     null_counts = np.where(has_null_count, words[:, layout.CHUNK_NULL_COUNT_WORD], _UNKNOWN)
-    limit = np.uint64(sidecar.footer.parquet_footer_offset)
-    inside = (starts >= _PARQUET_MAGIC_BYTES) & (starts <= limit) & (lengths <= limit - np.minimum(starts, limit))
-    inside &= limit <= _LARGEST_I64
+    inside = _are_inside(sidecar, starts, lengths)
     descriptors = np.frombuffer(sidecar.file, layout.COLUMN_DESCRIPTOR_DTYPE, column_count, layout.HEADER.size)
     types, is_list = descriptors["physical_type"], descriptors["max_rep_level"] > 0
     bound_bytes = np.full(column_count, -1, np.int64)
@@ -108,6 +106,24 @@ def chunk_places(sidecar: Sidecar) -> ChunkPlaces:
         may_be_empty=types == layout.PhysicalType.BYTE_ARRAY,
         fingerprint=_fingerprint(sidecar, row_counts, words),
     )
+
+
+def data_stop(sidecar: Sidecar) -> int:
+    """Return where the last chunk ends; wrong numbers are left out, nothing raises."""
+    blocks = sidecar.blocks
+    first_chunk_words = blocks.first_words[:, np.newaxis] + 1 + layout.CHUNK_WORDS * np.arange(sidecar.column_count)
+    starts = blocks.words.take(first_chunk_words + layout.CHUNK_BYTE_RANGE_START_WORD)
+    lengths = blocks.words.take(first_chunk_words + layout.CHUNK_TOTAL_COMPRESSED_WORD)
+    return int((starts + lengths)[_are_inside(sidecar, starts, lengths)].max(initial=0))
+
+
+def _are_inside(
+    sidecar: Sidecar, starts: npt.NDArray[np.uint64], lengths: npt.NDArray[np.uint64]
+) -> npt.NDArray[np.bool_]:
+    """Tell which chunks lie in the data of the Parquet file."""
+    limit = np.uint64(sidecar.footer.parquet_footer_offset)
+    inside = (starts >= _PARQUET_MAGIC_BYTES) & (starts <= limit) & (lengths <= limit - np.minimum(starts, limit))
+    return inside & (limit <= _LARGEST_I64)
 
 
 def _signed(values: npt.NDArray[np.uint64], valid: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:

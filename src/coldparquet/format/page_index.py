@@ -15,7 +15,7 @@ import numpy as np
 
 from coldparquet.errors import FormatError
 from coldparquet.format.bloom_places import locate_blooms
-from coldparquet.format.chunk_places import chunk_places
+from coldparquet.format.chunk_places import data_stop
 from coldparquet.format.fetched_ranges import WantedRanges
 from coldparquet.format.page_checks import BoundsList, ClaimedPages, check_pages
 from coldparquet.format.page_thrift import ColumnIndex, OffsetIndex
@@ -48,7 +48,7 @@ def page_index_range(sidecar: Sidecar) -> ByteRange:
     Bloom filters that lie directly behind the chunks, where the sidecar knows them, are left out; other writers put them
     behind the page index. It is no more than the last ``LARGEST_INDEX_BYTES``, in which the rest of the index is not found.
     """
-    start = int(chunk_places(sidecar).stops.max(initial=0))
+    start = data_stop(sidecar)
     size_bytes = sidecar.parquet_size_bytes
     first, stop = _bloom_range(sidecar)
     if start <= first <= start + _BLOOM_HEADER_BYTES:

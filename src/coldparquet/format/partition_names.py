@@ -44,6 +44,7 @@ DEFAULT_NAME = "default"
 """Base name of the only partition of a table without partitioning."""
 
 _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
+_YEAR_10000_NS = (date.max.toordinal() + 1 - _EPOCH_ORDINAL) * DAY_NS
 _NAME = re.compile(
     r"(?P<base>default"
     r"|\d{4}(?:-\d\d|-W\d\d)?"
@@ -107,29 +108,58 @@ def parse_partition_directory(name: str, *, interval: PartitionInterval | None =
         What the name says; None for names that QuestDB would not give a partition, such as ``2024-03-01.detached``,
         ``2024-03-01.attachable``, ``_meta``, or ``2024-03-01T00`` in a table that is not partitioned by hour.
     """
-    match = _NAME.fullmatch(name)
-    if match is None:
+    spelled = _spelled(name)
+    if spelled is None:
         return None
-    base_name = match["base"]
-    timestamp_ns = _timestamp_ns(match)
-    if timestamp_ns is None:
-        return None
-    is_nanosecond = len(match["fraction"] or "") == 9
-    candidates = [
-        candidate
-        for candidate in (_FINEST_FIRST if interval is None else (interval,))
-        if _base_name(timestamp_ns, candidate, is_nanosecond=is_nanosecond) == base_name
-    ]
+    base_name, timestamp_ns = spelled.base_name, spelled.timestamp_ns
+    among = _intervals_of_shape(base_name) if interval is None else (interval,)
+    candidates = [candidate for candidate in among if _is_name_of(spelled, candidate)]
     if not candidates:
         return None
     return PartitionDirectory(
         base_name=base_name,
-        name_txn=int(match["name_txn"] or UNVERSIONED),
+        name_txn=spelled.name_txn,
         interval=candidates[0] if len(candidates) == 1 else None,
         timestamp_ns=timestamp_ns,
         start_ns=EARLIEST_NS if timestamp_ns <= 0 else timestamp_ns,
         stop_ns=max(partition_stop_ns(timestamp_ns, candidate) for candidate in candidates),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Spelled:
+    """What a name spells, whether some table gives its partitions such names or not."""
+
+    base_name: str
+    name_txn: int
+    timestamp_ns: int
+    is_nanosecond: bool
+
+
+def _spelled(name: str) -> _Spelled | None:
+    match = _NAME.fullmatch(name)
+    timestamp_ns = None if match is None else _timestamp_ns(match)
+    if match is None or timestamp_ns is None:
+        return None
+    is_nanosecond = len(match["fraction"] or "") == 9
+    return _Spelled(match["base"], int(match["name_txn"] or UNVERSIONED), timestamp_ns, is_nanosecond)
+
+
+def _is_name_of(spelled: _Spelled, interval: PartitionInterval) -> bool:
+    name = _base_name(spelled.timestamp_ns, interval, is_nanosecond=spelled.is_nanosecond)
+    return name == spelled.base_name
+
+
+def _intervals_of_shape(base_name: str) -> tuple[PartitionInterval, ...]:
+    """Return the intervals, finest first, that have partitions or pieces with names of such a form."""
+    if base_name == DEFAULT_NAME:
+        return (PartitionInterval.NONE,)
+    if "W" in base_name:
+        return (PartitionInterval.WEEK,)
+    if len(base_name) < len("2024-03-01"):
+        return (PartitionInterval.MONTH, PartitionInterval.YEAR)
+    of_days = (PartitionInterval.DAY, PartitionInterval.MONTH, PartitionInterval.YEAR)
+    return (PartitionInterval.HOUR, *of_days) if "T" in base_name else of_days
 
 
 def format_partition_directory(
@@ -185,16 +215,19 @@ def infer_interval(names: Iterable[str]) -> PartitionInterval | None:
     Returns:
         The interval; None where there are no partitions, they contradict each other, or a piece has no first piece.
     """
-    parsed = [directory for name in names if (directory := parse_partition_directory(name)) is not None]
-    base_names = {directory.base_name for directory in parsed}
+    spelled = [found for name in names if (found := _spelled(name)) is not None]
+    base_names = {found.base_name for found in spelled}
+
+    def fits(found: _Spelled, interval: PartitionInterval) -> bool:
+        if not _is_name_of(found, interval):
+            # Names that no interval has are ignored; hardly ever is there one.
+            return not any(_is_name_of(found, other) for other in _intervals_of_shape(found.base_name))
+        floor_ns = partition_floor_ns(found.timestamp_ns, interval)
+        return floor_ns == found.timestamp_ns or _base_name(floor_ns, interval, is_nanosecond=False) in base_names
+
     for interval in _FINEST_FIRST:
-        fits = (
-            parse_partition_directory(directory.base_name, interval=interval) is not None
-            and _base_name(partition_floor_ns(directory.timestamp_ns, interval), interval, is_nanosecond=False)
-            in base_names
-            for directory in parsed
-        )
-        if parsed and all(fits):
+        is_there = any(_is_name_of(found, interval) for found in spelled)
+        if is_there and all(fits(found, interval) for found in spelled):
             return interval
     return None
 
@@ -212,6 +245,8 @@ def partition_floor_ns(timestamp_ns: int, interval: PartitionInterval) -> int:
         return EARLIEST_NS
     if interval is PartitionInterval.HOUR:
         return clamped_ns - clamped_ns % HOUR_NS
+    if interval is PartitionInterval.DAY and clamped_ns < _YEAR_10000_NS:
+        return clamped_ns - clamped_ns % DAY_NS
     day = _date_of(clamped_ns)
     if interval is PartitionInterval.WEEK:
         return _day_start_ns(day.toordinal() - day.weekday())

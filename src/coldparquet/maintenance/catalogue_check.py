@@ -45,14 +45,29 @@ async def check_catalogue(store: ObjectStore, path: str, locations: Sequence[Par
     """
     if any(path in {location.directory_path, location.data_path} for location in locations):
         return CheckedCatalogue()
-    catalogue = Catalogue(await fetch_catalogue(store, path, spent=[]), NO_CACHES.above(CheckedStore(store)))
-    findings = [
-        Finding(severity="warning", kind="CatalogueNotUsed", message=note, remedy=_REMEDY)
-        for note in catalogue.notes_about(locations)
-    ]
+    catalogue = await open_catalogue(store, path)
+    findings = catalogue_findings(catalogue, locations)
     found = await gather_or_cancel([catalogue.look_up(location, []) for location in locations])
     packed = {location.name: lookup for location, lookup in zip(locations, found, strict=True) if lookup is not None}
-    return CheckedCatalogue(findings=tuple(findings), packed=packed)
+    return CheckedCatalogue(findings=findings, packed=packed)
+
+
+async def open_catalogue(store: ObjectStore, path: str) -> Catalogue:
+    """Read the catalogue of a table, or find that there is none. 1 request, more for one above 512 KiB.
+
+    Args:
+        store: Where the table lies; it must not pin versions.
+        path: Its directory, without a trailing slash.
+    """
+    return Catalogue(await fetch_catalogue(store, path, spent=[]), NO_CACHES.above(CheckedStore(store)))
+
+
+def catalogue_findings(catalogue: Catalogue, locations: Sequence[PartitionLocation]) -> tuple[Finding, ...]:
+    """Say what is wrong with the catalogue as a whole."""
+    return tuple(
+        Finding(severity="warning", kind="CatalogueNotUsed", message=note, remedy=_REMEDY)
+        for note in catalogue.notes_about(locations)
+    )
 
 
 def compare_with_packed(sidecar: Sidecar | None, packed: PackedLookup | None) -> tuple[Finding, ...]:

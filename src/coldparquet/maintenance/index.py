@@ -89,6 +89,7 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
     pages: bool = False,
     force: bool = False,
     pack: bool = False,
+    inline_bloom_bytes: int | None = None,
     dry_run: bool = False,
     options: ReadOptions | None = None,
     store_options: StoreOptions | None = None,
@@ -119,6 +120,10 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
             snapshots and transaction numbers.
         pack: Make the catalogue of the table where there is none; one that is there is renewed in any case. See
             :func:`coldparquet.maintenance.pack.pack_table`.
+        inline_bloom_bytes: Bloom filters go into a sidecar that is written if it then has at most so many bytes, so that
+            whoever asks them needs no request beyond that for the sidecar; but every other question fetches them, too. None
+            takes ``options.sidecar_prefix_bytes``: what comes with the first request anyway. See also ``pack``, which
+            copies filters into the catalogue without that drawback.
         dry_run: Write nothing, but derive every sidecar that would be written.
         options: How to read; ``max_concurrency`` is also how many partitions are worked on at once.
         store_options: How patient to be with the store; see :class:`~coldparquet.options.StoreOptions`.
@@ -143,15 +148,17 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
     checked = CheckedStore(stacked)
     try:
         locations, notes = await _find_partitions(stacked, path)
-        indexer = PartitionIndexer(checked, options, replaces="all" if force else "none", dry_run=dry_run)
+        indexer = PartitionIndexer(
+            checked,
+            options,
+            replaces="all" if force else "none",
+            inline_bloom_bytes=inline_bloom_bytes,
+            dry_run=dry_run,
+        )
         pages_indexer = PagesIndexer(checked, options, force=force, dry_run=dry_run)
 
         async def index(location: PartitionLocation) -> IndexedPartition:
-            done = await indexer.index(location)
-            if not (pages or force) or done.action in {"skipped", "failed"} or done.is_stale:
-                return done
-            write = pages_indexer.index if pages else pages_indexer.renew
-            return replace(done, pages=await write(location))
+            return await index_with_pages(location, indexer, pages_indexer, pages=pages, force=force)
 
         partitions = await index_partitions(locations, index, at_once=options.max_concurrency, on_progress=on_progress)
         catalogue = None
@@ -197,6 +204,32 @@ async def _find_partitions(store: ObjectStore, path: str) -> tuple[tuple[Partiti
     return discovery.locations, list(discovery.notes)
 
 
+async def index_with_pages(  # noqa: PLR0913 - what can be told is told by name
+    location: PartitionLocation,
+    indexer: PartitionIndexer,
+    pages_indexer: PagesIndexer,
+    *,
+    pages: bool,
+    force: bool,
+    is_sidecar_absent: bool = False,
+) -> IndexedPartition:
+    """Index one partition, its ``_pages`` as well where that is asked for; only bugs raise.
+
+    Args:
+        location: The partition.
+        indexer: Writes its sidecar.
+        pages_indexer: Writes its ``_pages``.
+        pages: Whether to write one.
+        force: Whether to write a sidecar, and a ``_pages`` that goes with it, anew.
+        is_sidecar_absent: Whether a listing has shown that there is none.
+    """
+    done = await indexer.index(location, is_sidecar_absent=is_sidecar_absent)
+    if not (pages or force) or done.action in {"skipped", "failed"} or done.is_stale:
+        return done
+    write = pages_indexer.index if pages else pages_indexer.renew
+    return replace(done, pages=await write(location))
+
+
 async def index_partitions(
     locations: Sequence[PartitionLocation],
     index: Callable[[PartitionLocation], Awaitable[IndexedPartition]],
@@ -225,6 +258,7 @@ class PartitionIndexer:
         options: How to read.
         replaces: Which sidecars that exist are written anew: ``none``; those that are ``useless``, because no reader
             would take them for the Parquet file that counts; or ``all``.
+        inline_bloom_bytes: See :func:`index_table`.
         dry_run: Write nothing, but derive every sidecar that would be written.
     """
 
@@ -234,24 +268,26 @@ class PartitionIndexer:
         options: ReadOptions,
         *,
         replaces: Literal["none", "useless", "all"],
+        inline_bloom_bytes: int | None = None,
         dry_run: bool,
     ) -> None:
         self._store = store
         self._options = options
+        self._inline_bytes = options.sidecar_prefix_bytes if inline_bloom_bytes is None else inline_bloom_bytes
         self._replaces = replaces
         self._dry_run = dry_run
 
-    async def index(self, location: PartitionLocation) -> IndexedPartition:
+    async def index(self, location: PartitionLocation, *, is_sidecar_absent: bool = False) -> IndexedPartition:
         """Index one partition; only bugs raise.
 
-        Requests: 1 or 2 that look for the sidecar, unless all are replaced; to write one 1 or 2 for the footer at the
+        Requests: 1 or 2 that look for the sidecar, unless all are replaced or there is known to be none; to write one 1 or 2 for the footer at the
         committed size, some for bloom filters if it has them, and 1 that writes; for one that is kept, without a transaction file 1 for the size of the file.
         """
         path = f"{location.directory_path}/{SIDECAR_FILE}"
         if location.is_native:
             return IndexedPartition(path=path, action="skipped", reason="in QuestDB's native format")
         try:
-            return await self._index(location, path)
+            return await self._index(location, path, is_sidecar_absent=is_sidecar_absent)
         except ColdParquetError as error:
             if error.kind == NATIVE_PARTITION:
                 return IndexedPartition(path=path, action="skipped", reason=f"there is no {DATA_FILE}")
@@ -259,9 +295,9 @@ class PartitionIndexer:
             message = shorter_than_committed(error, location) or error.message
             return IndexedPartition(path=path, action="failed", reason=f"{file_name}: {message}")
 
-    async def _index(self, location: PartitionLocation, path: str) -> IndexedPartition:
-        may_overwrite = True
-        if self._replaces != "all":
+    async def _index(self, location: PartitionLocation, path: str, *, is_sidecar_absent: bool) -> IndexedPartition:
+        may_overwrite = self._replaces == "all" or not is_sidecar_absent
+        if self._replaces != "all" and not is_sidecar_absent:
             lookup = await look_up_sidecar(self._store, location, self._options)
             if lookup.sidecar is not None:
                 return await self._kept(location, path, lookup.sidecar)
@@ -286,15 +322,15 @@ class PartitionIndexer:
     async def _derive(self, location: PartitionLocation) -> tuple[SidecarContent, tuple[str, ...]]:
         """Work out what the sidecar shall say, from the footer at the committed size and the bloom filters of the file.
 
-        The filters go into the sidecar where that still fits the first request of a reader; otherwise it says where in the
-        Parquet file they are.
+        The filters go into the sidecar if it then is not longer than was allowed; otherwise it says where in the Parquet file
+        they are.
 
         Requests: 1 or 2 for the footer; with bloom filters one round trip of few, in which headers and small filters are
         fetched; a second one for larger filters that go into the sidecar and of which the footer does not state the length.
         """
         spent: list[MetadataRequest] = []
         footer = await Partition(location, self._store, self._options).read_footer(spent)
-        transfer = await asyncio.to_thread(BloomTransfer, footer, inline_bytes=self._options.sidecar_prefix_bytes)
+        transfer = await asyncio.to_thread(BloomTransfer, footer, inline_bytes=self._inline_bytes)
         while (wanted := transfer.wanted()) is not None:
             pieces = await fetch_bloom_ranges(
                 self._store,

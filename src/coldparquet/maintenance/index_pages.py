@@ -63,14 +63,23 @@ class PagesIndexer:
         options: How to read.
         force: Also write those anew that describe their Parquet file already.
         dry_run: Write nothing, but find all pages.
+        window_slots: Shared by several that work at the same time, so that they hold no more in memory than one does.
     """
 
-    def __init__(self, store: ObjectStore, options: ReadOptions, *, force: bool, dry_run: bool) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        options: ReadOptions,
+        *,
+        force: bool,
+        dry_run: bool,
+        window_slots: asyncio.Semaphore | None = None,
+    ) -> None:
         self._store = store
         self._options = options
         self._force = force
         self._dry_run = dry_run
-        self._slots = asyncio.Semaphore(_WINDOWS_AT_ONCE)
+        self._slots = window_slots or make_window_slots()
 
     async def index(self, location: PartitionLocation) -> IndexedPages:
         """Write the pages of one Parquet partition; only bugs raise.
@@ -188,6 +197,11 @@ class PagesIndexer:
         while windows := _windows(list(walks.values())):
             await gather_or_cancel([step(window) for window in windows])
         return await asyncio.to_thread(check_walked_pages, walks, places)
+
+
+def make_window_slots() -> asyncio.Semaphore:
+    """Return what bounds the memory of all windows that are read at the same time."""
+    return asyncio.Semaphore(_WINDOWS_AT_ONCE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,20 +92,13 @@ async def migrate_table(  # noqa: PLR0913 - what can be told is told by name
         store, path = open_store(path, storage_options=storage_options, store_options=store_options)
     stacked = stack_store(store, store_options=store_options, max_concurrency=options.max_concurrency).store
     try:
-        found = await _recorded_partitions(stacked, path)
+        found = await recorded_partitions(stacked, path)
         checked = CheckedStore(stacked)
         indexer = PartitionIndexer(checked, options, replaces="all" if force else "useless", dry_run=dry_run)
         pages_indexer = PagesIndexer(checked, options, force=force, dry_run=dry_run)
 
         async def migrate(location: PartitionLocation) -> IndexedPartition:
-            reason = _reason_to_skip(location)
-            if reason is not None:
-                path = f"{location.directory_path}/{SIDECAR_FILE}"
-                return IndexedPartition(path=path, action="skipped", reason=reason)
-            done = await indexer.index(location)
-            if not force or done.action in {"skipped", "failed"}:
-                return done
-            return replace(done, pages=await pages_indexer.renew(location))
+            return await migrate_partition(location, indexer, pages_indexer, force=force)
 
         partitions = await index_partitions(
             found.locations, migrate, at_once=options.max_concurrency, on_progress=on_progress
@@ -119,25 +112,56 @@ async def migrate_table(  # noqa: PLR0913 - what can be told is told by name
     return IndexReport(url=label, partitions=partitions, notes=found.notes, catalogue=catalogue)
 
 
+async def migrate_partition(
+    location: PartitionLocation, indexer: PartitionIndexer, pages_indexer: PagesIndexer, *, force: bool
+) -> IndexedPartition:
+    """Migrate one partition; only bugs raise.
+
+    Args:
+        location: The partition, with its record.
+        indexer: Writes its sidecar.
+        pages_indexer: Renews its ``_pages`` if it has one.
+        force: Whether to do that.
+    """
+    reason = _reason_to_skip(location)
+    if reason is not None:
+        return IndexedPartition(path=f"{location.directory_path}/{SIDECAR_FILE}", action="skipped", reason=reason)
+    done = await indexer.index(location)
+    if not force or done.action in {"skipped", "failed"}:
+        return done
+    return replace(done, pages=await pages_indexer.renew(location))
+
+
 @dataclass(frozen=True, slots=True)
-class _Recorded:
+class RecordedPartitions:
+    """The partitions that a table's ``_txn`` names."""
+
     locations: tuple[PartitionLocation, ...]
+    """In time order; none where there is nothing to migrate."""
     notes: tuple[str, ...]
+    """Why not, or which directories were left aside; one sentence each."""
 
 
-async def _recorded_partitions(store: ObjectStore, path: str) -> _Recorded:
+async def recorded_partitions(store: ObjectStore, path: str) -> RecordedPartitions:
+    """Find the partitions of a table that may have to be migrated. Requests: those of :func:`discover`.
+
+    Raises:
+        NotFoundError: There is nothing at ``path``.
+        FormatError: A table file is damaged.
+        StorageError: The table files kept changing while they were read.
+    """
     try:
         discovery = await discover(store, path)
     except NotFoundError as error:
         if error.kind != "IncompleteTable":
             raise
-        return _Recorded((), (f"skipped: {error.message}",))
+        return RecordedPartitions((), (f"skipped: {error.message}",))
     if discovery.files is None:
         missing = f"skipped: there is no {TRANSACTION_FILE} here, so nobody knows which bytes of the partitions count;"
-        return _Recorded((), (f"{missing} 'coldparquet index' writes sidecars for the files as they are",))
+        return RecordedPartitions((), (f"{missing} 'coldparquet index' writes sidecars for the files as they are",))
     if discovery.files.metadata.interval is PartitionInterval.NONE:
-        return _Recorded((), ("nothing to do: a table that is not partitioned has no Parquet partitions",))
-    return _Recorded(discovery.locations, discovery.notes)
+        return RecordedPartitions((), ("nothing to do: a table that is not partitioned has no Parquet partitions",))
+    return RecordedPartitions(discovery.locations, discovery.notes)
 
 
 def _reason_to_skip(location: PartitionLocation) -> str | None:

@@ -26,6 +26,7 @@ from coldparquet.format.catalogue_file import (
     encode_catalogue,
     parse_catalogue_index,
 )
+from coldparquet.maintenance.bloom_packer import DEFAULT_LIMIT_BYTES, BloomPacker, bloom_bytes
 from coldparquet.maintenance.partition_packer import LeftOut, PartitionPacker
 from coldparquet.options import ReadOptions, StoreOptions, checked_store_options
 from coldparquet.storage.checked import CheckedStore
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.format.catalogue_blooms import PackedBloom
+    from coldparquet.format.catalogue_file import CatalogueIndex
     from coldparquet.storage.base import FetchedRange, ObjectStore
 
 PackAction = Literal["written", "would write", "unchanged", "skipped", "failed"]
@@ -65,6 +68,10 @@ class PackReport:
     action: PackAction
     catalogue_bytes: int | None = None
     """Size of the catalogue; None where there is none, or nobody knows."""
+    bloom_bytes: int = 0
+    """Bytes of the bloom filters in it."""
+    left_out_bloom_bytes: int = 0
+    """Bytes of the bloom filters of the table, if they are not in it because they are more than was allowed."""
     partitions: tuple[PackedPartition, ...] = ()
     """Oldest first."""
     reason: str | None = None
@@ -80,6 +87,7 @@ async def pack_table(  # noqa: PLR0913 - what can be told is told by name
     url: str | os.PathLike[str],
     *,
     storage_options: Mapping[str, Any] | None = None,
+    bloom_limit_bytes: int = DEFAULT_LIMIT_BYTES,
     dry_run: bool = False,
     options: ReadOptions | None = None,
     store_options: StoreOptions | None = None,
@@ -88,6 +96,9 @@ async def pack_table(  # noqa: PLR0913 - what can be told is told by name
 ) -> PackReport:
     """Write the catalogue of a table, the object ``_catalogue``: a copy of all its sidecars, with what they belong to.
 
+    Also a copy of the bloom filters that the sidecars do not hold themselves, if they are not too large: cut into stripes
+    (:mod:`coldparquet.format.catalogue_blooms`), so that one short range tells for all partitions which may hold a value.
+
     Readers of stores that list versions (S3) find it by themselves, and check every entry: where the table has a ``_txn``,
     against what that says of the partition's directory, size and rows, else against the versions of its objects in a listing.
     So an old one is of less use, but not wrong, unless somebody puts another file of the same size and rows under the same
@@ -95,11 +106,12 @@ async def pack_table(  # noqa: PLR0913 - what can be told is told by name
     It appears complete or not at all, and nothing else is written.
 
     Requests: those that find the partitions (:func:`coldparquet.catalog.discovery.discover`); per Parquet partition 1 listing
-    and 1 or 2 for the sidecar; 1 for the catalogue that is there and 1 to write, none if nothing is new.
+    and 1 or 2 for the sidecar, and where it has bloom filters 1 or few for those; 1 for the catalogue that is there and 1 to write, none if nothing is new.
 
     Args:
         url: A table directory: any fsspec URL, or a local path.
         storage_options: Credentials, endpoint and so on, as fsspec and s3fs take them.
+        bloom_limit_bytes: Bloom filters are packed if those of the whole table have at most so many bytes; 0 packs none.
         dry_run: Write nothing, but read everything.
         options: How to read; ``max_concurrency`` is also how many requests are sent at once.
         store_options: How patient to be with the store; see :class:`~coldparquet.options.StoreOptions`.
@@ -127,7 +139,7 @@ async def pack_table(  # noqa: PLR0913 - what can be told is told by name
     stack = stack_store(store, store_options=store_options, max_concurrency=options.max_concurrency)
     try:
         packing = _Packing(stack.store, path.rstrip("/"), options, dry_run=dry_run, on_progress=on_progress)
-        report = await packing.pack(await packing.existing(), changed=None)
+        report = await packing.pack(await packing.existing(), changed=None, bloom_limit_bytes=bloom_limit_bytes)
         return replace(report, url=label)
     finally:
         if owns_store:
@@ -146,7 +158,7 @@ async def renew_catalogue(  # noqa: PLR0913 - what can be told is told by name
     """Bring the catalogue of a table up to date after partitions of it were written.
 
     Requests: 1 for the catalogue that is there; if there is one, or one is asked for, those of :func:`pack_table`, but only
-    for partitions that were written or that it does not have.
+    for partitions that were written or that it does not have. A catalogue without bloom filters gets none.
 
     Args:
         store: Where the table lies; it must not pin versions.
@@ -162,7 +174,10 @@ async def renew_catalogue(  # noqa: PLR0913 - what can be told is told by name
     packing = _Packing(store, path, options, dry_run=dry_run, on_progress=None)
     try:
         existing = await packing.existing()
-        return await packing.pack(existing, changed=changed) if existing is not None or make else None
+        if existing is None and not make:
+            return None
+        limit_bytes = DEFAULT_LIMIT_BYTES if existing is None or _has_blooms(existing.data) else 0
+        return await packing.pack(existing, changed=changed, bloom_limit_bytes=limit_bytes)
     except InternalError:
         raise
     except ColdParquetError as error:
@@ -184,6 +199,7 @@ class _Packing:
         self._store = store
         self._path = path
         self._catalogue_path = f"{path}/{CATALOGUE_FILE}"
+        self._checked = CheckedStore(store)
         self._options = options
         self._dry_run = dry_run
         self._on_progress = on_progress
@@ -197,7 +213,9 @@ class _Packing:
         except NotFoundError:
             return None
 
-    async def pack(self, existing: FetchedRange | None, *, changed: Collection[str] | None) -> PackReport:
+    async def pack(
+        self, existing: FetchedRange | None, *, changed: Collection[str] | None, bloom_limit_bytes: int
+    ) -> PackReport:
         """Pack the table; where ``changed`` says which partitions are new, the others are taken from the old catalogue."""
         discovery = await discover(self._store, self._path)
         locations = discovery.locations
@@ -212,8 +230,17 @@ class _Packing:
             trusted = [location for location in locations if location.name not in changed]
             kept = await asyncio.to_thread(_kept_entries, existing.data, trusted)
         packed = await self._read(locations, kept)
+        all_bloom_bytes = sum(bloom_bytes(one) for one in packed if isinstance(one, PackedSidecar))
+        has_blooms = 0 < all_bloom_bytes <= bloom_limit_bytes
+        packed = await self._with_blooms(locations, packed) if has_blooms else _without_blooms(packed)
         partitions = tuple(_described(location, one) for location, one in zip(locations, packed, strict=True))
-        report = PackReport(url=self._path, action="skipped", partitions=partitions)
+        report = PackReport(
+            url=self._path,
+            action="skipped",
+            partitions=partitions,
+            bloom_bytes=all_bloom_bytes if has_blooms else 0,
+            left_out_bloom_bytes=0 if has_blooms else all_bloom_bytes,
+        )
         entries = [one for one in packed if isinstance(one, PackedSidecar)]
         if not entries:
             return replace(report, reason="there is no partition with a sidecar that can be packed")
@@ -230,7 +257,7 @@ class _Packing:
     async def _read(
         self, locations: Sequence[PartitionLocation], kept: Mapping[str, PackedSidecar]
     ) -> list[PackedSidecar | LeftOut]:
-        packer = PartitionPacker(CheckedStore(self._store), self._options)
+        packer = PartitionPacker(self._checked, self._options)
         slots = asyncio.Semaphore(self._options.max_concurrency)
 
         async def read(location: PartitionLocation) -> PackedSidecar | LeftOut:
@@ -244,6 +271,20 @@ class _Packing:
 
         return await gather_or_cancel([read(location) for location in locations])
 
+    async def _with_blooms(
+        self, locations: Sequence[PartitionLocation], packed: Sequence[PackedSidecar | LeftOut]
+    ) -> list[PackedSidecar | LeftOut]:
+        packer = BloomPacker(self._checked, self._options)
+        slots = asyncio.Semaphore(self._options.max_concurrency)
+
+        async def read(location: PartitionLocation, one: PackedSidecar | LeftOut) -> PackedSidecar | LeftOut:
+            if isinstance(one, LeftOut) or one.blooms:
+                return one
+            async with slots:
+                return replace(one, blooms=await packer.read(location, one))
+
+        return await gather_or_cancel([read(*pair) for pair in zip(locations, packed, strict=True)])
+
     async def _write(self, data: bytes, existing: FetchedRange | None) -> None:
         etag = None if existing is None else existing.etag
         try:
@@ -256,6 +297,18 @@ class _Packing:
             raise _conflict(self._catalogue_path) from error
 
 
+def _without_blooms(packed: Sequence[PackedSidecar | LeftOut]) -> list[PackedSidecar | LeftOut]:
+    return [replace(one, blooms=()) if isinstance(one, PackedSidecar) else one for one in packed]
+
+
+def _has_blooms(data: bytes) -> bool:
+    """Tell whether a catalogue holds bloom filters; of a damaged one nobody knows, and it is made as if it were new."""
+    try:
+        return parse_catalogue_index(data, path=None).blooms_range is not None
+    except (FormatError, UnsupportedError):
+        return True
+
+
 def _kept_entries(data: bytes, locations: Sequence[PartitionLocation]) -> dict[str, PackedSidecar]:
     """Return the entries of an older catalogue that a transaction says are still right; none of a damaged one."""
     kept = {}
@@ -265,6 +318,7 @@ def _kept_entries(data: bytes, locations: Sequence[PartitionLocation]) -> dict[s
         blocks = [
             index.unpack_block(block, memoryview(data)[place.start : place.stop]) for block, place in enumerate(places)
         ]
+        blooms = _kept_blooms(data, index)
     except (FormatError, UnsupportedError):
         return {}
     for location in locations:
@@ -279,8 +333,17 @@ def _kept_entries(data: bytes, locations: Sequence[PartitionLocation]) -> dict[s
             data_etag=index.data_etags[entry],
             sidecar_etag=index.sidecar_etags[entry],
             has_pages=bool(index.has_pages[entry]),
+            blooms=tuple(blooms.get(entry, ())),
         )
     return kept
+
+
+def _kept_blooms(data: bytes, index: CatalogueIndex) -> dict[int, list[PackedBloom]]:
+    if index.blooms_range is None:
+        return {}
+    place, stripes = index.blooms_range, index.stripes_range
+    blooms = index.parse_blooms(data[place.start : place.stop])
+    return blooms.bitsets_of_entries(memoryview(data)[stripes.start : stripes.stop])
 
 
 def _described(location: PartitionLocation, packed: PackedSidecar | LeftOut) -> PackedPartition:

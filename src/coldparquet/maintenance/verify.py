@@ -104,7 +104,7 @@ async def verify_table(  # noqa: PLR0913 - what can be told is told by name
         store, path = open_store(path, storage_options=storage_options, store_options=store_options)
     stacked = stack_store(store, store_options=store_options, max_concurrency=options.max_concurrency).store
     try:
-        found = await _find(stacked, path)
+        found = await find_verifiable(stacked, path)
         locations = chosen_partitions(found.locations, partitions, path)
         catalogue = await check_catalogue(stacked, path.rstrip("/"), locations)
         verifier = PartitionVerifier(
@@ -128,8 +128,8 @@ async def verify_table(  # noqa: PLR0913 - what can be told is told by name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    """The partitions to check, and what the directory itself has to say."""
+class VerifiableTable:
+    """The partitions of a table that can be checked, and what the directory itself has to say."""
 
     locations: tuple[PartitionLocation, ...]
     source: str
@@ -138,13 +138,21 @@ class _Found:
     """Names of partitions whose directories do not exist."""
 
 
-async def _find(store: ObjectStore, path: str) -> _Found:
+async def find_verifiable(store: ObjectStore, path: str) -> VerifiableTable:
+    """Find what there is to check. Requests: those of :func:`~coldparquet.catalog.discovery.discover` and 1 listing more.
+
+    Raises:
+        NotFoundError: There is nothing at ``path``, or nothing that is a partition.
+        AccessError: The store refused the credentials.
+        FormatError: ``_txn`` or ``_meta`` is damaged.
+        StorageError: The table files kept changing while they were read.
+    """
     if path.endswith(".parquet"):
-        return _Found(locations=(partition_location(path),), source="one Parquet file")
+        return VerifiableTable(locations=(partition_location(path),), source="one Parquet file")
     discovery = await discover(store, path)
     if discovery.files is None:
         notes = tuple(Finding(severity="advice", kind="LeftAside", message=note) for note in discovery.notes)
-        return _Found(locations=discovery.locations, source=discovery.source, findings=notes)
+        return VerifiableTable(locations=discovery.locations, source=discovery.source, findings=notes)
     try:
         listing = await store.list(path)
     except AccessError as error:
@@ -154,10 +162,10 @@ async def _find(store: ObjectStore, path: str) -> _Found:
             message=f"the directory could not be listed, so leftovers in it were not looked for: {error.message}",
             remedy="allow listing, or let somebody verify who may",
         )
-        return _Found(locations=discovery.locations, source=discovery.source, findings=(not_listed,))
+        return VerifiableTable(locations=discovery.locations, source=discovery.source, findings=(not_listed,))
     names = {directory.rpartition("/")[2] for directory in listing.directories}
     recorded = {location.name for location in discovery.locations}
-    return _Found(
+    return VerifiableTable(
         locations=discovery.locations,
         source=discovery.source,
         findings=tuple(_leftovers(*unnamed_directories(listing, discovery.locations))),

@@ -47,6 +47,8 @@ _MILLISECONDS_PER_DAY = 86_400_000
 class BloomLookup:
     """One set of values of one column; arrays have shape ``(row_groups,)``."""
 
+    column: int
+    """Index of the column in the sidecar."""
     places: BloomPlaces
     """Where the filters of the column lie; shared by all lookups in it."""
     hashes: BloomHashes
@@ -130,6 +132,7 @@ def _lookup(
     if hashes is None:
         return None
     return BloomLookup(
+        column=column,
         places=places,
         hashes=hashes,
         first_value=first,

@@ -12,7 +12,7 @@ Filters that cannot be right are not asked, and a note says so: they never lose 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -47,6 +47,18 @@ SMALL_BITSET_BYTES = 1024
 """Bitsets up to this length are fetched as a whole: several lookups in one of them then are one range."""
 
 _MOST_ROUNDS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WantedBlocks:
+    """The blocks of the filters of one column that one lookup touches; arrays of shape ``(blocks,)``."""
+
+    column: str
+    row_groups: IntArray
+    numbers: IntArray
+    """Which block of its filter each is."""
+    block_counts: IntArray
+    """Blocks of each filter."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,6 +114,7 @@ class BloomProbes:
         self._places = places
         self._probes = {key: _Probe.of(lookup) for key, lookup in lookups.items()}
         self._fetched = FetchedRanges()
+        self._missing = self._find_missing()
 
     @property
     def is_empty(self) -> bool:
@@ -123,10 +136,7 @@ class BloomProbes:
 
     def wanted(self) -> WantedRanges | None:
         """Return what to fetch next from the Parquet file; None when all answers are there."""
-        missing = self._fetched.missing([pair for probe in self._probes.values() for pair in probe.ranges()])
-        if missing is not None and self._fetched.round_count == _MOST_ROUNDS:
-            raise InternalError("bytes of bloom filters are missing although all of them were asked for")
-        return missing
+        return self._missing
 
     def receive(self, pieces: Sequence[tuple[int, bytes]]) -> None:
         """Take the bytes of all wanted ranges.
@@ -138,6 +148,26 @@ class BloomProbes:
         self._fetched.add_round(pieces)
         for probe in self._probes.values():
             probe.places.read_headers(probe.asked, self._fetched)
+        self._missing = self._find_missing()
+
+    def wanted_blocks(self) -> tuple[WantedBlocks, ...] | None:
+        """Say which blocks answer everything; None where nothing has to be fetched, or headers have to be read first."""
+        probes = list(self._probes.values())
+        if self.wanted() is None or not all(probe.is_closed for probe in probes):
+            return None
+        return tuple(probe.wanted_blocks(self._sidecar) for probe in probes)
+
+    def receive_blocks(self, blocks: Sequence[npt.NDArray[np.uint32]]) -> None:
+        """Take the blocks that :meth:`wanted_blocks` named, from wherever a copy of the filters is: nothing is wanted then.
+
+        Args:
+            blocks: For each lookup its blocks, shape ``(blocks, 8)``.
+        """
+        self._probes = {
+            key: replace(probe, copied_blocks=copied)
+            for (key, probe), copied in zip(self._probes.items(), blocks, strict=True)
+        }
+        self._missing = None
 
     def answers(self) -> BloomAnswers:
         """Return what the filters say, once nothing is wanted any more.
@@ -150,6 +180,12 @@ class BloomProbes:
         in_sidecar = np.frombuffer(self._sidecar.file, np.uint8)
         found = {key: probe.answer(in_sidecar, self._fetched) for key, probe in self._probes.items()}
         return BloomAnswers(found, tuple(self._notes()))
+
+    def _find_missing(self) -> WantedRanges | None:
+        missing = self._fetched.missing([pair for probe in self._probes.values() for pair in probe.ranges()])
+        if missing is not None and self._fetched.round_count == _MOST_ROUNDS:
+            raise InternalError("bytes of bloom filters are missing although all of them were asked for")
+        return missing
 
     def _notes(self) -> Iterator[str]:
         for column, places in self._places.items():
@@ -164,6 +200,8 @@ class BloomProbes:
 class _Probe:
     """The pairs of filter and hash that answer one lookup."""
 
+    column: int
+    """Index of the column in the sidecar."""
     places: BloomPlaces
     asked: IntArray
     """Row groups of which the filter is asked, ascending, shape ``(filters,)``."""
@@ -171,6 +209,8 @@ class _Probe:
     """Row group of each pair, shape ``(pairs,)``."""
     pair_hashes: npt.NDArray[np.uint64]
     """Hash that is looked up, shape ``(pairs,)``."""
+    copied_blocks: npt.NDArray[np.uint32] | None = None
+    """The blocks that the pairs touch, as far as they have a filter, shape ``(blocks, 8)``; None where they are fetched."""
 
     @classmethod
     def of(cls, lookup: BloomLookup) -> _Probe:
@@ -180,6 +220,7 @@ class _Probe:
         counts = np.searchsorted(owners, lookup.stop_value[asked]) - first
         in_run = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
         return cls(
+            column=lookup.column,
             places=lookup.places,
             asked=asked,
             pair_row_groups=np.repeat(asked, counts),
@@ -189,7 +230,7 @@ class _Probe:
     def ranges(self) -> Iterator[tuple[IntArray, IntArray]]:
         """Yield starts and stops of what has to be there: headers, small bitsets, and single blocks of large ones."""
         places = self.places
-        if places.in_sidecar:
+        if places.in_sidecar or self.copied_blocks is not None:
             return
         _, headers, header_stops = places.header_ranges(self.asked)
         yield headers, header_stops
@@ -207,14 +248,33 @@ class _Probe:
         may_hold = np.ones_like(places.present)
         may_hold[self.asked[places.present[self.asked]]] = False
         pairs = self._closed_pairs()
-        blocks = self._block_starts(pairs)
-        if not places.in_sidecar:
-            blocks = fetched.places(blocks, blocks + BLOCK_BYTES)
-        hits = may_be_in_blocks(
-            self.pair_hashes[pairs], blocks_at(in_sidecar if places.in_sidecar else fetched.data, blocks)
-        )
+        words = self.copied_blocks
+        if words is None:
+            blocks = self._block_starts(pairs)
+            if not places.in_sidecar:
+                blocks = fetched.places(blocks, blocks + BLOCK_BYTES)
+            words = blocks_at(in_sidecar if places.in_sidecar else fetched.data, blocks)
+        hits = may_be_in_blocks(self.pair_hashes[pairs], words)
         may_hold[self.pair_row_groups[pairs][hits]] = True
         return may_hold
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether place and length of every filter that is there are known."""
+        places = self.places
+        return not bool((places.present & (places.starts == UNKNOWN))[self.asked].any())
+
+    def wanted_blocks(self, sidecar: Sidecar) -> WantedBlocks:
+        """Return the blocks of the filters that are there."""
+        pairs = self._closed_pairs()
+        row_groups = self.pair_row_groups[pairs]
+        lengths = self.places.lengths[row_groups]
+        return WantedBlocks(
+            column=sidecar.column(self.column).name,
+            row_groups=row_groups,
+            numbers=block_numbers(self.pair_hashes[pairs], lengths),
+            block_counts=lengths // BLOCK_BYTES,
+        )
 
     def _closed_pairs(self) -> BoolArray:
         """Tell which pairs have a filter of which the place and the length are known."""

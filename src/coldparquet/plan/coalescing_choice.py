@@ -3,11 +3,14 @@
 What is being minimised, as a model. A request takes ``F + L / B``: the time to its first byte, and its length over the
 throughput of one connection. Up to ``C`` are in flight.
 
-* While fewer than ``C`` requests are needed, a request more costs no time: it waits for its first byte beside the others.
-  To merge two of them over a gap saves nothing, and makes one transfer of ``a + gap + b`` out of two that would have gone on
-  at once. All that it saves is what a request costs the processor, about 1.5 ms, in which a connection brings 128 KiB at
-  90 MB/s. So gaps are read over up to 128 KiB, as was measured to be best. On slow connections up to ``F * B``, because there
-  128 KiB would take longer than a request altogether.
+* While fewer than ``C`` requests are needed, a request more waits for its first byte beside the others. To merge two of them
+  over a gap makes one transfer of ``a + gap + b`` out of two that would have gone on at once. All that it saves is what a
+  request costs the processor, about 1.5 ms, in which a connection brings 128 KiB at 90 MB/s. So gaps of one object are read
+  over up to 128 KiB, as was measured to be best. On slow connections up to ``F * B``, because there 128 KiB would take longer
+  than a request altogether.
+* Of several objects the transfers go on side by side, but the requests cost the same processor one after the other: ``n`` of
+  them take no less than ``F`` and 1.5 ms each. Reading over a gap in each of 7 small partitions saves 7 times as much as it
+  costs.
 * When more than ``C`` are needed, requests queue: each connection pays ``F`` for every request that it carries, one after the
   other, and ``n`` requests take about ``ceil(n / C) * F + bytes / (C * B)``. Now merging saves up to ``F`` for
   ``gap / B``: it pays up to a gap of ``F * B``. How much it really pays depends on how many requests it saves, so that
@@ -52,8 +55,14 @@ _LEAST_PART_BYTES = 64 * KIB
 _WIDEST_GAP_BYTES = 4 * MIB
 """Gaps wider than this are not read over in order to save time, however slow the first byte is."""
 
-_MOST_BYTES_IN_VAIN = 0.5
-"""Wider gaps may add this part of the bytes that narrow ones fetch."""
+_MOST_IN_VAIN = 0.5
+"""Where requests queue, wider gaps may add this part of the bytes that narrow ones fetch."""
+
+_LITTLE_IN_VAIN_BYTES = 4 * MIB
+"""Where only the processor is spared, they may add so many bytes."""
+
+_REQUEST_PROCESSOR_S = 0.0015
+"""What a request costs the processor, of which an event loop uses one."""
 
 _LEAST_GAIN = 0.1
 """They must promise to save this part of the time: estimates may be wrong."""
@@ -96,32 +105,34 @@ def by_goal(options: ReadOptions, speed: StoreSpeed, storage_class: str | None) 
 def may_widen(options: ReadOptions, speed: StoreSpeed) -> bool:
     """Tell whether :func:`widened` may change anything, whatever is read."""
     is_free = options.goal == "fast" and options.coalesce_gap_bytes is None and options.max_request_bytes is None
-    return is_free and speed.is_first_byte_measured and speed.first_byte_s >= _LEAST_LATENCY_S
+    is_far = speed.is_first_byte_measured or speed.is_remote
+    return is_free and is_far and speed.first_byte_s >= _LEAST_LATENCY_S
 
 
 def widened(
     coalescing: Coalescing, ranges: ReadRanges, *, wanted_bytes: int, options: ReadOptions, speed: StoreSpeed
 ) -> Coalescing:
-    """Widen the gap where requests would queue for connections and fewer, longer ones are expected to be faster.
+    """Widen the gap where requests would queue, for connections or the processor, and fewer, longer ones promise to be faster.
 
     Args:
         coalescing: As chosen for few requests.
         ranges: All that is read in the first round trip.
         wanted_bytes: Length of all that is read, in all round trips.
         options: How to read; only the goal ``fast`` without stated gap and length is changed.
-        speed: Of the store; only one that was measured changes anything.
+        speed: Of the store; only one that was measured, or is behind a network, changes anything.
     """
     if not may_widen(options, speed):
         return coalescing
     narrow = _lengths(coalescing, ranges, wanted_bytes, speed)
-    if len(narrow) <= speed.connections:
-        return coalescing
-    best, best_s = coalescing, (1 - _LEAST_GAIN) * _seconds(narrow, speed)
+    are_queued = len(narrow) > speed.connections
+    seconds_of = _seconds if are_queued else _seconds_with_processor
+    most_in_vain = _MOST_IN_VAIN * narrow.sum() if are_queued else _LITTLE_IN_VAIN_BYTES
+    best, best_s = coalescing, (1 - _LEAST_GAIN) * seconds_of(narrow, speed)
     for candidate in _candidates(coalescing, ranges, speed):
         lengths = _lengths(candidate, ranges, wanted_bytes, speed)
-        if lengths.sum() > (1 + _MOST_BYTES_IN_VAIN) * narrow.sum():
+        if lengths.sum() > narrow.sum() + most_in_vain:
             break
-        seconds = _seconds(lengths, speed)
+        seconds = seconds_of(lengths, speed)
         if seconds < best_s:
             best, best_s = candidate, seconds
     return best
@@ -134,6 +145,10 @@ def _lengths(coalescing: Coalescing, ranges: ReadRanges, wanted_bytes: int, spee
 
 def _seconds(lengths: npt.NDArray[np.int64], speed: StoreSpeed) -> float:
     return max(estimate_seconds([lengths.tolist()], speed=speed), int(lengths.sum()) / DECODED_BYTES_PER_S)
+
+
+def _seconds_with_processor(lengths: npt.NDArray[np.int64], speed: StoreSpeed) -> float:
+    return max(_seconds(lengths, speed), speed.first_byte_s + len(lengths) * _REQUEST_PROCESSOR_S)
 
 
 def _candidates(coalescing: Coalescing, ranges: ReadRanges, speed: StoreSpeed) -> Iterator[Coalescing]:

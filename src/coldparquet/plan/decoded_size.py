@@ -32,41 +32,55 @@ _EXPANSION = 3
 
 
 def decoded_row_bytes(
-    sidecar: Sidecar, columns: Sequence[int], row_group: int, options: ReadOptions
+    sidecar: Sidecar, columns: Sequence[int], row_groups: Sequence[int], options: ReadOptions
 ) -> npt.NDArray[np.float64]:
     """Estimate the memory that one decoded row takes in each column.
 
     Args:
         sidecar: What is known about the partition.
         columns: Indexes in the sidecar.
-        row_group: The row group; only the length of text and arrays differs between row groups.
+        row_groups: Row groups; only the length of text and arrays differs between them.
         options: Whether text comes dictionary-encoded.
 
     Returns:
-        Bytes, shape ``(columns,)``.
+        Bytes, shape ``(row_groups, columns)``.
     """
-    return np.array([_row_bytes(sidecar, column, row_group, options) for column in columns], dtype=np.float64)
+    row_bytes = np.empty((len(row_groups), len(columns)), np.float64)
+    for position, column in enumerate(columns):
+        row_bytes[:, position] = _row_bytes(sidecar, column, row_groups, options)
+    return row_bytes
 
 
-def _row_bytes(sidecar: Sidecar, column: int, row_group: int, options: ReadOptions) -> float:
-    chunks = sidecar.chunks(column)
-    rows = max(int(sidecar.row_counts[row_group]), 1)
-    compressed_bytes = int(chunks.total_compressed_bytes[row_group]) / rows
+def _row_bytes(
+    sidecar: Sidecar, column: int, row_groups: Sequence[int], options: ReadOptions
+) -> float | npt.NDArray[np.float64]:
     try:
         column_type = sidecar.column_type(column)
     except UnsupportedError:
-        return _EXPANSION * compressed_bytes
+        return _EXPANSION * _compressed_row_bytes(sidecar, column, row_groups)
     name = column_type.arrow.name
     if name in _VALUE_BYTES:
         return _VALUE_BYTES[name]
     if name == "fixed_size_binary":
         return column_type.arrow.width
+    compressed_bytes = _compressed_row_bytes(sidecar, column, row_groups)
     if _stays_dictionary(column_type, options):
         return _KEY_BYTES + compressed_bytes
     # A dictionary hides how long texts are; bounds tell.
-    bounds = (side.bytes_at(row_group) for side in (chunks.min, chunks.max))
-    bound_bytes = max((len(bound) for bound in bounds if bound is not None), default=0)
-    return _KEY_BYTES + max(_EXPANSION * compressed_bytes, bound_bytes)
+    chunks = sidecar.chunks(column)
+    bound_bytes = [
+        max(len(chunks.min.bytes_at(row_group) or b""), len(chunks.max.bytes_at(row_group) or b""))
+        for row_group in row_groups
+    ]
+    return _KEY_BYTES + np.maximum(_EXPANSION * compressed_bytes, bound_bytes)
+
+
+def _compressed_row_bytes(sidecar: Sidecar, column: int, row_groups: Sequence[int]) -> npt.NDArray[np.float64]:
+    numbers = np.array(row_groups, np.int64)
+    compressed_bytes: npt.NDArray[np.float64] = sidecar.chunks(column).total_compressed_bytes[numbers] / np.maximum(
+        sidecar.row_counts[numbers], 1
+    )
+    return compressed_bytes
 
 
 def _stays_dictionary(column_type: ColumnType, options: ReadOptions) -> bool:

@@ -12,7 +12,8 @@ import numpy as np
 from coldparquet.format.column_types import Comparison, StatisticsTrust
 from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.plan.bounds import PREFIX_BYTES, ByteSide
-from coldparquet.plan.statistics import chunk_bounds
+from coldparquet.plan.column_facts import ColumnFacts
+from coldparquet.plan.statistics import BOUNDS_OF_COLUMNS
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -67,7 +68,11 @@ def constant_chunks(sidecar: Sidecar, column: int, row_groups: npt.NDArray[np.in
     Returns:
         Shape ``(row_groups,)``.
     """
-    nowhere = np.zeros(len(row_groups), dtype=np.bool_)
+    return _CONSTANT_CHUNKS.of(sidecar, column)[row_groups]
+
+
+def _constant_chunks_of_column(sidecar: Sidecar, column: int) -> BoolArray:
+    nowhere = np.zeros(sidecar.row_group_count, dtype=np.bool_)
     descriptor, chunks = sidecar.column(column), sidecar.chunks(column)
     if descriptor.max_rep_level or descriptor.max_def_level > 1 or not _may_be_equal(chunks, descriptor):
         return nowhere
@@ -77,16 +82,19 @@ def constant_chunks(sidecar: Sidecar, column: int, row_groups: npt.NDArray[np.in
     column_type = sidecar.column_type(column)
     if column_type.comparison in _NOT_FROM_BOUNDS or column_type.statistics is StatisticsTrust.NEVER:
         return nowhere
-    bounds = chunk_bounds(chunks, sidecar.row_counts, descriptor, column_type)
+    bounds = BOUNDS_OF_COLUMNS.of(sidecar, column)
     if bounds.lower is None or bounds.upper is None:
         return nowhere
     no_null = chunks.has_null_count & (chunks.null_count == 0) & (chunks.num_values == sidecar.row_counts)
     exact = bounds.lower.known & bounds.upper.known & chunks.min.exact & chunks.max.exact
-    is_constant: BoolArray = (no_null & exact)[row_groups]
-    candidates = row_groups[is_constant]
+    is_constant: BoolArray = no_null & exact
+    candidates = np.flatnonzero(is_constant)
     is_variable = descriptor.physical_type is PhysicalType.BYTE_ARRAY
     is_constant[is_constant] = _are_equal(bounds.lower, bounds.upper, candidates, is_variable=is_variable)
     return is_constant
+
+
+_CONSTANT_CHUNKS = ColumnFacts(_constant_chunks_of_column)
 
 
 def constant_bytes(sidecar: Sidecar, column: int, row_group: int) -> bytes:

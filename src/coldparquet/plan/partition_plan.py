@@ -51,6 +51,30 @@ class _ChunkTable:
     """Whether a chunk is made, not fetched."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """What the reads of row groups have in common that fetch and make the same columns."""
+
+    fetched: npt.NDArray[np.intp]
+    """Positions in the table of chunks."""
+    columns: tuple[int, ...]
+    column_rows: tuple[None, ...]
+    piece_columns: npt.NDArray[np.int64]
+    made_columns: tuple[int, ...]
+
+    @classmethod
+    def of(cls, chunks: _ChunkTable, position: int, wanted: npt.NDArray[np.bool_]) -> _Parts:
+        is_made = chunks.is_made[position]
+        (fetched,), (made,) = (wanted & ~is_made).nonzero(), (wanted & is_made).nonzero()
+        return cls(
+            fetched=fetched,
+            columns=tuple([chunks.columns[column] for column in fetched.tolist()]),
+            column_rows=(None,) * len(fetched),
+            piece_columns=np.arange(len(fetched)),
+            made_columns=tuple([chunks.columns[column] for column in made.tolist()]),
+        )
+
+
 def plan_row_groups(  # noqa: PLR0913 - knobs are required keywords here; their defaults live in ReadOptions
     sidecar: Sidecar,
     *,
@@ -103,21 +127,32 @@ def plan_row_groups(  # noqa: PLR0913 - knobs are required keywords here; their 
     )
     output = frozenset(output_columns)
     is_output = np.array([column in output for column in chunks.columns], dtype=np.bool_)
-    return PartitionRowGroups(
-        reads=tuple(
-            _read(
-                chunks,
-                position,
-                wanted=is_output | ~all_match[row_group],
+    wanted = is_output | ~all_match[surviving, np.newaxis]
+    parts: dict[bytes, _Parts] = {}
+    reads = []
+    numbers, counts = surviving.tolist(), row_counts[surviving].tolist()
+    for position, (row_group, row_count) in enumerate(zip(numbers, counts, strict=True)):
+        # Nearly all row groups of a partition fetch the same columns.
+        key = wanted[position].tobytes() + chunks.is_made[position].tobytes()
+        part = parts.get(key)
+        if part is None:
+            part = parts[key] = _Parts.of(chunks, position, wanted[position])
+        reads.append(
+            RowGroupRead(
                 partition_index=partition_index,
-                row_group=int(row_group),
-                row_count=int(row_counts[row_group]),
+                row_group=row_group,
+                row_group_rows=row_count,
+                selection=None,
+                columns=part.columns,
+                column_rows=part.column_rows,
+                piece_columns=part.piece_columns,
+                piece_starts=chunks.starts[position, part.fetched],
+                piece_stops=chunks.stops[position, part.fetched],
+                made_columns=part.made_columns,
                 all_rows_match=bool(all_match[row_group]),
             )
-            for position, row_group in enumerate(surviving)
-        ),
-        report=report,
-    )
+        )
+    return PartitionRowGroups(reads=tuple(reads), report=report)
 
 
 def _check_row_counts(sidecar: Sidecar) -> None:
@@ -170,30 +205,3 @@ def _check(
             row_group=int(wrong[0]),
             column=column,
         )
-
-
-def _read(  # noqa: PLR0913 - the fields of a row group read
-    chunks: _ChunkTable,
-    position: int,
-    *,
-    wanted: npt.NDArray[np.bool_],
-    partition_index: int,
-    row_group: int,
-    row_count: int,
-    all_rows_match: bool,
-) -> RowGroupRead:
-    is_made = chunks.is_made[position]
-    (fetched,), (made,) = (wanted & ~is_made).nonzero(), (wanted & is_made).nonzero()
-    return RowGroupRead(
-        partition_index=partition_index,
-        row_group=row_group,
-        row_group_rows=row_count,
-        selection=None,
-        columns=tuple([chunks.columns[column] for column in fetched.tolist()]),
-        column_rows=(None,) * len(fetched),
-        piece_columns=np.arange(len(fetched)),
-        piece_starts=chunks.starts[position, fetched],
-        piece_stops=chunks.stops[position, fetched],
-        made_columns=tuple([chunks.columns[column] for column in made.tolist()]),
-        all_rows_match=all_rows_match,
-    )

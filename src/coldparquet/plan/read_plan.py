@@ -47,7 +47,7 @@ class RowGroupRead:
     partition_index: int
     """Position of the partition in :attr:`ReadPlan.partitions`."""
     row_group: int
-    """Number of the row group in its Parquet file, from 0."""
+    """Index of the row group in the partition's sidecar, from 0."""
     row_group_rows: int
     """Rows of the whole row group."""
     selection: RowSelection | None
@@ -70,6 +70,14 @@ class RowGroupRead:
     deferred: RowGroupRead | None = None
     """Columns of the result that are fetched only once the predicate's columns have shown which rows are left (late
     materialisation). It selects the same rows, and has nothing deferred itself."""
+    row_groups_left_out: int = 0
+    """How many row groups before it are in the Parquet file, but not in the sidecar, because that is cut down to a piece of
+    the plan."""
+
+    @property
+    def row_group_in_file(self) -> int:
+        """Number of the row group in its Parquet file, from 0."""
+        return self.row_group + self.row_groups_left_out
 
     @property
     def row_count(self) -> int:
@@ -115,6 +123,9 @@ class RowGroupsDropped:
     """The part of the predicate that no row can satisfy, as text: ``price > 100``."""
     row_groups: int
 
+
+MetadataSource: TypeAlias = Literal["sidecar", "catalogue", "footer", "native"]
+"""What a plan of a partition was made from."""
 
 TechniqueName: TypeAlias = Literal["bloom filter", "page index", "late reading"]
 """``late reading`` is late materialisation: the predicate's columns first, the others where rows are left."""
@@ -169,7 +180,7 @@ class PartitionRead:
     parquet_size_bytes: int | None
     """Size of the Parquet file in the snapshot that was planned; the object must have at least as many bytes. None if
     native."""
-    metadata_source: Literal["sidecar", "catalogue", "footer", "native"]
+    metadata_source: MetadataSource
     """Where the plan comes from: the ``_pm`` sidecar, the same out of the table's catalogue, in its absence the Parquet footer, or QuestDB's native files."""
     row_groups_total: int
     """0 if native: its files know no row groups."""
@@ -388,7 +399,9 @@ def _reasons(
 ) -> Iterator[str]:
     """Yield one text per request: the row groups and columns that it serves."""
     chunks = [
-        (read.row_group, read.columns[position]) for read in row_groups for position in read.piece_columns.tolist()
+        (read.row_group_in_file, read.columns[position])
+        for read in row_groups
+        for position in read.piece_columns.tolist()
     ]
     requests_of_chunk = coalesced.stop_request - coalesced.first_request
     chunk = np.repeat(np.arange(len(chunks)), requests_of_chunk)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from coldparquet.errors import InternalError, UnsupportedError
 from coldparquet.format.column_types import Comparison
-from coldparquet.format.sidecar_layout import ENCODING_RLE_DICTIONARY, WORD_BYTES
+from coldparquet.format.sidecar_layout import ENCODING_RLE_DICTIONARY, WORD_BYTES, Codec
 from coldparquet.plan.bind import (
     BoundAnd,
     BoundComparison,
@@ -28,6 +28,7 @@ from coldparquet.plan.bind import (
     ConstantUnlessNull,
 )
 from coldparquet.plan.bounds import NumericSide, SortedValues
+from coldparquet.plan.column_facts import ColumnFacts
 from coldparquet.plan.predicate import Operator
 from coldparquet.plan.prune import prune
 
@@ -47,11 +48,9 @@ _ABOVE = frozenset({Operator.GREATER, Operator.GREATER_OR_EQUAL})
 _UNKNOWN_RANGE = 0.5
 """Fraction of the values that a comparison with ``<`` or ``>`` leaves where there are no bounds."""
 
-_LZ_CODECS = (1, 7)
-"""SNAPPY and LZ4_RAW: they code repetitions, but not how often each value occurs."""
-
 _REPETITION_BYTES = 2
-"""What these codecs spend on pointing at an earlier value, besides the bits that tell values apart."""
+"""What LZ codecs spend on pointing at an earlier value, besides the bits that tell values apart. They code repetitions, but
+not how often each value occurs."""
 
 _IN_ORDER = 0.9
 """So many row groups have to lie behind the one before, for a column to count as clustered."""
@@ -87,7 +86,7 @@ def count_values(sidecar: Sidecar, places: Mapping[int, int | None]) -> dict[int
     Returns:
         Estimates by index in the table, without the columns that are missing.
     """
-    return {index: _count(sidecar, place) for index, place in places.items() if place is not None}
+    return {index: _VALUE_COUNTS.of(sidecar, place) for index, place in places.items() if place is not None}
 
 
 def _count(sidecar: Sidecar, column: int) -> ValueCounts:
@@ -95,7 +94,8 @@ def _count(sidecar: Sidecar, column: int) -> ValueCounts:
     values = np.maximum(chunks.num_values, 1)
     present = np.maximum(values - chunks.null_count, 1)
     bytes_each = chunks.total_compressed_bytes / present
-    is_plain_lz = np.isin(chunks.codec, _LZ_CODECS) & (chunks.encodings & np.uint8(ENCODING_RLE_DICTIONARY) == 0)
+    is_lz = (chunks.codec == Codec.SNAPPY) | (chunks.codec == Codec.LZ4_RAW)
+    is_plain_lz = is_lz & (chunks.encodings & np.uint8(ENCODING_RLE_DICTIONARY) == 0)
     # Values of 8 bytes or more that hardly shrink do not repeat.
     bytes_each = np.where(is_plain_lz & (bytes_each < WORD_BYTES), bytes_each - _REPETITION_BYTES, bytes_each)
     distinct = np.exp2(np.clip(8 * bytes_each, 0, 256))
@@ -106,6 +106,9 @@ def _count(sidecar: Sidecar, column: int) -> ValueCounts:
         pass
     distinct = np.where(chunks.has_distinct_count, np.maximum(chunks.distinct_count, 1), distinct)
     return ValueCounts(null_fraction=np.minimum(chunks.null_count / values, 1), distinct_values=distinct)
+
+
+_VALUE_COUNTS = ColumnFacts(_count)
 
 
 def estimate_selectivity(

@@ -16,6 +16,7 @@ from coldparquet.errors import UnsupportedError
 from coldparquet.format.column_types import ColumnType, Comparison, StatisticsTrust
 from coldparquet.format.sidecar_layout import ENCODING_RLE_DICTIONARY, PhysicalType
 from coldparquet.plan.bounds import PREFIX_BYTES, BoolArray, Bounds, ByteSide, IntArray, NumericSide, Side
+from coldparquet.plan.column_facts import ColumnFacts
 from coldparquet.plan.converted_statistics import bounds_after_type_change
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ class SidecarStatistics:
             column_type = self._sidecar.column_type(column_index)
         except UnsupportedError:
             return None
-        bounds = chunk_bounds(self._sidecar.chunks(column_index), self._sidecar.row_counts, descriptor, column_type)
+        bounds = BOUNDS_OF_COLUMNS.of(self._sidecar, column_index)
         return bounds_after_type_change(bounds, column_type, field.type, has_nulls=descriptor.max_def_level > 0)
 
 
@@ -147,6 +148,15 @@ class IntervalStatistics:
     def may_hold_any_of(self, field: BoundField, values: tuple[DomainValue, ...]) -> BoolArray | None:  # noqa: ARG002
         """See :class:`StatisticsSource`: names know no single values."""
         return None
+
+
+def _bounds_of_column(sidecar: Sidecar, column: int) -> Bounds:
+    descriptor, column_type = sidecar.column(column), sidecar.column_type(column)
+    return chunk_bounds(sidecar.chunks(column), sidecar.row_counts, descriptor, column_type)
+
+
+BOUNDS_OF_COLUMNS = ColumnFacts(_bounds_of_column)
+"""What the statistics of the chunks of a column prove, as :func:`chunk_bounds` tells it."""
 
 
 def chunk_bounds(

@@ -30,6 +30,8 @@ class StoreSpeed:
     """Throughput of one connection."""
     is_first_byte_measured: bool = False
     is_throughput_measured: bool = False
+    is_remote: bool = False
+    """Whether requests go over a network, so that what was not measured yet is probably like the published figures."""
 
     @property
     def bytes_per_first_byte(self) -> float:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 _ARCHIVE_CLASSES = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 
+_INTELLIGENT_TIERING = "INTELLIGENT_TIERING"
+
 STANDARD = "STANDARD"
 
 
@@ -20,6 +22,11 @@ def needs_restore(info: ObjectInfo) -> bool:
     """Tell whether the object lies in an archive and no restored copy of it is there."""
     is_archived = info.storage_class in _ARCHIVE_CLASSES or info.archive_status is not None
     return is_archived and (info.restore is None or info.restore.is_ongoing)
+
+
+def may_be_archived(info: ObjectInfo) -> bool:
+    """Tell whether an object, of which only a listing was seen, may need a restore: none tells of tiers and copies."""
+    return info.storage_class is None or info.storage_class in {*_ARCHIVE_CLASSES, _INTELLIGENT_TIERING}
 
 
 def is_being_restored(info: ObjectInfo) -> bool:

@@ -365,6 +365,30 @@ class ObjectStore(Protocol):
         """
         ...
 
+    async def change_class(self, path: str, *, storage_class: str, if_match: str) -> str | None:
+        """Move an object to another storage class, by a copy onto itself inside of the store. 1 request.
+
+        Its bytes and what is noted of it stay as they are; its ETag may be another one, as S3's is where the object came in
+        parts.
+
+        Args:
+            path: The object, of at most 5 GiB.
+            storage_class: S3's name of the class.
+            if_match: ETag that the object must have, so that nothing is lost which somebody else writes meanwhile.
+
+        Returns:
+            The ETag that it has now.
+
+        Raises:
+            NotFoundError: There is no such object.
+            ObjectChangedError: The object has another version.
+            ArchivedObjectError: It must be restored first.
+            AccessError: Reading or writing it is not permitted.
+            UnsupportedError: The store has no storage classes, or cannot copy.
+            StorageError: Anything else.
+        """
+        ...
+
     async def aclose(self) -> None:
         """Release connections and files. Calling it twice is fine."""
         ...
@@ -373,6 +397,15 @@ class ObjectStore(Protocol):
 def restore_unsupported(path: str) -> UnsupportedError:
     """Make the error for stores without archive classes."""
     return UnsupportedError("this store has no archive classes, so that nothing can be restored", path=path)
+
+
+def classes_unsupported(path: str) -> UnsupportedError:
+    """Make the error for stores that cannot move objects between storage classes."""
+    return UnsupportedError(
+        "this store has no storage classes, so that nothing can be moved to another one",
+        kind="NoStorageClasses",
+        path=path,
+    )
 
 
 def versions_not_listed(path: str) -> UnsupportedError:

@@ -73,9 +73,17 @@ class CachedStore(StoreWrapper):
         """Pin objects as another store of the same table did, see :meth:`CheckedStore.adopt`."""
         self._checked.adopt(earlier._checked, directories)
 
+    def pin(self, path: str, etag: str) -> None:
+        """See :meth:`CheckedStore.pin`."""
+        self._checked.pin(path, etag)
+
     def expect_packed(self, path: str, etag: str | None) -> None:
         """See :meth:`CheckedStore.expect_packed`."""
         self._checked.expect_packed(path, etag)
+
+    def lasting_etag(self, path: str) -> str | None:
+        """See :meth:`CheckedStore.lasting_etag`."""
+        return self._checked.lasting_etag(path)
 
     def note_changed(self, path: str) -> None:
         """Note that an object has another version than somebody relied on, who found out without a GET."""

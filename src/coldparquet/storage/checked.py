@@ -95,9 +95,13 @@ class CheckedStore(StoreWrapper):
         return None if pins is None else pins.lasting
 
     def pin(self, path: str, etag: str) -> None:
-        """Pin an object to an object store's version, unless it is pinned already."""
-        pins = self._pins.setdefault(path, _Pins())
-        pins.lasting = pins.lasting or etag
+        """Pin an object to a version, unless it is pinned already.
+
+        Args:
+            path: The object.
+            etag: As an object store or :meth:`info` tells it.
+        """
+        self._pins.setdefault(path, _Pins()).pin(_AS_IT_IS, etag)
 
     def expect_packed(self, path: str, etag: str | None) -> None:
         """Refuse every answer of another version than that of which the table's catalogue tells; None takes that back.
@@ -154,6 +158,13 @@ class CheckedStore(StoreWrapper):
         self.forget(upload.path)
         return etag
 
+    async def change_class(self, path: str, *, storage_class: str, if_match: str) -> str | None:
+        """Move through the store within, and forget the version that was there."""
+        self.forget(path)
+        etag = await super().change_class(path, storage_class=storage_class, if_match=if_match)
+        self.forget(path)
+        return etag
+
     async def delete(self, paths: Sequence[str]) -> None:
         """Remove through the store within, and forget the versions that were there."""
         await super().delete(paths)
@@ -163,6 +174,9 @@ class CheckedStore(StoreWrapper):
 
 _Kind: TypeAlias = tuple[bool, int]
 """``may_grow`` and ``version_header_bytes`` of a request: what its file's version is made of."""
+
+_AS_IT_IS: _Kind = (False, 0)
+"""Of requests that see the version which :meth:`CheckedStore.info` tells of a file."""
 
 
 @dataclass(slots=True)

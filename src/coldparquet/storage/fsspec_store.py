@@ -30,6 +30,7 @@ from coldparquet.storage.base import (
     ObjectInfo,
     RangeRequest,
     already_exists,
+    classes_unsupported,
     clipped,
     restore_unsupported,
     versions_not_listed,
@@ -164,6 +165,10 @@ class FsspecStore(StagedUploads):
     async def restore(self, path: str, *, days: int, tier: RestoreTier) -> None:  # noqa: ARG002 - nothing to restore here
         """Refuse: nothing is archived here."""
         raise restore_unsupported(path)
+
+    async def change_class(self, path: str, *, storage_class: str, if_match: str) -> str | None:  # noqa: ARG002 - there are no classes
+        """Refuse: there are no storage classes here."""
+        raise classes_unsupported(path)
 
     async def aclose(self) -> None:
         """Close the connections of an asynchronous filesystem."""

@@ -106,6 +106,11 @@ class LimitedStore(StoreWrapper):
         async with Slot(self.in_flight):
             await super().restore(path, days=days, tier=tier)
 
+    async def change_class(self, path: str, *, storage_class: str, if_match: str) -> str | None:
+        """Wait for a free slot, then move."""
+        async with Slot(self.in_flight):
+            return await super().change_class(path, storage_class=storage_class, if_match=if_match)
+
     async def aclose(self) -> None:
         """Close the store within."""
         self.in_flight.close()

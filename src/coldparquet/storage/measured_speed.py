@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -97,7 +98,8 @@ class SpeedMeter:
 
     def speed(self, *, connections: int) -> StoreSpeed:
         """Tell how fast the store is, as far as it is known; see :meth:`SpeedSamples.speed`."""
-        return self._samples.speed(connections=connections)
+        speed = self._samples.speed(connections=connections)
+        return replace(speed, is_remote=self._store.label not in _NO_ENDPOINTS)
 
     @property
     def _samples(self) -> SpeedSamples:

@@ -18,6 +18,7 @@ from coldparquet.storage.base import (
     Upload,
     UploadedPart,
     already_exists,
+    classes_unsupported,
     clipped,
     object_changed,
     restore_unsupported,
@@ -161,6 +162,10 @@ class MemoryStore:
     async def restore(self, path: str, *, days: int, tier: RestoreTier) -> None:  # noqa: ARG002 - nothing to restore here
         """Refuse: nothing is archived here."""
         raise restore_unsupported(path)
+
+    async def change_class(self, path: str, *, storage_class: str, if_match: str) -> str | None:  # noqa: ARG002 - there are no classes
+        """Refuse: there are no storage classes here."""
+        raise classes_unsupported(path)
 
     async def aclose(self) -> None:
         """Do nothing: there is nothing to release."""

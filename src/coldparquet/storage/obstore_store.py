@@ -30,6 +30,7 @@ from coldparquet.storage.base import (
     ObjectInfo,
     RangeRequest,
     already_exists,
+    classes_unsupported,
     clipped,
     object_changed,
     restore_unsupported,
@@ -150,6 +151,10 @@ class ObstoreStore(StagedUploads):
     async def restore(self, path: str, *, days: int, tier: RestoreTier) -> None:  # noqa: ARG002 - obstore cannot ask for it
         """Refuse: obstore does not know how to ask for it."""
         raise restore_unsupported(path)
+
+    async def change_class(self, path: str, *, storage_class: str, if_match: str) -> str | None:  # noqa: ARG002 - there are no classes
+        """Refuse: there are no storage classes here."""
+        raise classes_unsupported(path)
 
     async def aclose(self) -> None:
         """Do nothing: the store is yours, and closes its connections by itself."""

@@ -146,6 +146,12 @@ class RetryStore(StoreWrapper):
         """Ask for a restore; one that is under way is fine."""
         await self._repeated("repeatable write", lambda: self._store.restore(path, days=days, tier=tier))
 
+    async def change_class(self, path: str, *, storage_class: str, if_match: str) -> str | None:
+        """Move to another class; of a move of which the answer was lost nobody knows the new version."""
+        return await self._repeated(
+            "conditional write", lambda: self._store.change_class(path, storage_class=storage_class, if_match=if_match)
+        )
+
     async def _repeated(self, effect: Effect, call: Callable[[], Awaitable[Result]]) -> Result:
         failures = self._failures()
         while True:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from coldparquet.errors import ColdParquetError, NotFoundError, StorageError
 from coldparquet.storage import s3_writes
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 _RESTORING = frozenset({HTTPStatus.OK, HTTPStatus.ACCEPTED})
 """200: there is a restored copy already, and it stays longer now."""
 _ABORTED = frozenset({HTTPStatus.OK, HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND})
+_COPIED = frozenset({HTTPStatus.OK, HTTPStatus.PRECONDITION_FAILED})
 _CONFLICTS = frozenset({HTTPStatus.CONFLICT, HTTPStatus.PRECONDITION_FAILED})
 """Answers to a write whose condition does not hold; 409: another conditional write of the same key is under way."""
 _CONFLICT_CODES = frozenset({"PreconditionFailed", "ConditionalRequestConflict"})
@@ -170,6 +172,11 @@ class S3Store:
     async def list_between(self, path: str, *, start: str, stop: str) -> tuple[ObjectInfo, ...]:
         """List the objects between two paths. 1 request per 1,000. See :class:`ObjectStore` for the errors."""
         bucket, prefix = _folder(path)
+        # What both have in common, all in between has: so a page ends where nothing more is of interest.
+        pairs = enumerate(zip(start, stop, strict=False))
+        length = next((place for place, (one, other) in pairs if one != other), min(len(start), len(stop)))
+        common = start[:length].removeprefix(f"{bucket}/")
+        prefix = common if common.startswith(prefix) else prefix
         found: dict[str, ObjectInfo] = {}
         tokens: set[str] = set()
         token: str | None = None
@@ -298,6 +305,23 @@ class S3Store:
             meaning = restore_refusal(refusal, tier=tier)
             if meaning is not None:
                 raise meaning from None
+
+    async def change_class(self, path: str, *, storage_class: str, if_match: str) -> str | None:
+        """Copy an object onto itself with CopyObject. 1 request. See :class:`ObjectStore` for the errors."""
+        headers = {
+            "x-amz-copy-source": quote(path),
+            "x-amz-copy-source-if-match": if_match,
+            **s3_writes.class_header(storage_class),
+        }
+        call = object_call("PUT", path, headers=headers, accepted=_COPIED)
+        answer = await self._exchange(call)
+        if answer.status == HTTPStatus.PRECONDITION_FAILED:
+            raise version_gone(path, if_match, found_etag=None)
+        if s3_writes.is_refusal(answer.body, path=path):  # S3 may say 200 before it knows
+            body = self._connection.redact(answer.body)
+            refusal = parse_refusal(HTTPStatus.INTERNAL_SERVER_ERROR, answer.headers, body)
+            raise refusal_error(refusal, path=path)
+        return s3_writes.parse_copied(answer.body, path=path)
 
     async def aclose(self) -> None:
         """Close the connections. Calling it twice is fine; a closed store opens again with the next request."""

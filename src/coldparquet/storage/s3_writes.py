@@ -127,6 +127,15 @@ def parse_completed(body: bytes, parts: Sequence[UploadedPart], *, path: str) ->
     return root.findtext("ETag")
 
 
+def parse_copied(body: bytes, *, path: str) -> str | None:
+    """Return the ETag of the copy that CopyObject made.
+
+    Raises:
+        StorageError: ``kind="BadAnswer"``.
+    """
+    return _parsed(body, path).findtext("ETag")
+
+
 def delete_document(keys: Sequence[str]) -> bytes:
     """Return the body of DeleteObjects."""
     root = ET.Element("Delete")

@@ -44,6 +44,7 @@ Operation: TypeAlias = Literal[
     "remove unfinished",
     "delete",
     "restore",
+    "change class",
 ]
 """The calls of a store."""
 
@@ -207,6 +208,11 @@ class TraceStore(StoreWrapper):
         """Ask for a restored copy and record it."""
         with self._recorded("restore", path, f"restore for {days:,} days, {tier}"):
             await super().restore(path, days=days, tier=tier)
+
+    async def change_class(self, path: str, *, storage_class: str, if_match: str) -> str | None:
+        """Move to another storage class and record it."""
+        with self._recorded("change class", path, f"move to {storage_class}"):
+            return await super().change_class(path, storage_class=storage_class, if_match=if_match)
 
     @contextmanager
     def _recorded(

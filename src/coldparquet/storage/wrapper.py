@@ -99,6 +99,10 @@ class StoreWrapper:
         """Ask for a restored copy."""
         await self._store.restore(path, days=days, tier=tier)
 
+    async def change_class(self, path: str, *, storage_class: str, if_match: str) -> str | None:
+        """Move to another storage class."""
+        return await self._store.change_class(path, storage_class=storage_class, if_match=if_match)
+
     async def aclose(self) -> None:
         """Close the store within."""
         await self._store.aclose()

@@ -53,14 +53,22 @@ class Outcome:
     restored_bytes: int = 0
 
 
-def operation_of(method: str, bucket: str, key: str, query: dict[str, str]) -> str:
-    """Return S3's name of a request, ``Unsupported`` for those that are not simulated."""
+def operation_of(method: str, bucket: str, key: str, query: dict[str, str], *, is_copy: bool) -> str:
+    """Return S3's name of a request, ``Unsupported`` for those that are not simulated.
+
+    Args:
+        method: HTTP method.
+        bucket: Its bucket; empty for requests about all of them.
+        key: Its key; empty for requests about a bucket.
+        query: Its parameters.
+        is_copy: Whether a header names an object to copy from.
+    """
     if key:
         in_parts = "uploadId" in query
         operations = {
             "GET": "GetObject",
             "HEAD": "HeadObject",
-            "PUT": "UploadPart" if in_parts and query.get("partNumber", "").isdecimal() else "PutObject",
+            "PUT": _put_of_object(query, is_copy=is_copy),
             "POST": "CompleteMultipartUpload" if in_parts else _post_of_object(query),
             "DELETE": "AbortMultipartUpload" if in_parts else "",
         }
@@ -75,6 +83,12 @@ def operation_of(method: str, bucket: str, key: str, query: dict[str, str]) -> s
     else:
         operations = {"HEAD": "HeadBucket", "POST": "DeleteObjects" if "delete" in query else ""}
     return operations.get(method, "") or "Unsupported"
+
+
+def _put_of_object(query: dict[str, str], *, is_copy: bool) -> str:
+    if "uploadId" in query and query.get("partNumber", "").isdecimal():
+        return "" if is_copy else "UploadPart"
+    return "CopyObject" if is_copy else "PutObject"
 
 
 def _post_of_object(query: dict[str, str]) -> str:

@@ -83,7 +83,7 @@ class ColdStoreHandler:
             return self._administer(raw_path)
         bucket, _, key = unquote(raw_path, errors="surrogateescape").removeprefix("/").partition("/")
         query = dict(parse_qsl(raw_query, keep_blank_values=True)) if raw_query else {}
-        operation = operation_of(request.method, bucket, key, query)
+        operation = operation_of(request.method, bucket, key, query, is_copy="x-amz-copy-source" in request.headers)
         call = Call(
             request=request,
             request_id=f"{next(self._request_ids):016X}",
@@ -196,6 +196,9 @@ class ColdStoreHandler:
                 if self.options.keep_versions:
                     headers["x-amz-version-id"] = facts.etag.strip('"')
                 return b""
+            case "CopyObject":
+                facts = await self._writer.put(call.bucket, call.key, self._reader.copied(call), sent)
+                return protocol.copied_document(facts)
             case "UploadPart":
                 facts = await self._writer.put_part(query["uploadId"], int(query["partNumber"]), body, sent)
                 headers |= {"ETag": facts.etag, facts.checksum.header: facts.checksum.value}

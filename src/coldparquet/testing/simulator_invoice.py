@@ -23,6 +23,7 @@ _KINDS: dict[str, RequestKind] = {
     "ListMultipartUploads": "list",
     "GetBucketLocation": "list",
     "PutObject": "put",
+    "CopyObject": "put",
     "CreateMultipartUpload": "put",
     "UploadPart": "put",
     "CompleteMultipartUpload": "put",

@@ -163,6 +163,13 @@ def completed_document(bucket: str, key: str, facts: ObjectFacts) -> bytes:
     return _document(root)
 
 
+def copied_document(facts: ObjectFacts) -> bytes:
+    """Return the XML body of a CopyObject answer."""
+    root = ET.Element("CopyObjectResult", xmlns=_NAMESPACE)
+    ET.SubElement(root, "ETag").text = facts.etag
+    return _document(root)
+
+
 def uploads_document(bucket: str, uploads: list[PendingUpload], query: Mapping[str, str]) -> bytes:
     """Return the XML body of a ListMultipartUploads answer; it has one page."""
     encoded = query.get("encoding-type") == "url"

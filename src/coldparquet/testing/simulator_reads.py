@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from http import HTTPStatus
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from aiohttp import web
 
@@ -107,6 +108,27 @@ class ObjectReader:
             status = self._classes.restore(call.path, etag, found, days=int(days[0]) if days else None, tier=tier)
             outcome.restore_tier, outcome.restored_bytes = tier, opened.stored.size_bytes
             return status
+
+    def copied(self, call: Call) -> bytes:
+        """Return the bytes of the object that CopyObject names, if it may be copied."""
+        sent = call.request.headers
+        bucket, _, key = unquote(sent["x-amz-copy-source"]).removeprefix("/").partition("/")
+        with self._writer.opened_version(bucket, key, None) as opened:
+            if opened is None:
+                raise self._missing(call, None)
+            etag = opened.stored.etag
+            facts = self._writer.facts(bucket, key, etag)
+            written = None if facts is None else facts.storage_class
+            found = self._classes.class_of(f"{bucket}/{key}", etag, written=written)
+            if not self._classes.is_readable(f"{bucket}/{key}", etag, found):
+                raise archived(found)
+            if sent.get("x-amz-copy-source-if-match", etag) != etag:
+                raise AnswerError(
+                    HTTPStatus.PRECONDITION_FAILED,
+                    "PreconditionFailed",
+                    "At least one of the pre-conditions you specified did not hold",
+                )
+            return opened.read(0, opened.stored.size_bytes)
 
     def class_of(self, call: Call, etag: str) -> ObjectClass:
         """Return where a version of the object of a call lies."""

@@ -1,0 +1,97 @@
+"""What one listing tells of the objects of many partitions: versions and classes, in place of a request for each."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from coldparquet.concurrency import gather_or_cancel
+from coldparquet.plan.read_plan import MetadataRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from coldparquet.storage.base import ObjectInfo, ObjectStore
+
+LEAST_SAVED_REQUESTS = 13
+"""A listing costs as much as 12 GETs: where it saves fewer of them, they are cheaper, and not slower."""
+
+_LISTED_TOGETHER = 250
+"""Partitions of which one listing tells the versions, if each holds up to 4 objects: S3 lists 1,000 at once."""
+
+
+class ListedObjects:
+    """The listings of one state of a table: each stretch of partitions is listed once, whoever asks for it.
+
+    Args:
+        store: Where the table lies.
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._stretches: dict[str, tuple[str, ...]] = {}
+        """The directories that are listed together, by each of them."""
+        self._turns: dict[tuple[str, ...], asyncio.Lock] = {}
+        self._found: dict[tuple[str, ...], Mapping[str, ObjectInfo]] = {}
+
+    def consider(self, directories: Collection[str], *, saved_requests: int) -> None:
+        """Decide whether to list what lies in some directories.
+
+        Args:
+            directories: Those of partitions.
+            saved_requests: How many other requests a listing of them would be in place of.
+        """
+        if self._store.has_version_listings and saved_requests >= LEAST_SAVED_REQUESTS:
+            self._form_stretches(directories)
+
+    def is_worth_listing(self, directory: str) -> bool:
+        """Tell whether it was decided to list what lies in a directory."""
+        return directory in self._stretches
+
+    async def below(self, directories: Collection[str], spent: list[MetadataRequest]) -> dict[str, ObjectInfo]:
+        """List what lies in directories, and in whatever is between them.
+
+        Requests: 1 for 250 partitions, all at once; none for what was listed before.
+
+        Args:
+            directories: Those of partitions of one table.
+            spent: Gets the requests.
+
+        Returns:
+            The objects, by path.
+
+        Raises:
+            UnsupportedError: The store has no such listings.
+            AccessError: Listing is not permitted.
+            StorageError: The store failed.
+        """
+        self._form_stretches(directories)
+        stretches = list(dict.fromkeys(self._stretches[directory] for directory in directories))
+        found: dict[str, ObjectInfo] = {}
+        for listed in await gather_or_cancel([self._list(stretch, spent) for stretch in stretches]):
+            found |= listed
+        return found
+
+    def _form_stretches(self, directories: Collection[str]) -> None:
+        new = sorted(directory for directory in directories if directory not in self._stretches)
+        for start in range(0, len(new), _LISTED_TOGETHER):
+            stretch = tuple(new[start : start + _LISTED_TOGETHER])
+            self._stretches |= dict.fromkeys(stretch, stretch)
+
+    async def _list(self, stretch: tuple[str, ...], spent: list[MetadataRequest]) -> Mapping[str, ObjectInfo]:
+        first, last = stretch[0], stretch[-1]
+        async with self._turns.setdefault(stretch, asyncio.Lock()):
+            if stretch not in self._found:
+                table_path = first.rpartition("/")[0]
+                infos = await self._store.list_between(table_path, start=f"{first}/", stop=f"{last}/\U0010ffff")
+                self._found[stretch] = {info.path: info for info in infos}
+                spent.append(
+                    MetadataRequest(
+                        path=table_path,
+                        byte_range=None,
+                        reason="versions and storage classes",
+                        fetched_bytes=0,
+                        operation="list",
+                    )
+                )
+            return self._found[stretch]

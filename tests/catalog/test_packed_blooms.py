@@ -1,0 +1,202 @@
+"""Bloom filters in the catalogue: the same rows from few requests, however many partitions are asked."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import coldparquet as cp
+from coldparquet.catalog.catalogue_fetch import CATALOGUE_FILE
+from coldparquet.format.catalogue_file import parse_catalogue_index
+from coldparquet.maintenance.index import index_table
+from coldparquet.maintenance.pack import pack_table, renew_catalogue
+from coldparquet.options import ReadOptions, StoreOptions
+from coldparquet.ranges import SuffixRange
+from coldparquet.storage.base import RangeRequest
+from coldparquet.write.options import WriteOptions
+from coldparquet.write.partition_writer import write_partition
+from tests.support.packed_tables import TABLE, StoreWithClasses, objects_of
+from tests.support.quoting_store import QuotingStore
+
+if TYPE_CHECKING:
+    from coldparquet.storage.trace import RequestRecord
+
+DAYS, ROWS, ROW_GROUP_ROWS = 16, 2_000, 500
+NEEDLE_DAY, NEEDLE = 5, 314_159_265_358_979_323
+NOWHERE = NEEDLE + 1
+WITHOUT = StoreOptions(use_catalogue=False)
+
+
+def _rows(day: int) -> pa.Table:
+    random = np.random.default_rng(day)
+    ids = random.integers(1 << 20, 1 << 60, ROWS)
+    if day == NEEDLE_DAY:
+        ids[ROWS // 2] = NEEDLE
+    begin_us = (19_783 + day) * 86_400_000_000
+    return pa.table(
+        {
+            "ts": pa.array(begin_us + np.arange(ROWS) * 1_000_000, pa.timestamp("us", "UTC")),
+            "id": pa.array(ids),
+            "price": pa.array(random.normal(100, 1, ROWS)),
+        }
+    )
+
+
+@cache
+def _objects() -> dict[str, bytes]:
+    async def write(directory: Path) -> None:
+        options = WriteOptions(row_group_rows=ROW_GROUP_ROWS, bloom_columns=("id",))
+        for day in range(DAYS):
+            name = str(np.datetime64("2024-03-01") + day)
+            await write_partition(directory / name, _rows(day), timestamp="ts", options=options)
+        # Filters of this size would go into the sidecars, and with these into the catalogue: say where they are.
+        await index_table(directory, force=True, inline_bloom_bytes=0)
+
+    with TemporaryDirectory() as directory:
+        asyncio.run(write(Path(directory)))
+        return objects_of(Path(directory))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _written() -> None:
+    _objects()
+
+
+async def packed(*, bloom_limit_bytes: int = 1 << 20) -> QuotingStore:
+    store = StoreWithClasses(dict(_objects()))
+    report = await pack_table(TABLE, store=store, bloom_limit_bytes=bloom_limit_bytes)
+    assert report.packed_count == DAYS
+    return store
+
+
+def data_requests(log: tuple[RequestRecord, ...]) -> dict[str, int]:
+    """How many GETs went to which partition's Parquet file."""
+    counts: dict[str, int] = {}
+    for record in log:
+        if record.operation == "get" and record.path.endswith(".parquet"):
+            day = record.path.split("/")[-2]
+            counts[day] = counts.get(day, 0) + 1
+    return counts
+
+
+async def found(
+    store: QuotingStore, where: str, *, store_options: StoreOptions | None = None
+) -> tuple[int, tuple[RequestRecord, ...], str]:
+    async with cp.open_table(TABLE, store=store, store_options=store_options) as table:
+        scan = table.scan(["ts", "price"], where)
+        rows = await scan.to_arrow()
+        return rows.num_rows, table.request_log, (await scan.plan()).explain()
+
+
+async def test_one_stripe_tells_for_all_partitions() -> None:
+    store = await packed()
+    rows, log, _ = await found(store, f"id = {NEEDLE}")
+    assert rows == 1
+    assert sum(record.reason == "bloom filters in the catalogue" for record in log) == 1
+    asked = data_requests(log)
+    assert "2024-03-06" in asked
+    assert len(asked) <= 3, "a false alarm or two are usual"
+    own_rows, own_log, _ = await found(store, f"id = {NEEDLE}", store_options=WITHOUT)
+    assert own_rows == 1
+    assert len(data_requests(own_log)) == DAYS, "each partition's own filters were asked"
+    assert len(log) < len(own_log) / 2
+
+
+async def test_what_is_nowhere_takes_no_data_request() -> None:
+    _, log, explained = await found(await packed(), f"id = {NOWHERE}")
+    assert not data_requests(log)
+    assert "bloom filter" in explained
+
+
+async def test_lists_of_values_find_what_the_rows_hold() -> None:
+    store = await packed()
+    wanted = [NEEDLE, *_rows(0)["id"].to_pylist()[:3], *_rows(9)["id"].to_pylist()[-2:], NOWHERE]
+    where = f"id in ({', '.join(map(str, wanted))})"
+    rows, log, _ = await found(store, where)
+    assert rows == len(wanted) - 1
+    assert (await found(store, where, store_options=WITHOUT))[0] == rows
+    assert {"2024-03-01", "2024-03-06", "2024-03-10"} <= set(data_requests(log))
+
+
+async def test_a_repeated_question_takes_no_request() -> None:
+    store = await packed()
+    async with cp.open_table(TABLE, store=store) as table:
+        assert (await table.scan(["ts"], f"id = {NEEDLE}").to_arrow()).num_rows == 1
+        before = len(table.request_log)
+        assert (await table.scan(["ts"], f"id = {NEEDLE}").to_arrow()).num_rows == 1
+        assert len(table.request_log) == before
+
+
+async def test_a_newest_partition_of_unknown_version_is_asked_itself() -> None:
+    packed_store = await packed()
+    whole = await packed_store.get(
+        RangeRequest(path=f"{TABLE}/{CATALOGUE_FILE}", byte_range=SuffixRange(1 << 30), reason="")
+    )
+    store = QuotingStore({**_objects(), f"{TABLE}/{CATALOGUE_FILE}": whole.data})
+    _, log, _ = await found(store, f"id = {NOWHERE}")
+    assert set(data_requests(log)) == {"2024-03-16"}, "nobody looked at the object whose sidecar was read by itself"
+
+
+async def test_more_filters_than_allowed_are_left_out() -> None:
+    store = QuotingStore(dict(_objects()))
+    report = await pack_table(TABLE, store=store, bloom_limit_bytes=1_000)
+    assert report.bloom_bytes == 0
+    assert report.left_out_bloom_bytes > 1_000
+    rows, log, _ = await found(store, f"id = {NEEDLE}")
+    assert rows == 1
+    assert len(data_requests(log)) == DAYS
+
+
+async def test_renewing_keeps_filters_and_a_catalogue_without_any_gets_none() -> None:
+    for limit_bytes, has_blooms in ((1 << 20, True), (0, False)):
+        store = await packed(bloom_limit_bytes=limit_bytes)
+        report = await renew_catalogue(store, TABLE, ReadOptions(), changed=["2024-03-02"], make=False)
+        assert report is not None
+        assert report.action == "unchanged"
+        assert (report.bloom_bytes > 0) == has_blooms
+
+
+async def test_a_replaced_partition_is_asked_itself() -> None:
+    store = await packed()
+    path = f"{TABLE}/2024-03-06/data.parquet"
+    await store.put(path, _objects()[path], overwrite=True)
+    rows, log, _ = await found(store, f"id = {NEEDLE}")
+    assert rows == 1
+    assert "2024-03-06" in data_requests(log)
+
+
+async def test_a_damaged_stripe_is_not_believed() -> None:
+    store = await packed()
+    path = f"{TABLE}/{CATALOGUE_FILE}"
+    whole = await store.get(RangeRequest(path=path, byte_range=SuffixRange(1 << 30), reason="test"))
+    data = bytearray(whole.data)
+    stripes = parse_catalogue_index(bytes(data), path=None).stripes_range
+    data[stripes.start : stripes.stop] = bytes(stripes.length_bytes)
+    await store.put(path, bytes(data), overwrite=True)
+    rows, log, explained = await found(store, f"id = {NEEDLE}")
+    assert rows == 1
+    assert len(data_requests(log)) == DAYS
+    assert "the bloom filters in the catalogue are not used" in explained
+
+
+async def test_one_partition_asks_its_own_filters() -> None:
+    store = await packed()
+    _, log, _ = await found(store, f"id = {NEEDLE} and ts >= '2024-03-06' and ts < '2024-03-07'")
+    assert not any(record.reason == "bloom filters in the catalogue" for record in log)
+
+
+async def test_filters_in_the_sidecars_are_not_packed_twice() -> None:
+    store = QuotingStore(dict(_objects()))
+    await index_table(TABLE, store=store, force=True)
+    report = await pack_table(TABLE, store=store)
+    assert (report.bloom_bytes, report.left_out_bloom_bytes) == (0, 0)
+    rows, log, _ = await found(store, f"id = {NEEDLE}")
+    assert rows == 1
+    assert len(data_requests(log)) <= 3
