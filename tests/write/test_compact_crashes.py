@@ -1,4 +1,4 @@
-"""Compaction dies at every file operation and at every request: readers find every row, and a second run completes.
+"""Compaction dies at file operations and at requests: readers find every row, and a second run completes.
 
 The rows are the same before and after, so what readers find is told by the directories that they read. Each run
 purges as well, so that it also dies while it removes what it has replaced.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
-from itertools import count
+from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 import pytest
@@ -19,13 +20,11 @@ from coldparquet.testing.stores import DyingStore
 from coldparquet.write.compact import compact_table
 from coldparquet.write.compaction_report import CompactionOptions
 from tests.support.compaction import in_memory, partition_names, scan_rows
+from tests.support.crash_points import few_or_all_points, tried
 from tests.support.power_cut import FailingFiles, Loss, Moment, PowerCut
 from tests.support.table_copies import copy_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     import pyarrow as pa
 
     from coldparquet.storage.base import ObjectStore
@@ -46,8 +45,11 @@ class Place:
     old_names: list[str]
     has_transaction: bool
 
-    def fresh(self, number: int, moment: str) -> Path:
-        return self.path.parent / f"{self.path.name}-{number}-{moment}"
+    def copy(self) -> Path:
+        """Copy the table to where the copy before it was."""
+        copy = self.path.with_name(f"{self.path.name}-copy")
+        shutil.rmtree(copy, ignore_errors=True)
+        return Path(shutil.copytree(self.path, copy))
 
     def new_names(self) -> list[str]:
         return [f"{DUE}.9" if name.startswith(DUE) else name for name in self.old_names]
@@ -93,30 +95,26 @@ async def complete(place: Place, url: object, store: ObjectStore | None = None) 
             assert sorted(files) == ["_pm", "data.parquet", *(["ix.k", "ix.v"] if place.has_transaction else [])]
 
 
-@pytest.mark.slow
+@few_or_all_points
 @pytest.mark.parametrize("loss", get_args(Loss))
-async def test_every_file_operation(place: Place, loss: Loss) -> None:
+async def test_file_operations(place: Place, loss: Loss, most_points: int | None) -> None:
+    undisturbed = FailingFiles()
+    await compact_table(place.copy(), partitions=[DUE], purge=True, options=PURGING, files=undisturbed)
+    assert len(undisturbed.operations) > 10
+    points = [
+        (number, moment)
+        for number, operation in enumerate(undisturbed.operations)
+        for moment in get_args(Moment)
+        if moment != "torn" or operation == "write_at"  # nothing else can be half done
+    ]
     seen = set()
-    for number in count():
-        files = FailingFiles(cut_at=-1)
-        for moment in get_args(Moment):
-            if moment == "torn" and files.operations[number] != "write_at":
-                continue  # nothing else can be half done
-            table = place.fresh(number, moment)
-            shutil.copytree(place.path, table)
-            files = FailingFiles(cut_at=number, moment=moment, loss=loss)
-            try:
-                await compact_table(table, partitions=[DUE], purge=True, options=PURGING, files=files)
-            except PowerCut:
-                seen.add(await look(place, table))
-                await complete(place, table)
-            else:
-                break
-            finally:
-                shutil.rmtree(table)
-        if number not in range(len(files.operations)):
-            break
-    assert number > 10
+    for number, moment in tried(points, most_points):
+        table = place.copy()
+        files = FailingFiles(cut_at=number, moment=moment, loss=loss)
+        with pytest.raises(PowerCut):
+            await compact_table(table, partitions=[DUE], purge=True, options=PURGING, files=files)
+        seen.add(await look(place, table))
+        await complete(place, table)
     assert seen == {True, False}
 
 
@@ -131,51 +129,51 @@ class FilesOfTheDying(FailingFiles):
         super()._do(*arguments, **options)  # type: ignore[arg-type]
 
 
-def deaths() -> Iterator[tuple[int, When]]:
-    for number in count():
-        for when in get_args(When):
-            yield number, when
+def deaths(undisturbed: DyingStore, most_points: int | None) -> list[tuple[int, When]]:
+    """Return numbers of calls to die in, and when; out of those that a run needed that came to its end."""
+    assert undisturbed.call_count > 10
+    return tried(list(product(range(undisturbed.call_count), get_args(When))), most_points)
 
 
-@pytest.mark.slow
-async def test_every_request_of_a_table_on_a_disk(place: Place) -> None:
+@few_or_all_points
+async def test_requests_of_a_table_on_a_disk(place: Place, most_points: int | None) -> None:
+    undisturbed, files = DyingStore(LocalStore()), FailingFiles()
+    await compact_table(
+        str(place.copy()), partitions=[DUE], purge=True, options=PURGING, files=files, store=undisturbed
+    )
     seen = set()
-    for number, when in deaths():
-        table = place.fresh(number, when)
-        shutil.copytree(place.path, table)
+    for number, when in deaths(undisturbed, most_points):
+        table = place.copy()
         store = DyingStore(LocalStore(), at_call=number, when=when)
-        files = FilesOfTheDying()
-        files.store = store  # type: ignore[attr-defined]
+        dying_files = FilesOfTheDying()
+        dying_files.store = store  # type: ignore[attr-defined]
         try:
             report = await compact_table(
-                str(table), partitions=[DUE], purge=True, options=PURGING, files=files, store=store
+                str(table), partitions=[DUE], purge=True, options=PURGING, files=dying_files, store=store
             )
-            if not store.is_dead:
-                break
             assert report.count("failed") == 1
         except (PowerCut, StorageError):
             pass
+        assert store.is_dead
         seen.add(await look(place, table))
         await complete(place, table)
-        shutil.rmtree(table)
-    assert number > 10
     assert seen == {True, False}
 
 
-@pytest.mark.slow
-async def test_every_request_of_a_table_on_an_object_store(place: Place) -> None:
+@few_or_all_points
+async def test_requests_of_a_table_on_an_object_store(place: Place, most_points: int | None) -> None:
+    undisturbed = DyingStore(await in_memory(place.path))
+    await compact_table("t", partitions=[DUE], purge=True, options=PURGING, store=undisturbed)
     seen = set()
-    for number, when in deaths():
+    for number, when in deaths(undisturbed, most_points):
         objects = await in_memory(place.path)
         store = DyingStore(objects, at_call=number, when=when)
         try:
             report = await compact_table("t", partitions=[DUE], purge=True, options=PURGING, store=store)
-            if not store.is_dead:
-                break
             assert report.count("failed") == 1
         except StorageError:
             pass
+        assert store.is_dead
         seen.add(await look(place, "t", objects))
         await complete(place, "t", objects)
-    assert number > 10
     assert seen == {True, False}

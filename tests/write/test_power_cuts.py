@@ -1,4 +1,4 @@
-"""A writer dies at every operation: readers find the old rows or the new ones, and a second run succeeds.
+"""A writer dies at any operation: readers find the old rows or the new ones, and a second run succeeds.
 
 Each operation is tried not begun, half done and done, with disks that keep all that was written, only what was flushed, or
 what was written last before what was written first.
@@ -6,7 +6,7 @@ what was written last before what was written first.
 
 from __future__ import annotations
 
-from itertools import count
+from itertools import count, product
 from typing import TYPE_CHECKING, Any, get_args
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from coldparquet.errors import NotFoundError
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.wrapper import StoreWrapper
 from coldparquet.write import WriteOptions, append_rows, replace_row_groups, write_partition
+from tests.support.crash_points import few_or_all_points, tried
 from tests.support.power_cut import FailingFiles, Loss, Moment, PowerCut
 from tests.support.written_partitions import assert_same_rows, contents, read_rows, trades
 
@@ -35,24 +36,24 @@ REPLACED = trades(60, 60, venue="okx")
 
 
 async def cuts(
-    prepare: Callable[[], Awaitable[Any]], change: Change, directory: Path, loss: Loss
+    prepare: Callable[[], Awaitable[Any]], change: Change, directory: Path, loss: Loss, most_points: int | None
 ) -> AsyncIterator[str]:
-    """Carry out a change again and again, and stop at each of its operations; yields what was stopped, and how."""
-    for number in count():
-        for moment in get_args(Moment):
-            await prepare()
-            files = FailingFiles(cut_at=number, moment=moment, loss=loss)
-            try:
-                await change(directory, files)
-            except PowerCut:
-                yield f"{moment} {files.operations[-1]} {number}"
-            else:
-                assert number > 3  # it ended before this operation, so all were tried
-                return
+    """Carry out a change again and again, and stop at some of its operations; yields what was stopped, and how."""
+    undisturbed = FailingFiles()
+    await prepare()
+    await change(directory, undisturbed)
+    assert len(undisturbed.operations) > 3
+    for number, moment in tried(list(product(range(len(undisturbed.operations)), get_args(Moment))), most_points):
+        await prepare()
+        files = FailingFiles(cut_at=number, moment=moment, loss=loss)
+        with pytest.raises(PowerCut):
+            await change(directory, files)
+        yield f"{moment} {files.operations[-1]} {number}"
 
 
+@few_or_all_points
 @pytest.mark.parametrize("loss", get_args(Loss))
-async def test_new_partition(loss: Loss, tmp_path: Path) -> None:
+async def test_new_partition(loss: Loss, most_points: int | None, tmp_path: Path) -> None:
     table = tmp_path / "trades"
     directory = table / "1970-01-02.1"
     runs = count()
@@ -66,7 +67,7 @@ async def test_new_partition(loss: Loss, tmp_path: Path) -> None:
         await write_partition(table / "1970-01-01.1", OLD, timestamp="ts", options=OPTIONS)
 
     seen = set()
-    async for cut in cuts(prepare, change, directory, loss):
+    async for cut in cuts(prepare, change, directory, loss, most_points):
         async with cp.open_table(table) as opened:
             found = await opened.scan().to_arrow()
         seen.add(found.num_rows)
@@ -92,10 +93,10 @@ CHANGES: dict[str, tuple[Change, pa.Table]] = {
 }
 
 
-@pytest.mark.slow
+@few_or_all_points
 @pytest.mark.parametrize("loss", get_args(Loss))
 @pytest.mark.parametrize(("name", "has_sidecar"), [("append", True), ("append", False), ("replace", True)])
-async def test_update(name: str, has_sidecar: bool, loss: Loss, tmp_path: Path) -> None:
+async def test_update(name: str, has_sidecar: bool, loss: Loss, most_points: int | None, tmp_path: Path) -> None:
     change, new = CHANGES[name]
     directory = tmp_path / "1970-01-01.1"
     await write_partition(directory, OLD, timestamp="ts", options=OPTIONS)
@@ -110,7 +111,7 @@ async def test_update(name: str, has_sidecar: bool, loss: Loss, tmp_path: Path) 
             (directory / file_name).write_bytes(content)
 
     seen: set[bool] = set()
-    async for cut in cuts(prepare, change, directory, loss):
+    async for cut in cuts(prepare, change, directory, loss, most_points):
         found = await read_rows(directory)
         is_new = bool(found.equals(new))
         seen.add(is_new)

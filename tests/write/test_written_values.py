@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -208,7 +208,6 @@ def _array_columns(draw: st.DrawFn) -> tuple[int, pa.ListArray[Any]]:
     return dimensions, lists.slice(draw(st.integers(0, 3)))
 
 
-@settings(deadline=None)
 @given(_array_columns())
 def test_arrays_decode_to_what_was_encoded(column: tuple[int, pa.ListArray[Any]]) -> None:
     dimensions, lists = column
@@ -248,7 +247,6 @@ def _tables(draw: st.DrawFn) -> pa.Table:
     return pa.table(columns)
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     rows=_tables(),
     row_group_rows=st.integers(1, 70),

@@ -44,6 +44,7 @@ async def compact_table(  # noqa: PLR0913 - what can be told is told by name
     dry_run: bool = False,
     purge: bool = False,
     pack: bool = False,
+    leave_catalogue: bool = False,
     options: CompactionOptions | None = None,
     storage_options: Mapping[str, Any] | None = None,
     store_options: StoreOptions | None = None,
@@ -68,6 +69,8 @@ async def compact_table(  # noqa: PLR0913 - what can be told is told by name
             :func:`~coldparquet.write.superseded.purge_superseded`.
         pack: Make the catalogue of the table where there is none; one that is there is renewed in any case. See
             :func:`coldparquet.maintenance.pack.pack_table`.
+        leave_catalogue: Leave a catalogue as it is: whoever compacts the partitions of a table one by one renews it in the
+            end. Until then readers fetch the sidecars of new versions by themselves.
         options: How to compact.
         storage_options: Credentials, endpoint and so on, as fsspec and s3fs take them.
         store_options: How patient to be with the store; see :class:`~coldparquet.options.StoreOptions`.
@@ -97,7 +100,15 @@ async def compact_table(  # noqa: PLR0913 - what can be told is told by name
     stacked = stack_store(store, store_options=store_options, max_concurrency=options.max_concurrency).store
     run = CompactionRun(stacked, path.rstrip("/"), options, files, on_progress)
     try:
-        return await run.compact(label, partitions, force=force, dry_run=dry_run, purge=purge, pack=pack)
+        return await run.compact(
+            label,
+            partitions,
+            force=force,
+            dry_run=dry_run,
+            purge=purge,
+            pack=pack,
+            leave_catalogue=leave_catalogue,
+        )
     finally:
         run.close()
         if owns_store:

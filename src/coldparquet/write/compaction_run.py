@@ -99,7 +99,15 @@ class CompactionRun:
         self._threads.close()
 
     async def compact(  # noqa: PLR0913 - what can be told is told by name
-        self, label: str, names: Collection[str] | None, *, force: bool, dry_run: bool, purge: bool, pack: bool
+        self,
+        label: str,
+        names: Collection[str] | None,
+        *,
+        force: bool,
+        dry_run: bool,
+        purge: bool,
+        pack: bool,
+        leave_catalogue: bool,
     ) -> CompactionReport:
         """Do everything, one partition after the other."""
         started_s = time.monotonic()
@@ -120,7 +128,9 @@ class CompactionRun:
             done = await self._compact_partitions(
                 chosen_partitions(found.locations, names, self._path), force=force, dry_run=dry_run
             )
-            catalogue = None if dry_run else await self._renew_catalogue(done, make=pack)
+            catalogue = None
+            if not (dry_run or leave_catalogue):
+                catalogue = await self._renew_catalogue(done, make=pack)
             purged = await self._purge(dry_run=dry_run) if purge else ()
         return CompactionReport(
             url=label,

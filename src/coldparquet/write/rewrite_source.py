@@ -12,6 +12,7 @@ import pyarrow as pa
 from coldparquet.catalog.catalogue import Catalogue
 from coldparquet.catalog.catalogue_fetch import CatalogueFile
 from coldparquet.catalog.data_objects import DataObjects
+from coldparquet.catalog.listed_objects import ListedObjects
 from coldparquet.catalog.page_files import PageFiles
 from coldparquet.catalog.partition import Partition, PartitionMetadata
 from coldparquet.catalog.sidecar_lookup import look_up_sidecar
@@ -204,6 +205,7 @@ def scan_as_stored(source: RewriteSource, store: CheckedStore, options: ReadOpti
         symbol_dictionaries=None,
         page_files=PageFiles(store),
         data_objects=DataObjects(cached),
+        listed_objects=ListedObjects(cached),
         catalogue=Catalogue(CatalogueFile(path=location.directory_path), cached),
         source=None,
         notes=(),

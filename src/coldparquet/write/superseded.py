@@ -12,9 +12,9 @@ from coldparquet.errors import InvalidInputError, UnsupportedError
 from coldparquet.format.partition_names import infer_interval, parse_partition_directory
 from coldparquet.write.local_files import exclusive_lock
 from coldparquet.write.new_version import empty_directory, staged_name
+from coldparquet.write.version_claims import give_up_old_claims
 
 if TYPE_CHECKING:
-    from coldparquet.format.partition_names import PartitionInterval
     from coldparquet.storage.base import Listing, ObjectStore
     from coldparquet.write.local_files import FileOperations
 
@@ -26,6 +26,9 @@ async def purge_superseded(
 
     Whoever opened the table before such a version was replaced may still read it. So it only goes if nothing in it, nor
     in the version that replaced it, was written since ``before_s``; a version is committed as soon as it is written.
+    A write that began before ``before_s`` and was not committed is taken for dead: it cannot commit any more, and what it
+    has written goes in the same way. What younger writes have written stays.
+
     Everything else stays: directories that were detached or are to be attached, those of partitions that the table does
     not have, those that hold directories or are symbolic links, and whatever has another name.
 
@@ -47,6 +50,7 @@ async def purge_superseded(
     """
     # In this order: a directory that is there before the transaction is read, and that it does not name, is not in use.
     listing = await store.list(path)
+    under_way, given_up = await give_up_old_claims(store, path, listing, before_s=before_s, dry_run=dry_run)
     found = await discover(store, path)
     names = [directory.rpartition("/")[2] for directory in listing.directories]
     interval = infer_interval(names) if found.files is None else found.files.metadata.interval
@@ -56,28 +60,26 @@ async def purge_superseded(
     last_written: dict[str, float] = {}
     purged = []
     for name in names:
-        base_name = _base_name(staged_name(name) or name, interval)
-        if base_name not in live or name == live[base_name]:
+        parsed = parse_partition_directory(staged_name(name) or name, interval=interval)
+        if parsed is None or live.get(parsed.base_name) == name or any(parsed.name_txn in claim for claim in under_way):
+            continue
+        replaced_by = live.get(parsed.base_name)
+        if replaced_by is None and not any(parsed.name_txn in claim for claim in given_up):
             continue
         directory = f"{path}/{name}"
         if files is not None and os.path.islink(directory):  # noqa: ASYNC240, PTH114 - one look at a name
             continue
         inside = await store.list(directory)
-        replaced_by = live[base_name]
-        if replaced_by not in last_written:
+        if replaced_by is not None and replaced_by not in last_written:
             last_written[replaced_by] = _last_written_s(await store.list(f"{path}/{replaced_by}"), store, path)
-        if inside.directories or max(_last_written_s(inside, store, path), last_written[replaced_by]) >= before_s:
+        newest_s = max(_last_written_s(inside, store, path), last_written.get(replaced_by or "", 0.0))
+        if inside.directories or newest_s >= before_s:
             continue
         if dry_run or await _remove(store, directory, inside, files):
             purged.append(name)
     if not dry_run:
         await store.remove_unfinished(path, started_before_s=before_s)
     return tuple(purged)
-
-
-def _base_name(name: str, interval: PartitionInterval | None) -> str | None:
-    directory = parse_partition_directory(name, interval=interval)
-    return None if directory is None else directory.base_name
 
 
 def _last_written_s(inside: Listing, store: ObjectStore, path: str) -> float:

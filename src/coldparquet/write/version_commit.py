@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
+from random import random
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +20,10 @@ if TYPE_CHECKING:
     from coldparquet.format.partition_records import PartitionRecord, PartitionRecords
     from coldparquet.storage.base import ObjectStore
 
-_ATTEMPTS = 5
+_ATTEMPTS = 10
+_FIRST_PAUSE_S = 0.05
+"""Longest wait behind a first commit of somebody else; it doubles with each further one. Those who were turned away together
+come back at different times, so that many who compact one table all get their turn."""
 
 
 async def commit_version(  # noqa: PLR0913 - what can be told is told by name
@@ -54,7 +59,7 @@ async def commit_version(  # noqa: PLR0913 - what can be told is told by name
     if record is None:
         raise InternalError("a partition of a transaction has a record", path=location.directory_path)
     wanted = replace(record, name_txn=version, parquet_size=parquet_size_bytes)
-    for _ in range(_ATTEMPTS):
+    for attempt in range(_ATTEMPTS):
         found = _record_at(table.records, record.timestamp)
         if found == wanted:  # by a request of ours that seemed to fail
             return table
@@ -71,6 +76,7 @@ async def commit_version(  # noqa: PLR0913 - what can be told is told by name
                 store, path, started_from=table, partitions=partitions, least_txn=version + 1
             )
         except ObjectChangedError:
+            await asyncio.sleep(random() * _FIRST_PAUSE_S * 2**attempt)  # noqa: S311 - jitter, not a secret
             newest = await read_table_files(store, path)
             if newest is None:
                 raise NotFoundError("the table was removed", path=path) from None

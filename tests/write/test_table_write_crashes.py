@@ -1,0 +1,122 @@
+"""A write dies at file operations and at requests: readers find the old table or the new one, and a second run succeeds."""
+
+from __future__ import annotations
+
+import shutil
+from itertools import product
+from typing import TYPE_CHECKING, Literal, get_args
+
+import pytest
+
+from coldparquet.errors import ColdParquetError, NotFoundError
+from coldparquet.storage.memory import MemoryStore
+from coldparquet.testing.stores import DyingStore
+from coldparquet.write import write_table
+from tests.support.crash_points import few_or_all_points, tried
+from tests.support.power_cut import FailingFiles, Loss, Moment, PowerCut
+from tests.support.table_rows import in_order, overwritten, read_table, same_rows, ticks
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.write.begin_write import WriteMode
+
+URL = "bucket/trades"
+OLD = ticks(60, days=3)
+ADDED = ticks(40, seed=1, days=2, first_day=1)
+CHANGES: dict[str, tuple[pa.Table | None, WriteMode, pa.Table]] = {
+    "new table": (None, "append", in_order([ADDED])),
+    "append": (OLD, "append", in_order([OLD, ADDED])),
+    "overwrite": (OLD, "overwrite", overwritten(OLD, ADDED)),
+}
+"""What is there, how rows are added, and what is there then."""
+
+changes = pytest.mark.parametrize("change", CHANGES)
+
+
+async def look(url: object, change: str, store: ObjectStore | None = None) -> bool:
+    """Check that the table is the old one or the new one; return whether it is the new one."""
+    before, _, after = CHANGES[change]
+    try:
+        found = await read_table(url, store=store)
+    except NotFoundError:
+        assert before is None
+        return False
+    if same_rows(found, after):
+        return True
+    assert before is not None
+    assert same_rows(found, in_order([before]))
+    return False
+
+
+async def prepared(change: str) -> MemoryStore:
+    store, (before, _, _) = MemoryStore(), CHANGES[change]
+    if before is not None:
+        await write_table(URL, before, timestamp="ts", store=store)
+    return store
+
+
+@few_or_all_points
+@changes
+async def test_requests(change: str, most_points: int | None) -> None:
+    mode = CHANGES[change][1]
+    undisturbed = DyingStore(await prepared(change))
+    await write_table(URL, ADDED, timestamp="ts", mode=mode, store=undisturbed)
+    seen = set()
+    for number, when in tried(
+        list(product(range(undisturbed.call_count), get_args(Literal["before", "after"]))), most_points
+    ):
+        objects = await prepared(change)
+        dying = DyingStore(objects, at_call=number, when=when)
+        try:
+            await write_table(URL, ADDED, timestamp="ts", mode=mode, store=dying)
+        except ColdParquetError:
+            assert dying.is_dead
+        is_new = await look(URL, change, objects)
+        seen.add(is_new)
+        if not is_new:  # the same rows once more
+            await write_table(URL, ADDED, timestamp="ts", mode=mode, store=objects)
+            assert await look(URL, change, objects)
+        await write_table(URL, ADDED, mode="overwrite", store=objects)  # what the dead one has left is in nobody's way
+    assert seen == {True, False}
+
+
+@few_or_all_points
+@pytest.mark.parametrize("loss", get_args(Loss))
+@changes
+async def test_file_operations(
+    change: str, loss: Loss, tmp_path: Path, most_points: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # One after the other: the disk of these tests does not know which of two threads has lost its power.
+    monkeypatch.setattr("coldparquet.write.staging._PARTITIONS_AT_ONCE", 1)
+    before, mode, _ = CHANGES[change]
+    original, table = tmp_path / "original", tmp_path / "db" / "trades"
+    original.mkdir()
+    if before is not None:
+        await write_table(original, before, timestamp="ts")
+
+    def restore() -> None:
+        shutil.rmtree(table, ignore_errors=True)
+        shutil.copytree(original, table)
+
+    restore()
+    undisturbed = FailingFiles()
+    await write_table(table, ADDED, timestamp="ts", mode=mode, files=undisturbed)
+    points = [
+        (number, moment)
+        for number, operation in enumerate(undisturbed.operations)
+        for moment in get_args(Moment)
+        if moment != "torn" or operation == "write_at"  # nothing else can be half done
+    ]
+    for number, moment in tried(points, most_points):
+        restore()
+        with pytest.raises(PowerCut):
+            await write_table(
+                table, ADDED, timestamp="ts", mode=mode, files=FailingFiles(cut_at=number, moment=moment, loss=loss)
+            )
+        assert not await look(table, change)
+        await write_table(table, ADDED, timestamp="ts", mode=mode)
+        assert await look(table, change)
