@@ -14,6 +14,7 @@ import typer
 from coldparquet.bench.measurement import run
 from coldparquet.bench.pictures import draw, require_matplotlib
 from coldparquet.bench.report import as_data, percentiles, prices, report
+from coldparquet.bench.spark_measurement import SparkBenchmark, run_in_sessions
 from coldparquet.bench.workloads import WORKLOADS
 from coldparquet.cli.output import print_json, progress_bar
 
@@ -37,7 +38,7 @@ def bench_and_report(
     """Run workloads one after the other, and print their tables as Markdown.
 
     Args:
-        names: Of :data:`WORKLOADS`; all if not given.
+        names: Of :data:`WORKLOADS`; all that need no Java if not given.
         rounds: Fresh processes per reader.
         is_small: Whether to take less data.
         data_directory: Where data is made and kept for the next run; a temporary one if not given.
@@ -64,7 +65,11 @@ def bench_and_report(
                 progress.update(task, description=f"{title}: {reader}")
 
             for make in workload.small if is_small else workload.full:
-                results |= run(make(), rounds=rounds, directory=directory, on_reader=show)
+                benchmark = make()
+                if isinstance(benchmark, SparkBenchmark):
+                    results |= run_in_sessions(benchmark, rounds=rounds, directory=directory, on_way=show)
+                else:
+                    results |= run(benchmark, rounds=rounds, directory=directory, on_reader=show)
             progress.advance(task)
     if output is not None:
         Path(output).write_text(json.dumps(as_data(results), indent=1), encoding="utf-8")
@@ -82,7 +87,9 @@ def _chosen(names: Sequence[str] | None) -> list[Workload]:
         raise typer.BadParameter(
             f"there is no workload {unknown[0]!r}; there are: {', '.join(WORKLOADS)}", param_hint="WORKLOAD"
         )
-    return [workload for workload in WORKLOADS.values() if not names or workload.name in names]
+    if not names:
+        return [workload for workload in WORKLOADS.values() if workload.is_default]
+    return [workload for workload in WORKLOADS.values() if workload.name in names]
 
 
 def _text(results: Mapping[str, Results], names: set[str]) -> str:

@@ -7,7 +7,13 @@ from typing import Annotated
 
 import typer
 
-from coldparquet.cli import publishing_commands, question_commands, showing_commands, upkeep_commands
+from coldparquet.cli import (
+    pipeline_commands,
+    publishing_commands,
+    question_commands,
+    showing_commands,
+    upkeep_commands,
+)
 
 app = typer.Typer(
     help="Selective questions over cold Parquet partitions, with the fewest requests, bytes and dollars.",
@@ -51,3 +57,4 @@ for command in (
     showing_commands.bench,
 ):
     app.command()(command)
+app.add_typer(pipeline_commands.pipeline, name="pipeline")

@@ -31,7 +31,15 @@ _STYLES = {"written": "green", "would write": "green", "kept": "yellow", "skippe
 
 
 def index_and_report(
-    url: str, *, storage_options: Mapping[str, Any], pages: bool, force: bool, pack: bool, dry_run: bool, as_json: bool
+    url: str,
+    *,
+    storage_options: Mapping[str, Any],
+    pages: bool,
+    force: bool,
+    pack: bool,
+    inline_bloom_bytes: int | None,
+    dry_run: bool,
+    as_json: bool,
 ) -> int:
     """Write the missing sidecars, and ``_pages`` if they are asked for, and print what happened.
 
@@ -51,6 +59,7 @@ def index_and_report(
                 pages=pages,
                 force=force,
                 pack=pack,
+                inline_bloom_bytes=inline_bloom_bytes,
                 dry_run=dry_run,
                 on_progress=advance,
             )

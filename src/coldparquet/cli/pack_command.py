@@ -34,7 +34,9 @@ _STYLES: dict[PackAction, str] = {
 }
 
 
-def pack_and_report(url: str, *, storage_options: Mapping[str, Any], dry_run: bool, as_json: bool) -> int:
+def pack_and_report(
+    url: str, *, storage_options: Mapping[str, Any], bloom_limit_bytes: int, dry_run: bool, as_json: bool
+) -> int:
     """Write the catalogue and print what is in it.
 
     Returns:
@@ -46,7 +48,15 @@ def pack_and_report(url: str, *, storage_options: Mapping[str, Any], dry_run: bo
         def advance(_name: str, total: int) -> None:
             progress.update(task, total=total, advance=1)
 
-        report = asyncio.run(pack_table(url, storage_options=storage_options, dry_run=dry_run, on_progress=advance))
+        report = asyncio.run(
+            pack_table(
+                url,
+                storage_options=storage_options,
+                bloom_limit_bytes=bloom_limit_bytes,
+                dry_run=dry_run,
+                on_progress=advance,
+            )
+        )
     if as_json:
         print_json({**asdict(report), "packed": report.packed_count})
     else:
@@ -61,6 +71,10 @@ def catalogue_line(report: PackReport) -> Text:
         line += Text(f" ({human_bytes(report.catalogue_bytes)})")
     if report.partitions:
         line += Text(f", {report.packed_count:,} of {plural(len(report.partitions), 'partition')}")
+    if report.bloom_bytes:
+        line += Text(f", {human_bytes(report.bloom_bytes)} of bloom filters")
+    if report.left_out_bloom_bytes:
+        line += Text(f", without {human_bytes(report.left_out_bloom_bytes)} of bloom filters")
     return line + Text(f": {visible(report.reason)}" if report.reason else "")
 
 

@@ -29,7 +29,7 @@ def bench(
         list[str] | None,
         typer.Argument(
             metavar="[WORKLOAD...]",
-            help="day, year, needle, scan, wide, faults, prices, row-groups, late; all if not given.",
+            help="day, year, needle, scan, wide, faults, prices, row-groups, late; all of these if not given; spark.",
         ),
     ] = None,
     *,

@@ -20,7 +20,7 @@ from coldparquet.cli.flags import (
 )
 from coldparquet.cli.read_flags import TierFlag, restore_tier
 from coldparquet.cli.storage_flags import parse_storage_options
-from coldparquet.options import MAX_RESTORE_DAYS
+from coldparquet.options import KIB, MAX_RESTORE_DAYS, MIB
 
 
 def index(
@@ -31,6 +31,15 @@ def index(
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Also write sidecars and _pages anew that exist.")] = False,
     pack: Pack = False,
+    inline_blooms_kib: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="KIB",
+            help="Put bloom filters into a sidecar if it then has at most this size; otherwise it says where they are.",
+            show_default="64",
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; say what would be written.")] = False,
     as_json: Json = False,
     storage_option: StorageOptions = None,
@@ -43,7 +52,14 @@ def index(
         from coldparquet.cli.index_command import index_and_report
 
         exit_code = index_and_report(
-            url, storage_options=storage_options, pages=pages, force=force, pack=pack, dry_run=dry_run, as_json=as_json
+            url,
+            storage_options=storage_options,
+            pages=pages,
+            force=force,
+            pack=pack,
+            inline_bloom_bytes=None if inline_blooms_kib is None else inline_blooms_kib * KIB,
+            dry_run=dry_run,
+            as_json=as_json,
         )
     raise typer.Exit(exit_code)
 
@@ -123,6 +139,9 @@ def compact(
 def pack(
     url: Annotated[str, typer.Argument(metavar="URL", help="A table: its directory.")],
     *,
+    bloom_limit_mib: Annotated[
+        int, typer.Option(min=0, metavar="MIB", help="Leave bloom filters out if they are more than this; 0: always.")
+    ] = 64,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; say what would be written.")] = False,
     as_json: Json = False,
     storage_option: StorageOptions = None,
@@ -137,7 +156,13 @@ def pack(
     with reported_failures(as_json=as_json):
         from coldparquet.cli.pack_command import pack_and_report
 
-        exit_code = pack_and_report(url, storage_options=storage_options, dry_run=dry_run, as_json=as_json)
+        exit_code = pack_and_report(
+            url,
+            storage_options=storage_options,
+            bloom_limit_bytes=bloom_limit_mib * MIB,
+            dry_run=dry_run,
+            as_json=as_json,
+        )
     raise typer.Exit(exit_code)
 
 

@@ -1,1 +1,32 @@
-"""Jobs over whole lakes, in pieces of plain data that any engine can run."""
+"""Jobs over whole lakes, in pieces of plain data that any engine can run.
+
+    report = await run_pipeline(IndexJob(pages=True), "s3://bucket/db")
+    report = await run_pipeline(CompactJob(), "s3://bucket/db/*", engine=coldparquet.spark.SparkEngine(spark=spark))
+
+A job finds what is left to do in the tables themselves, cuts it into items (one partition, or one table, each), runs every
+item wherever the engine wants it to, and finishes on the driver. One bad partition does not stop the others, and running a
+job again does only what is left.
+"""
+
+from coldparquet.pipelines.compact_job import CompactJob
+from coldparquet.pipelines.convert_job import ConvertJob
+from coldparquet.pipelines.index_job import IndexJob, MigrateJob
+from coldparquet.pipelines.local_engine import LocalEngine
+from coldparquet.pipelines.publish_job import PublishJob
+from coldparquet.pipelines.report import PipelineReport
+from coldparquet.pipelines.run import run_pipeline
+from coldparquet.pipelines.tier_job import TierJob
+from coldparquet.pipelines.verify_job import VerifyJob
+
+__all__ = [
+    "CompactJob",
+    "ConvertJob",
+    "IndexJob",
+    "LocalEngine",
+    "MigrateJob",
+    "PipelineReport",
+    "PublishJob",
+    "TierJob",
+    "VerifyJob",
+    "run_pipeline",
+]

@@ -1,0 +1,162 @@
+"""``coldparquet pipeline``: run a job over lakes, and say what became of everything."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from coldparquet.cli.failures import FAILED
+from coldparquet.cli.output import output_console, print_json, progress_bar, visible
+from coldparquet.pipelines.jobs import job_from_dict
+from coldparquet.pipelines.local_engine import LocalEngine
+from coldparquet.pipelines.run import run_pipeline
+from coldparquet.plan.wording import human_bytes, human_dollars, human_seconds, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from rich.console import Console
+
+    from coldparquet.pipelines.job import Engine
+    from coldparquet.pipelines.report import PipelineReport
+    from coldparquet.pipelines.work import WorkResult
+
+_LISTED = 20
+"""Results that the text lists before it says how many more there are."""
+
+_STYLES = {"done": "green", "nothing to do": "dim", "failed": "red"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineChoice:
+    """What the flags say about the engine."""
+
+    name: str
+    processes: int | None
+    """Of the local one."""
+    tasks: int | None
+    """Of Spark."""
+    credentials: str | None
+    """Where executors of Spark find storage options."""
+
+
+def run_and_report(
+    job: Mapping[str, Any],
+    lakes: Sequence[str],
+    *,
+    engine: EngineChoice,
+    storage_options: Mapping[str, Any],
+    destination_options: Mapping[str, Any],
+    as_json: bool,
+) -> int:
+    """Run a job and print what happened.
+
+    Returns:
+        The exit code: 1 if anything failed.
+    """
+    made = job_from_dict(job)
+    with _started(engine) as started, progress_bar() as progress:
+        task = progress.add_task(made.name, total=None, unit="items")
+
+        def advance(_result: WorkResult, total: int) -> None:
+            progress.update(task, total=total, advance=1)
+
+        report = asyncio.run(
+            run_pipeline(
+                made,
+                lakes,
+                engine=started,
+                storage_options=storage_options,
+                destination_options=destination_options,
+                on_progress=advance,
+            )
+        )
+    if as_json:
+        print_json(report.as_dict())
+    else:
+        _print_report(output_console(), report)
+    return FAILED if report.count("failed") else 0
+
+
+@contextmanager
+def _started(engine: EngineChoice) -> Iterator[Engine]:
+    """Start the engine; a Spark session that was not there before is stopped in the end."""
+    if engine.name == "local":
+        yield LocalEngine(processes=engine.processes)
+        return
+    if engine.name != "spark":
+        raise typer.BadParameter(f"{engine.name!r} is none of local and spark", param_hint="--engine")
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - only this engine needs it
+
+    from coldparquet.spark.engine import SparkEngine  # noqa: PLC0415
+
+    is_ours = SparkSession.getActiveSession() is None
+    spark = SparkSession.builder.appName("coldparquet").getOrCreate()
+    try:
+        yield SparkEngine(spark=spark, tasks=engine.tasks, credentials=engine.credentials)
+    finally:
+        if is_ours:
+            spark.stop()
+
+
+def _print_report(console: Console, report: PipelineReport) -> None:
+    remarkable = [result for result in report.results if result.reason or result.action.startswith("would ")]
+    remarkable.sort(key=_worst_first)
+    if remarkable:
+        table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
+        table.add_column("table", overflow="fold")
+        table.add_column("partition", no_wrap=True)
+        table.add_column("", no_wrap=True)
+        table.add_column("", overflow="fold")
+        for result in remarkable[:_LISTED]:
+            table.add_row(
+                Text(visible(result.table)),
+                Text(visible(result.partition)),
+                Text(result.action, style=_STYLES[result.outcome]),
+                Text(visible(result.reason or _amounts([result]))),
+            )
+        console.print(table)
+        if len(remarkable) > _LISTED:
+            console.print(Text(f"... and {len(remarkable) - _LISTED:,} more; --json shows all", style="dim"))
+        console.print()
+    for note in report.notes:
+        console.print(Text(f"note: {visible(note)}", style="dim"))
+    console.print(_summary(report))
+
+
+def _worst_first(result: WorkResult) -> int:
+    return ("failed", "done", "nothing to do").index(result.outcome)
+
+
+def _summary(report: PipelineReport) -> Text:
+    """Write ``index: 365 partitions of 4 tables in 2.1 s: 360 written (1.2 MiB), 5 kept``."""
+    parts = []
+    for action in report.actions:
+        results = [result for result in report.results if result.action == action]
+        amounts = _amounts(results) if results[0].outcome == "done" else ""
+        style = _STYLES[results[0].outcome]
+        parts.append(Text(f"{len(results):,} {action}{f' ({amounts})' if amounts else ''}", style=style))
+    tables = plural(len({result.table for result in report.results}), "table")
+    partitions = plural(sum(bool(result.partition) for result in report.results), "partition")
+    head = f"{report.job}: {partitions} of {tables} in {human_seconds(report.elapsed_s)}: "
+    return Text(head) + Text(", ").join(parts)
+
+
+def _amounts(results: Sequence[WorkResult]) -> str:
+    """Write how many bytes and dollars; nothing where nobody counted."""
+    size_bytes = sum(result.size_bytes or 0 for result in results)
+    dollars = [result.dollars for result in results if result.dollars is not None]
+    monthly = [month for result in results if (month := result.details.get("dollars_per_month")) is not None]
+    amounts = [human_bytes(size_bytes)] if size_bytes else []
+    if dollars:
+        amounts.append(human_dollars(sum(dollars)))
+    if monthly:
+        per_month = sum(monthly)
+        amounts.append(f"{'-' if per_month < 0 else '+'}{human_dollars(abs(per_month))} a month")
+    return ", ".join(amounts)

@@ -1,0 +1,383 @@
+"""The commands that work on whole lakes, with all processors of this machine or on Spark."""
+# ruff: noqa: PLC0415 - each command imports what it needs, so that --help and --version answer at once
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from coldparquet.cli.failures import reported_failures
+from coldparquet.cli.flags import STORAGE_PANEL, Anonymous, EndpointUrl, Json, Pack, StorageOptions
+from coldparquet.cli.storage_flags import parse_storage_options
+
+if TYPE_CHECKING:
+    from coldparquet.cli.pipeline_command import EngineChoice
+
+ENGINE_PANEL = "Engine"
+
+Lakes = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="LAKE...", help="Tables, directories of tables at any depth, or patterns: s3://bucket/db/trades_*."
+    ),
+]
+Engine = Annotated[
+    str,
+    typer.Option("--engine", metavar="local|spark", help="What runs the work.", rich_help_panel=ENGINE_PANEL),
+]
+Processes = Annotated[
+    int | None,
+    typer.Option(
+        "--processes", min=1, metavar="N", help="Of the engine local; one per processor.", rich_help_panel=ENGINE_PANEL
+    ),
+]
+Tasks = Annotated[
+    int | None,
+    typer.Option(
+        "--tasks", min=1, metavar="N", help="Of the engine spark; at most 3 per core.", rich_help_panel=ENGINE_PANEL
+    ),
+]
+Credentials = Annotated[
+    str | None,
+    typer.Option(
+        "--credentials",
+        metavar="env:NAME|file:PATH",
+        help="Where executors of Spark find storage options, as a JSON object; their environment if not given.",
+        rich_help_panel=ENGINE_PANEL,
+    ),
+]
+DestinationOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--destination-option",
+        metavar="KEY=VALUE",
+        help="As --storage-option, for the destination.",
+        rich_help_panel=STORAGE_PANEL,
+    ),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Write nothing; say what would be done.")]
+Force = Annotated[bool, typer.Option("--force", help="Also do what is done already, or not worth it.")]
+Purge = Annotated[bool, typer.Option("--purge", help="Afterwards remove versions that were replaced long enough ago.")]
+PurgeAfterHours = Annotated[
+    float, typer.Option(min=0, metavar="HOURS", help="How long readers may go on reading a version that was replaced.")
+]
+StorageClassAfter = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--storage-class-after",
+        metavar="DAYSd=CLASS",
+        help="Such as 30d=GLACIER_IR, for the data of partitions that old. May be repeated.",
+    ),
+]
+
+pipeline = typer.Typer(
+    help="Keep whole lakes in order: every table below a directory, with all processors or on Spark.",
+    epilog="Running one again does only what is left. Exits with 1 if anything failed.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+"""Below spark-submit: ``spark-submit .../coldparquet/__main__.py pipeline index s3://bucket/db --engine spark``."""
+
+
+@pipeline.command()
+def index(
+    lakes: Lakes,
+    *,
+    pages: Annotated[
+        bool, typer.Option("--pages", help="Also write _pages: where single pages lie and what bounds them.")
+    ] = False,
+    force: Force = False,
+    pack: Pack = False,
+    dry_run: DryRun = False,
+    engine: Engine = "local",
+    processes: Processes = None,
+    tasks: Tasks = None,
+    credentials: Credentials = None,
+    as_json: Json = False,
+    storage_option: StorageOptions = None,
+    endpoint_url: EndpointUrl = None,
+    anon: Anonymous = False,
+) -> None:
+    """Write the sidecars that are missing beside Parquet files."""
+    _run(
+        {"job": "index", "pages": pages, "force": force, "pack": pack, "dry_run": dry_run},
+        lakes,
+        engine=_engine(engine, processes, tasks, credentials),
+        storage_options=parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon),
+        as_json=as_json,
+    )
+
+
+@pipeline.command()
+def verify(
+    lakes: Lakes,
+    *,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Read every byte, and compare checksums, row counts and statistics with it.")
+    ] = False,
+    engine: Engine = "local",
+    processes: Processes = None,
+    tasks: Tasks = None,
+    credentials: Credentials = None,
+    as_json: Json = False,
+    storage_option: StorageOptions = None,
+    endpoint_url: EndpointUrl = None,
+    anon: Anonymous = False,
+) -> None:
+    """Check sidecars against Parquet footers and _txn, or against all data."""
+    _run(
+        {"job": "verify", "deep": deep},
+        lakes,
+        engine=_engine(engine, processes, tasks, credentials),
+        storage_options=parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon),
+        as_json=as_json,
+    )
+
+
+@pipeline.command()
+def migrate(
+    lakes: Lakes,
+    *,
+    force: Force = False,
+    pack: Pack = False,
+    dry_run: DryRun = False,
+    engine: Engine = "local",
+    processes: Processes = None,
+    tasks: Tasks = None,
+    credentials: Credentials = None,
+    as_json: Json = False,
+    storage_option: StorageOptions = None,
+    endpoint_url: EndpointUrl = None,
+    anon: Anonymous = False,
+) -> None:
+    """Write the sidecars of QuestDB tables from before there were any, as _txn commits their Parquet files."""
+    _run(
+        {"job": "migrate", "force": force, "pack": pack, "dry_run": dry_run},
+        lakes,
+        engine=_engine(engine, processes, tasks, credentials),
+        storage_options=parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon),
+        as_json=as_json,
+    )
+
+
+@pipeline.command()
+def compact(
+    lakes: Lakes,
+    *,
+    row_group_rows: Annotated[
+        int, typer.Option("--row-group-rows", min=1, metavar="ROWS", help="Rows that a row group should have.")
+    ] = 100_000,
+    force: Force = False,
+    purge: Purge = False,
+    purge_after_hours: PurgeAfterHours = 24.0,
+    pack: Pack = False,
+    dry_run: DryRun = False,
+    engine: Engine = "local",
+    processes: Processes = None,
+    tasks: Tasks = None,
+    credentials: Credentials = None,
+    as_json: Json = False,
+    storage_option: StorageOptions = None,
+    endpoint_url: EndpointUrl = None,
+    anon: Anonymous = False,
+) -> None:
+    """Write partitions anew that have many dead bytes or small row groups. No QuestDB may have the tables open."""
+    job = {
+        "job": "compact",
+        "row_group_rows": row_group_rows,
+        "force": force,
+        "purge": purge,
+        "purge_after_hours": purge_after_hours,
+        "pack": pack,
+        "dry_run": dry_run,
+    }
+    _run(
+        job,
+        lakes,
+        engine=_engine(engine, processes, tasks, credentials),
+        storage_options=parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon),
+        as_json=as_json,
+    )
+
+
+@pipeline.command()
+def publish(
+    lakes: Lakes,
+    *,
+    destination: Annotated[
+        str, typer.Option("--to", metavar="URL", help="Every table gets the path there that it has below its lake.")
+    ],
+    storage_class_after: StorageClassAfter = None,
+    dropped: Annotated[
+        str, typer.Option(metavar="refuse|keep|remove", help="What to do about partitions that the source has dropped.")
+    ] = "refuse",
+    purge: Purge = False,
+    purge_after_hours: PurgeAfterHours = 24.0,
+    pack: Pack = False,
+    dry_run: DryRun = False,
+    engine: Engine = "local",
+    processes: Processes = None,
+    tasks: Tasks = None,
+    credentials: Credentials = None,
+    as_json: Json = False,
+    destination_option: DestinationOptions = None,
+    storage_option: StorageOptions = None,
+    endpoint_url: EndpointUrl = None,
+    anon: Anonymous = False,
+) -> None:
+    """Copy the Parquet partitions of QuestDB tables to object storage."""
+    job = {
+        "job": "publish",
+        "destination": destination,
+        "storage_class_after": storage_class_after or [],
+        "dropped": dropped,
+        "purge": purge,
+        "purge_after_hours": purge_after_hours,
+        "pack": pack,
+        "dry_run": dry_run,
+    }
+    _run(
+        job,
+        lakes,
+        engine=_engine(engine, processes, tasks, credentials),
+        storage_options=parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon),
+        destination_options=parse_storage_options(destination_option, endpoint_url=None, anonymous=False),
+        as_json=as_json,
+    )
+
+
+@pipeline.command()
+def tier(
+    lakes: Lakes,
+    *,
+    storage_class_after: StorageClassAfter = None,
+    least_bytes: Annotated[
+        int, typer.Option("--least-bytes", min=0, metavar="BYTES", help="Smaller files stay where they are.")
+    ] = 131_072,
+    restore_within_days: Annotated[
+        int | None,
+        typer.Option(
+            "--restore-within-days", min=0, metavar="DAYS", help="Restore archived partitions that are no older."
+        ),
+    ] = None,
+    restore_tier: Annotated[
+        str, typer.Option("--restore-tier", metavar="Expedited|Standard|Bulk", help="How fast.")
+    ] = "Standard",
+    restore_days: Annotated[
+        int, typer.Option("--restore-days", min=1, metavar="DAYS", help="How long restored copies stay.")
+    ] = 1,
+    dry_run: DryRun = False,
+    engine: Engine = "local",
+    processes: Processes = None,
+    tasks: Tasks = None,
+    credentials: Credentials = None,
+    as_json: Json = False,
+    storage_option: StorageOptions = None,
+    endpoint_url: EndpointUrl = None,
+    anon: Anonymous = False,
+) -> None:
+    """Move the data of old partitions to other storage classes, and restore that of young ones; --dry-run shows dollars."""
+    job = {
+        "job": "tier",
+        "storage_class_after": storage_class_after or [],
+        "least_bytes": least_bytes,
+        "restore_within_days": restore_within_days,
+        "restore_tier": restore_tier,
+        "restore_days": restore_days,
+        "dry_run": dry_run,
+    }
+    _run(
+        job,
+        lakes,
+        engine=_engine(engine, processes, tasks, credentials),
+        storage_options=parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon),
+        as_json=as_json,
+    )
+
+
+@pipeline.command()
+def convert(
+    lakes: Lakes,
+    *,
+    destination: Annotated[
+        str, typer.Option("--to", metavar="URL", help="Where it goes; of several sources each gets a place below it.")
+    ],
+    source_format: Annotated[
+        str,
+        typer.Option("--from-format", metavar="FORMAT", help="coldparquet, parquet, or on Spark any that it reads."),
+    ] = "coldparquet",
+    destination_format: Annotated[
+        str, typer.Option("--to-format", metavar="FORMAT", help="coldparquet, parquet, or on Spark any that it writes.")
+    ] = "parquet",
+    timestamp: Annotated[
+        str | None, typer.Option("--timestamp", metavar="COLUMN", help="Designated timestamp of new tables.")
+    ] = None,
+    partition_by: Annotated[
+        str | None, typer.Option("--partition-by", metavar="HOUR|DAY|WEEK|MONTH|YEAR", help="Of new tables; DAY.")
+    ] = None,
+    symbol: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--symbol", metavar="COLUMN", help="Text column of new tables that becomes SYMBOL; may be repeated."
+        ),
+    ] = None,
+    dry_run: DryRun = False,
+    engine: Engine = "local",
+    processes: Processes = None,
+    tasks: Tasks = None,
+    credentials: Credentials = None,
+    as_json: Json = False,
+    destination_option: DestinationOptions = None,
+    storage_option: StorageOptions = None,
+    endpoint_url: EndpointUrl = None,
+    anon: Anonymous = False,
+) -> None:
+    """Turn datasets into tables of cold partitions, or such tables into plain Parquet or what Spark writes."""
+    job = {
+        "job": "convert",
+        "destination": destination,
+        "source_format": source_format,
+        "destination_format": destination_format,
+        "timestamp": timestamp,
+        "partition_by": partition_by,
+        "symbols": symbol or [],
+        "dry_run": dry_run,
+    }
+    _run(
+        job,
+        lakes,
+        engine=_engine(engine, processes, tasks, credentials),
+        storage_options=parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon),
+        destination_options=parse_storage_options(destination_option, endpoint_url=None, anonymous=False),
+        as_json=as_json,
+    )
+
+
+def _engine(name: str, processes: int | None, tasks: int | None, credentials: str | None) -> EngineChoice:
+    from coldparquet.cli.pipeline_command import EngineChoice
+
+    return EngineChoice(name=name, processes=processes, tasks=tasks, credentials=credentials)
+
+
+def _run(
+    job: dict[str, Any],
+    lakes: list[str],
+    *,
+    engine: EngineChoice,
+    storage_options: dict[str, Any],
+    as_json: bool,
+    destination_options: dict[str, Any] | None = None,
+) -> None:
+    with reported_failures(as_json=as_json):
+        from coldparquet.cli.pipeline_command import run_and_report
+
+        exit_code = run_and_report(
+            job,
+            lakes,
+            engine=engine,
+            storage_options=storage_options,
+            destination_options=destination_options or {},
+            as_json=as_json,
+        )
+    raise typer.Exit(exit_code)

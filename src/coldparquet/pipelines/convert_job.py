@@ -1,0 +1,248 @@
+"""The job that turns whole datasets into tables of cold partitions, and such tables into plain Parquet.
+
+On one machine it knows Parquet files and tables. On Spark every format that Spark reads or writes, see
+:mod:`coldparquet.spark.convert`: there a conversion is itself a Spark job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from coldparquet.concurrency import gather_or_cancel
+from coldparquet.errors import InvalidInputError, NotFoundError, UnsupportedError
+from coldparquet.options import MIB, ReadOptions
+from coldparquet.pipelines.lakes import find_tables
+from coldparquet.pipelines.work import WorkItem, WorkPlan, WorkResult, join_url
+from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.local import LocalStore
+from coldparquet.storage.open_store import open_store
+from coldparquet.storage.store_stack import stack_store
+from coldparquet.storage.upload import MemoryBudget, StoreSource, upload_object
+from coldparquet.table import open_table
+from coldparquet.write.table_write import write_table
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Sequence
+
+    import pyarrow as pa
+
+    from coldparquet.pipelines.access import LakeStores
+    from coldparquet.pipelines.lakes import Lake
+    from coldparquet.storage.base import ObjectStore
+
+COLDPARQUET = "coldparquet"
+PARQUET = "parquet"
+
+DONE_MARKER = "_SUCCESS"
+"""What Spark writes last into a directory of Parquet files, and what tells here that one is complete."""
+
+_PART_ROWS = 4_000_000
+"""Rows of a Parquet file that is written; the last one has less."""
+
+_UPLOAD_MEMORY_BYTES = 128 * MIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvertJob:
+    """Write each source to a place of its own below the destination; a place that is complete already is left alone.
+
+    A table of cold partitions appears at once, or not at all (:func:`coldparquet.write.table_write.write_table`). A directory
+    of Parquet files is complete when it has a ``_SUCCESS``, as those that Spark writes; one that a killed run left is written
+    anew.
+
+    Raises:
+        InvalidInputError: There is no destination, not exactly one side is a table of cold partitions, or a new one would
+            have no designated timestamp.
+    """
+
+    name: ClassVar[str] = "convert"
+    items_at_once: ClassVar[int] = 1
+
+    destination: str = ""
+    """URL below which every table gets the path that it has below its lake; a single source goes right there."""
+    source_format: str = COLDPARQUET
+    """``coldparquet``, ``parquet``, or on Spark any format that it reads (``delta``, ``iceberg``, ``csv``)."""
+    destination_format: str = PARQUET
+    """``coldparquet``, ``parquet``, or on Spark any format that it writes."""
+    timestamp: str | None = None
+    """Designated timestamp of new tables."""
+    partition_by: str | None = None
+    """``HOUR``, ``DAY``, ``WEEK``, ``MONTH`` or ``YEAR`` for new tables; None is ``DAY``."""
+    symbols: tuple[str, ...] = ()
+    """Text columns of new tables that become SYMBOL."""
+    dry_run: bool = False
+    """Find the sources, and convert none."""
+
+    def __post_init__(self) -> None:
+        if not self.destination:
+            raise InvalidInputError("convert needs a destination, such as s3://bucket/converted", field="destination")
+        if (self.source_format, self.destination_format).count(COLDPARQUET) != 1:
+            raise InvalidInputError(
+                f"one side of a conversion, and only one, is a table of cold partitions: give {COLDPARQUET!r} as source_format"
+                " or as destination_format (to copy such a table there is publish)",
+                field="destination_format",
+            )
+        if self.destination_format == COLDPARQUET and self.timestamp is None:
+            raise InvalidInputError(
+                "tables of cold partitions have a designated timestamp: name the column", field="timestamp"
+            )
+
+    async def plan(self, lakes: Sequence[Lake], stores: LakeStores) -> WorkPlan:
+        """Find the sources: all tables of the lakes, or each lake as it stands where that is of another format."""
+        if self.source_format == COLDPARQUET:
+            found = await gather_or_cancel([self._tables(lake, stores) for lake in lakes])
+            items = [item for of_lake in found for item in of_lake]
+        else:
+            items = [WorkItem(lake="/".join((lake.url, *lake.pattern)), table="") for lake in lakes]
+        places = self._places(items)
+        items = [
+            WorkItem(lake=item.lake, table=item.table, work={"destination": place})
+            for item, place in zip(items, places, strict=True)
+        ]
+        if not self.dry_run:
+            return WorkPlan(items=tuple(items))
+        return WorkPlan(items=(), settled=tuple(map(_would_convert, items)))
+
+    async def run(self, item: WorkItem, stores: LakeStores) -> WorkResult:
+        """Convert one source on this machine.
+
+        Raises:
+            UnsupportedError: One of the formats is known to Spark alone (kind ``NeedsSpark``).
+        """
+        unknown = {self.source_format, self.destination_format} - {COLDPARQUET, PARQUET}
+        if unknown:
+            raise UnsupportedError(
+                f"{unknown.pop()} is read and written by Spark: run this with the engine spark", kind="NeedsSpark"
+            )
+        if self.destination_format == COLDPARQUET:
+            return await self._write_table(item, stores)
+        return await self._write_files(item, stores)
+
+    async def finish(self, results: Sequence[WorkResult], plan: WorkPlan, stores: LakeStores) -> tuple[WorkResult, ...]:  # noqa: ARG002 - every job has this step
+        """Do nothing: each destination was completed by itself."""
+        return ()
+
+    async def _tables(self, lake: Lake, stores: LakeStores) -> list[WorkItem]:
+        store, root = stores.lake(lake.url)
+        return [WorkItem(lake=lake.url, table=table) for table in await find_tables(store, root, lake.pattern)]
+
+    def _places(self, items: Sequence[WorkItem]) -> list[str]:
+        """Return where each source goes.
+
+        Raises:
+            InvalidInputError: Two of them would go to the same place (kind ``SamePlace``).
+        """
+        if len(items) == 1:
+            return [join_url(self.destination, items[0].table)]
+        names = [item.table or item.lake.rstrip("/").rpartition("/")[2] for item in items]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise InvalidInputError(
+                f"several sources are called {twice[0]!r} and would go to the same place; convert them one by one",
+                kind="SamePlace",
+                path=join_url(self.destination, twice[0]),
+            )
+        return [join_url(self.destination, name) for name in names]
+
+    async def _write_table(self, item: WorkItem, stores: LakeStores) -> WorkResult:
+        url = item.work["destination"]
+        terms: dict[str, Any] = {
+            "timestamp": self.timestamp,
+            "partition_by": self.partition_by,
+            "mode": "ignore",
+            "symbols": self.symbols,
+            "storage_options": stores.access.destination_options,
+        }
+        written = await write_table(url, _parquet_rows(item.table_url, stores), **terms)
+        return _result(item, is_written=written.is_written, rows=written.new_rows)
+
+    async def _write_files(self, item: WorkItem, stores: LakeStores) -> WorkResult:
+        url = item.work["destination"]
+        store, path = open_store(url, storage_options=stores.access.destination_options)
+        try:
+            stacked = stack_store(
+                store, store_options=stores.access.store_options, max_concurrency=stores.access.max_concurrency
+            ).store
+            old = await _objects_in(stacked, path)
+            if f"{path}/{DONE_MARKER}" in old:
+                return _result(item, is_written=False)
+            options = ReadOptions(symbols="string")
+            async with open_table(
+                item.table_url, storage_options=stores.access.storage_options, options=options
+            ) as table:
+                scan = table.scan()
+                async with scan.batches() as batches:
+                    new, rows = await _write_parts(stacked, path, scan.schema, batches)
+            await stacked.delete(sorted(old - new))
+            await stacked.put(f"{path}/{DONE_MARKER}", b"", overwrite=True)
+        finally:
+            await store.aclose()
+        return _result(item, is_written=True, rows=rows)
+
+
+async def _objects_in(store: ObjectStore, path: str) -> set[str]:
+    try:
+        return {info.path for info in (await store.list(path)).objects}
+    except NotFoundError:
+        return set()
+
+
+async def _write_parts(
+    store: ObjectStore, path: str, schema: pa.Schema, batches: AsyncIterator[pa.RecordBatch]
+) -> tuple[set[str], int]:
+    """Write Parquet files of some million rows each; return their paths and the number of all rows."""
+    import pyarrow.parquet as pq  # noqa: PLC0415 - other jobs need no writer
+
+    written: set[str] = set()
+    rows, memory, local = 0, MemoryBudget(_UPLOAD_MEMORY_BYTES), CheckedStore(LocalStore())
+    with tempfile.TemporaryDirectory(prefix="coldparquet-") as directory:
+        more = True
+        while more:
+            name = f"part-{len(written):05}.parquet"
+            file = Path(directory) / name
+            in_file = 0
+            with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+                more = False
+                async for batch in batches:
+                    await asyncio.to_thread(writer.write_batch, batch)
+                    in_file += batch.num_rows
+                    if in_file >= _PART_ROWS:
+                        more = True
+                        break
+            if in_file or not written:
+                source = StoreSource(local, str(file), size_bytes=file.stat().st_size)
+                await upload_object(store, f"{path}/{name}", source, overwrite=True, memory=memory)
+                written.add(f"{path}/{name}")
+            file.unlink()
+            rows += in_file
+    return written, rows
+
+
+def _parquet_rows(url: str, stores: LakeStores) -> Iterator[pa.RecordBatch]:
+    """Read a directory of Parquet files, or one, by pyarrow."""
+    import fsspec  # noqa: PLC0415 - as above
+    from pyarrow import dataset  # noqa: PLC0415
+
+    filesystem, path = fsspec.url_to_fs(url, **stores.access.storage_options)
+    yield from dataset.dataset(path, filesystem=filesystem, format="parquet").to_batches()
+
+
+def _would_convert(item: WorkItem) -> WorkResult:
+    return WorkResult(
+        table=item.table_url, outcome="done", action="would convert", details={"destination": item.work["destination"]}
+    )
+
+
+def _result(item: WorkItem, *, is_written: bool, rows: int | None = None) -> WorkResult:
+    return WorkResult(
+        table=item.table_url,
+        outcome="done" if is_written else "nothing to do",
+        action="converted" if is_written else "kept",
+        reason=None if is_written else "the destination is complete already",
+        rows=rows,
+        details={"destination": item.work["destination"]},
+    )

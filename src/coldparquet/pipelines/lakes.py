@@ -1,0 +1,141 @@
+"""From what a person calls a lake to its tables: a table, a directory of tables at any depth, or a pattern of them."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from coldparquet.catalog.partition import DATA_FILE
+from coldparquet.catalog.table_files import TRANSACTION_FILE
+from coldparquet.concurrency import gather_or_cancel
+from coldparquet.errors import InvalidInputError, NotFoundError
+from coldparquet.format.partition_names import parse_partition_directory
+from coldparquet.storage.open_store import shown_url
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from coldparquet.storage.base import Listing, ObjectStore
+
+_PATTERN_CHARACTERS = frozenset("*?[")
+
+_DEEPEST = 16
+"""Levels of directories below a lake; symbolic links may go round in circles."""
+
+_LISTINGS_AT_ONCE = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lake:
+    """Where to look for tables."""
+
+    url: str
+    """A directory: everything before the first part with a pattern."""
+    pattern: tuple[str, ...] = ()
+    """Patterns of the names of the directories below it, one for each level; empty for all tables at any depth."""
+
+    @classmethod
+    def parse(cls, url: str) -> Lake:
+        """Take a URL apart.
+
+        Args:
+            url: ``s3://bucket/db/trades`` (a table), ``s3://bucket/db`` (all tables below it) or ``s3://bucket/db/*_2024``
+                (those of these names, and all tables below such directories). ``*``, ``?`` and ``[ab]`` match within one name.
+
+        Raises:
+            InvalidInputError: It is empty, holds a secret, or its pattern begins where a bucket is named.
+        """
+        if shown_url(url) != url:
+            raise InvalidInputError(
+                "the URL of a lake becomes part of every piece of work, so that it must hold no password and no signature;"
+                " pass them in storage_options, or leave them to the environment",
+                path=shown_url(url),
+            )
+        scheme, separator, path = url.rpartition("://")
+        parts = path.rstrip("/").split("/")
+        plain = next((place for place, part in enumerate(parts) if _PATTERN_CHARACTERS & set(part)), len(parts))
+        base = "/".join(parts[:plain])
+        if not url or (plain < len(parts) and not base and separator):
+            raise InvalidInputError(f"{url!r} names no lake; needed: s3://bucket/path, or a local path", path=url)
+        if not base:
+            base = "/" if path.startswith("/") else "."
+        return cls(url=f"{scheme}{separator}{base}", pattern=tuple(parts[plain:]))
+
+
+async def find_tables(store: ObjectStore, root: str, pattern: Sequence[str]) -> list[str]:
+    """Find the tables below a directory, in alphabetical order.
+
+    A table is a directory with a ``_txn``, or with directories named like partitions. What lies below a table is its own.
+    Requests: 1 listing per directory that is looked into, more for those with more than 1,000 entries.
+
+    Args:
+        store: Where they lie.
+        root: The directory.
+        pattern: As of :class:`Lake`.
+
+    Returns:
+        Their paths below the directory; an empty one for the directory itself.
+
+    Raises:
+        NotFoundError: There is no table (kind ``NoTables``), or nothing at all.
+    """
+    search = _Search(store, root.rstrip("/") or "/")
+    found = await search.matching("", tuple(pattern), 0)
+    if not found:
+        raise NotFoundError(
+            "no table lies there: expected directories with a _txn, or with partitions such as 2024-03-01/data.parquet"
+            + (f", below directories that match {'/'.join(pattern)}" if pattern else ""),
+            kind="NoTables",
+            path=root,
+        )
+    return sorted(found)
+
+
+class _Search:
+    """Walks through directories."""
+
+    def __init__(self, store: ObjectStore, root: str) -> None:
+        self._store = store
+        self._root = root
+        self._slots = asyncio.Semaphore(_LISTINGS_AT_ONCE)
+
+    async def matching(self, below: str, pattern: tuple[str, ...], depth: int) -> list[str]:
+        if not pattern:
+            return await self.tables(below, depth)
+        listing = await self._list(below, first_page_only=False)
+        names = [path.rpartition("/")[2] for path in listing.directories]
+        chosen = [f"{below}/{name}".lstrip("/") for name in names if fnmatchcase(name, pattern[0])]
+        return [
+            table
+            for tables in await gather_or_cancel([self.matching(path, pattern[1:], depth + 1) for path in chosen])
+            for table in tables
+        ]
+
+    async def tables(self, below: str, depth: int) -> list[str]:
+        listing = await self._list(below, first_page_only=True)
+        if not listing.is_complete and not _is_table(listing):
+            listing = await self._list(below, first_page_only=False)
+        if _is_table(listing):
+            return [below]
+        if depth >= _DEEPEST:
+            return []
+        inside = [f"{below}/{path.rpartition('/')[2]}".lstrip("/") for path in listing.directories]
+        return [
+            table
+            for tables in await gather_or_cancel([self.tables(path, depth + 1) for path in inside])
+            for table in tables
+        ]
+
+    async def _list(self, below: str, *, first_page_only: bool) -> Listing:
+        path = f"{self._root.rstrip('/')}/{below}" if below else self._root
+        async with self._slots:
+            return await self._store.list(path, first_page_only=first_page_only)
+
+
+def _is_table(listing: Listing) -> bool:
+    names = {info.path.rpartition("/")[2] for info in listing.objects}
+    if names & {TRANSACTION_FILE, DATA_FILE}:
+        return True
+    return any(parse_partition_directory(path.rpartition("/")[2]) is not None for path in listing.directories)

@@ -1,0 +1,124 @@
+"""The job that copies the Parquet partitions of QuestDB tables to object storage, table by table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from coldparquet.catalog.table_files import TRANSACTION_FILE
+from coldparquet.errors import InvalidInputError
+from coldparquet.pipelines.tables import plan_tables
+from coldparquet.pipelines.work import WorkItem, WorkPlan, WorkResult, join_url
+from coldparquet.publish.options import PublishOptions
+from coldparquet.publish.publisher import publish_table
+from coldparquet.publish.storage_classes import parse_storage_class_rule
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from coldparquet.pipelines.access import LakeStores
+    from coldparquet.pipelines.lakes import Lake
+    from coldparquet.pipelines.tables import TableToPlan
+
+_HOUR_S = 3600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishJob:
+    """Publish every QuestDB table of a lake; see :func:`coldparquet.publish.publisher.publish_table`.
+
+    One item is one table, because a table appears as a whole. What has been copied already is found there, by size and
+    checksum.
+
+    Raises:
+        InvalidInputError: There is no destination, or an option cannot be meant.
+    """
+
+    name: ClassVar[str] = "publish"
+    items_at_once: ClassVar[int] = 2
+
+    destination: str = ""
+    """URL below which every table gets the path that it has below its lake; a lake that is a table goes right there."""
+    storage_class_after: tuple[str, ...] = ()
+    """Rules such as ``30d=GLACIER_IR`` for the data of older partitions."""
+    dropped: str = "refuse"
+    """What to do about published partitions that the source has dropped: ``refuse``, ``keep`` or ``remove``."""
+    purge: bool = False
+    """Afterwards remove versions that were replaced long enough ago."""
+    purge_after_hours: float = 24.0
+    """How long readers may go on reading a version that was replaced."""
+    pack: bool = False
+    """Make the catalogue of each published table that has none; one that is there is renewed in any case."""
+    dry_run: bool = False
+    """Write nothing; say what would be written, and what that costs."""
+
+    def __post_init__(self) -> None:
+        if not self.destination:
+            raise InvalidInputError("publish needs a destination, such as s3://bucket/published", field="destination")
+        self._options()
+
+    async def plan(self, lakes: Sequence[Lake], stores: LakeStores) -> WorkPlan:
+        """Find the tables that have a ``_txn``. Requests: 1 listing per table."""
+
+        async def plan_one(table: TableToPlan) -> WorkPlan:
+            listing = await table.store.list(table.path)
+            if any(info.path.rpartition("/")[2] == TRANSACTION_FILE for info in listing.objects):
+                return WorkPlan(items=(table.item,))
+            skipped = WorkResult(
+                table=table.item.table_url,
+                outcome="nothing to do",
+                action="skipped",
+                reason=f"there is no {TRANSACTION_FILE}: only tables of a QuestDB are published",
+            )
+            return WorkPlan(items=(), settled=(skipped,))
+
+        return await plan_tables(lakes, stores, plan_one)
+
+    async def run(self, item: WorkItem, stores: LakeStores) -> WorkResult:
+        """Publish one table. Requests: those of :func:`publish_table`."""
+        report = await publish_table(
+            item.table_url,
+            join_url(self.destination, item.table),
+            options=self._options(),
+            source_options=stores.access.storage_options,
+            storage_options=stores.access.destination_options,
+            store_options=stores.access.store_options,
+        )
+        counts = Counter(partition.action for partition in report.partitions)
+        action = "published" if report.is_committed else "unchanged"
+        if report.is_dry_run:
+            action = "would publish" if counts["would publish"] or report.table_files else "unchanged"
+        return WorkResult(
+            table=item.table_url,
+            outcome="nothing to do" if action == "unchanged" else "done",
+            action=action,
+            reason="; ".join(report.notes) or None,
+            rows=report.rows,
+            size_bytes=report.cost.sent_bytes,
+            dollars=report.cost.dollars,
+            details={
+                "destination": report.destination,
+                "txn": report.txn,
+                "previous_txn": report.previous_txn,
+                "partitions": dict(counts),
+                "rows_left_behind": report.rows_left_behind,
+                "dollars_per_month": report.cost.dollars_per_month,
+                "purged": list(report.purged),
+            },
+        )
+
+    async def finish(self, results: Sequence[WorkResult], plan: WorkPlan, stores: LakeStores) -> tuple[WorkResult, ...]:  # noqa: ARG002 - every job has this step
+        """Do nothing: each table was committed by itself."""
+        return ()
+
+    def _options(self) -> PublishOptions:
+        dropped: Any = self.dropped  # anything but the choices is refused there
+        return PublishOptions(
+            dry_run=self.dry_run,
+            dropped=dropped,
+            storage_classes=tuple(map(parse_storage_class_rule, self.storage_class_after)),
+            purge=self.purge,
+            purge_after_s=self.purge_after_hours * _HOUR_S,
+            pack=self.pack,
+        )

@@ -1,0 +1,140 @@
+"""The job that checks everything: metadata against itself, and with ``deep`` all data against it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from coldparquet.maintenance.catalogue_check import catalogue_findings, open_catalogue
+from coldparquet.maintenance.partition_verifier import PartitionVerifier
+from coldparquet.maintenance.verify import find_verifiable
+from coldparquet.pipelines.tables import location_as_data, location_from_data, plan_tables
+from coldparquet.pipelines.work import WorkItem, WorkPlan, WorkResult
+from coldparquet.storage.checked import CheckedStore
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from coldparquet.pipelines.access import LakeStores
+    from coldparquet.pipelines.lakes import Lake
+    from coldparquet.pipelines.tables import TableToPlan
+    from coldparquet.plan.finding import Finding
+
+_ITEMS_AT_ONCE = 32
+_DEEP_AT_ONCE = 2
+"""A partition that is read whole takes 32 MiB and a temporary file, and decoding it keeps a processor busy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyJob:
+    """Check every partition of a lake; see :func:`coldparquet.maintenance.verify.verify_table`.
+
+    It writes nothing, so that it checks everything every time. What it finds wrong fails the partition; warnings and advice
+    are in the details of the results.
+    """
+
+    name: ClassVar[str] = "verify"
+
+    deep: bool = False
+    """Read every byte of the Parquet files, and compare all values with what is claimed of them."""
+    dry_run: bool = False
+    """Find the partitions, and check none."""
+
+    @property
+    def items_at_once(self) -> int:
+        """Few where all data is read."""
+        return _DEEP_AT_ONCE if self.deep else _ITEMS_AT_ONCE
+
+    async def plan(self, lakes: Sequence[Lake], stores: LakeStores) -> WorkPlan:
+        """Find the partitions, and check what is about a table as a whole.
+
+        Requests per table: those of :func:`~coldparquet.maintenance.verify.find_verifiable`, and 1 or more for a catalogue.
+        """
+
+        async def plan_one(table: TableToPlan) -> WorkPlan:
+            found = await find_verifiable(table.store, table.path)
+            is_partition = any(location.directory_path == table.path for location in found.locations)
+            catalogue = None if is_partition else await open_catalogue(table.store, table.path)
+            notes = () if catalogue is None else catalogue_findings(catalogue, found.locations)
+            items = tuple(
+                WorkItem(
+                    lake=table.item.lake,
+                    table=table.item.table,
+                    partition=location.name,
+                    cost_bytes=location.committed_size_bytes or 0,
+                    work={
+                        "location": location_as_data(location, table.path),
+                        "is_missing": location.name in found.missing,
+                    },
+                )
+                for location in found.locations
+            )
+            about_table = _result(table.item, (*found.findings, *notes))
+            if self.dry_run:
+                return WorkPlan(items=(), settled=(about_table, *map(_would_verify, items)))
+            return WorkPlan(items=items, settled=(about_table,))
+
+        return await plan_tables(lakes, stores, plan_one)
+
+    async def run(self, item: WorkItem, stores: LakeStores) -> WorkResult:
+        """Check one partition. Requests: see :meth:`PartitionVerifier.verify`; 1 per table and process for a catalogue."""
+        store, path = stores.table(item)
+        location = location_from_data(item.work["location"], path)
+        packed = None
+        if location.directory_path != path:
+            catalogue = await stores.once(("catalogue", path), lambda: open_catalogue(store, path))
+            packed = await catalogue.look_up(location, [])
+        verifier = PartitionVerifier(
+            CheckedStore(store),
+            stores.read_options,
+            missing={location.name} if item.work["is_missing"] else (),
+            packed={} if packed is None else {location.name: packed},
+            deep=self.deep,
+        )
+        done = await verifier.verify(location)
+        return _result(
+            item,
+            done.findings,
+            rows=done.rows,
+            size_bytes=done.read_bytes if self.deep else done.parquet_size_bytes,
+            format=done.format,
+            sidecar=done.sidecar,
+            row_groups=done.row_groups,
+            checksum=done.checksum,
+        )
+
+    async def finish(self, results: Sequence[WorkResult], plan: WorkPlan, stores: LakeStores) -> tuple[WorkResult, ...]:  # noqa: ARG002 - every job has this step
+        """Do nothing."""
+        return ()
+
+
+def _would_verify(item: WorkItem) -> WorkResult:
+    return WorkResult(table=item.table_url, partition=item.partition, outcome="nothing to do", action="would verify")
+
+
+def _result(
+    item: WorkItem,
+    findings: Sequence[Finding],
+    *,
+    rows: int | None = None,
+    size_bytes: int | None = None,
+    **facts: object,
+) -> WorkResult:
+    errors = [finding for finding in findings if finding.severity == "error"]
+    worst = next((severity for severity in ("error", "warning", "advice") if _has(findings, severity)), None)
+    told = errors or [finding for finding in findings if finding.severity == "warning"]
+    return WorkResult(
+        table=item.table_url,
+        partition=item.partition,
+        outcome="failed" if errors else "done",
+        action="sound" if worst is None else worst,
+        reason="; ".join(dict.fromkeys(finding.message for finding in told)) or None,
+        kind=errors[0].kind if errors else None,
+        rows=rows,
+        size_bytes=size_bytes,
+        details={**facts, "findings": [asdict(finding) for finding in findings]},
+    )
+
+
+def _has(findings: Sequence[Finding], severity: str) -> bool:
+    return any(finding.severity == severity for finding in findings)

@@ -1,0 +1,153 @@
+"""Indexing lakes: as `index_table` does it, table by table, and no request more than that."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from coldparquet.maintenance.index import index_table
+from coldparquet.maintenance.migrate import migrate_table
+from coldparquet.pipelines import IndexJob, MigrateJob, VerifyJob, run_pipeline
+from coldparquet.testing.simulator import ColdStoreServer
+from tests.support.lakes import damage, fates, make_lake, partition_count
+from tests.support.table_copies import contents_of, copy_table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from coldparquet.pipelines.work import WorkResult
+
+TABLES = ("interval_day", "interval_hour", "bloom")
+
+
+def sidecars(directory: Path) -> dict[str, bytes]:
+    """Every sidecar and ``_pages`` below a directory."""
+    return {
+        str(path.relative_to(directory)): path.read_bytes()
+        for name in ("_pm", "_pages")
+        for path in directory.rglob(name)
+    }
+
+
+@pytest.mark.parametrize("pages", [False, True])
+async def test_every_table_is_indexed_as_index_table_does_it(tmp_path: Path, *, pages: bool) -> None:
+    lake = make_lake(tmp_path, *TABLES)
+    expected = make_lake(tmp_path / "one by one", *TABLES)
+    for name in TABLES:
+        await index_table(expected / "db" / name, pages=pages)
+    seen: list[WorkResult] = []
+    report = await run_pipeline(
+        IndexJob(pages=pages), str(lake), on_progress=lambda result, _total: seen.append(result)
+    )
+    assert sidecars(lake) == sidecars(expected)
+    assert report.actions == {"written": partition_count(*TABLES)}
+    assert Counter(result.partition for result in seen) == Counter(result.partition for result in report.results)
+    assert [result.outcome for result in (await run_pipeline(VerifyJob(), str(lake))).results].count("failed") == 0
+
+
+async def test_a_second_run_asks_for_listings_alone(tmp_path: Path) -> None:
+    make_lake(tmp_path / "bucket", *TABLES[:2])
+    with ColdStoreServer(tmp_path) as server:
+        first = await run_pipeline(IndexJob(), "s3://bucket/lake", storage_options=server.storage_options)
+        count = partition_count(*TABLES[:2])
+        assert first.actions == {"written": count}
+        operations = Counter(
+            request.operation for request in server.requests if request.path.endswith(("_pm", ".parquet"))
+        )
+        assert operations == {"GetObject": count, "PutObject": count}  # the footer, and the sidecar
+        assert {request.operation for request in server.requests if request.path.endswith("_pm")} == {"PutObject"}
+        server.reset()
+        second = await run_pipeline(IndexJob(), "s3://bucket/lake", storage_options=server.storage_options)
+        assert second.actions == {"kept": count}
+        assert not [request.path for request in server.requests if request.path.endswith(("_pm", ".parquet"))]
+
+
+async def test_only_what_is_new_is_indexed(tmp_path: Path) -> None:
+    lake = make_lake(tmp_path / "bucket", "interval_day")
+    (late,) = sorted((lake / "db" / "interval_day").iterdir())[-1:]
+    shutil.move(late, tmp_path / late.name)
+    with ColdStoreServer(tmp_path) as server:
+        await run_pipeline(IndexJob(pages=True), "s3://bucket/lake", storage_options=server.storage_options)
+        shutil.move(tmp_path / late.name, late)
+        server.reset()
+        again = await run_pipeline(
+            IndexJob(pages=True), "s3://bucket/lake/*/int*", storage_options=server.storage_options
+        )
+        touched = {request.path.split("/")[-2] for request in server.requests if request.path.endswith("data.parquet")}
+    assert touched == {late.name}
+    assert again.actions == {"kept": partition_count("interval_day") - 1, "written": 1}
+
+
+async def test_a_bad_partition_and_a_bad_table_stop_nobody(tmp_path: Path) -> None:
+    lake = make_lake(tmp_path, *TABLES)
+    bad_partition = sorted((lake / "db" / "interval_day").iterdir())[1]
+    damage(bad_partition)
+    bad_table = copy_table("symbols", lake / "db")
+    (bad_table / "_txn").write_bytes(b"no transaction")
+    report = await run_pipeline(IndexJob(), str(lake))
+    failed = [result for result in report.results if result.outcome == "failed"]
+    assert [(result.table.rpartition("/")[2], result.partition) for result in failed] == [
+        ("interval_day", bad_partition.name),
+        ("symbols", ""),
+    ]
+    assert failed[1].kind == "Truncated"
+    assert all(result.reason for result in failed)
+    assert report.count("done") == partition_count(*TABLES) - 1
+
+    copied = make_lake(tmp_path / "whole", "interval_day") / "db" / "interval_day"
+    shutil.copyfile(copied / bad_partition.name / "data.parquet", bad_partition / "data.parquet")
+    mended = fates(await run_pipeline(IndexJob(), str(lake / "db" / "interval_day")))
+    assert mended.pop(f"interval_day/{bad_partition.name}") == "written"
+    assert set(mended.values()) == {"kept"}
+
+
+async def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
+    lake = make_lake(tmp_path, "interval_day")
+    before = contents_of(lake)
+    report = await run_pipeline(IndexJob(dry_run=True), str(lake))
+    assert contents_of(lake) == before
+    assert report.is_dry_run
+    assert report.actions == {"would write": partition_count("interval_day")}
+
+
+async def test_catalogues_are_made_and_renewed(tmp_path: Path) -> None:
+    table = make_lake(tmp_path / "bucket", "interval_day") / "db" / "interval_day"
+    with ColdStoreServer(tmp_path) as server:
+        options = server.storage_options
+        packed = await run_pipeline(IndexJob(pack=True), "s3://bucket/lake", storage_options=options)
+        assert packed.actions == {"written": partition_count("interval_day"), "catalogue written": 1}
+        before = (table / "_catalogue").stat().st_mtime_ns
+        next(iter(sorted(table.glob("*/_pm")))).unlink()
+        again = await run_pipeline(IndexJob(), "s3://bucket/lake", storage_options=options)
+        assert again.actions == {"kept": partition_count("interval_day") - 1, "written": 1, "catalogue written": 1}
+        assert (table / "_catalogue").stat().st_mtime_ns > before
+        assert (await run_pipeline(VerifyJob(), "s3://bucket/lake", storage_options=options)).count("failed") == 0
+
+
+async def test_migration_of_a_lake(tmp_path: Path) -> None:
+    expected = copy_table("interval_day", tmp_path / "one")
+    table = copy_table("interval_day", tmp_path / "lake")
+    without = make_lake(tmp_path, "bloom") / "db" / "bloom"
+    for copied in (expected, table):
+        for sidecar in copied.rglob("_pm"):
+            sidecar.unlink()
+    wanted = await migrate_table(expected)
+    report = await run_pipeline(MigrateJob(), str(tmp_path / "lake"))
+    assert sidecars(table) == sidecars(expected)
+    assert sidecars(without) == {}
+    assert report.actions["written"] == wanted.count("written")
+    assert any("nobody knows which bytes of the partitions count" in note for note in report.notes)
+    assert (await run_pipeline(MigrateJob(), str(tmp_path / "lake"))).count("done") == 0
+
+
+async def test_the_report_as_arrow_and_as_json(tmp_path: Path) -> None:
+    lake = make_lake(tmp_path, "interval_day")
+    report = await run_pipeline(IndexJob(), str(lake))
+    rows = report.to_arrow()
+    assert rows.column("partition").to_pylist() == [result.partition for result in report.results]
+    assert set(rows.column("action").to_pylist()) == {"written"}
+    assert rows.num_rows == len(report.as_dict()["results"]) == partition_count("interval_day")
+    assert report.as_dict()["outcomes"] == {"done": rows.num_rows}

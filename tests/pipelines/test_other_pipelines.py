@@ -1,0 +1,160 @@
+"""Verifying, compacting, publishing and converting lakes: the answers are those of the functions for one table."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import coldparquet as cp
+from coldparquet.maintenance.verify import verify_table
+from coldparquet.pipelines import CompactJob, ConvertJob, IndexJob, PublishJob, VerifyJob, run_pipeline
+from coldparquet.testing.simulator import ColdStoreServer
+from coldparquet.write import WriteOptions, write_partition
+from tests.support.lakes import damage, expected_of, fates, make_lake
+from tests.support.questdb_tables import assert_same_rows, plain
+from tests.support.table_copies import contents_of, copy_table
+from tests.support.written_partitions import trades
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+async def rows_of(url: Path | str, **options: object) -> pa.Table:
+    async with cp.open_table(url, options=cp.ReadOptions(symbols="string"), **options) as table:  # type: ignore[arg-type]
+        return await table.scan().to_arrow()
+
+
+@pytest.mark.parametrize("deep", [False, True])
+async def test_verify_finds_what_verify_table_finds(tmp_path: Path, *, deep: bool) -> None:
+    lake = make_lake(tmp_path, "interval_day", "bloom")
+    await run_pipeline(IndexJob(), str(lake))
+    bad = min((lake / "db" / "interval_day").iterdir())
+    damage(bad)
+    report = await run_pipeline(VerifyJob(deep=deep), str(lake))
+    for name in ("interval_day", "bloom"):
+        wanted = await verify_table(lake / "db" / name, deep=deep)
+        found = {
+            result.partition: [finding["kind"] for finding in result.details["findings"]]
+            for result in report.results
+            if result.table.endswith(name)
+        }
+        assert found == {
+            "": [finding.kind for finding in wanted.findings],
+            **{partition.name: [one.kind for one in partition.findings] for partition in wanted.partitions},
+        }
+    assert [result.partition for result in report.results if result.outcome == "failed"] == [bad.name]
+
+
+async def test_verify_without_looking(tmp_path: Path) -> None:
+    lake = make_lake(tmp_path, "interval_day")
+    report = await run_pipeline(VerifyJob(dry_run=True), str(lake))
+    assert report.actions["would verify"] == 4
+
+
+async def test_compaction_by_target_size(tmp_path: Path) -> None:
+    table = tmp_path / "lake" / "trades"
+    for number, day in enumerate(("1970-01-01", "1970-01-02")):
+        await write_partition(
+            table / day,
+            trades(number * 86_400, 100),
+            timestamp="ts",
+            options=WriteOptions(row_group_rows=10 + 90 * number),
+        )
+    before = plain(await rows_of(table))
+    contents = contents_of(table)
+    planned = await run_pipeline(CompactJob(dry_run=True, row_group_rows=50), str(tmp_path / "lake"))
+    assert fates(planned) == {"trades/1970-01-01": "would compact", "trades/1970-01-02": "kept"}
+    assert contents_of(table) == contents
+
+    done = await run_pipeline(CompactJob(row_group_rows=50, purge=True, purge_after_hours=0), str(tmp_path / "lake"))
+    assert fates(done) == {"trades/1970-01-01": "compacted", "trades/1970-01-02": "kept", "trades": "purged"}
+    assert sorted(path.name for path in table.iterdir()) == ["1970-01-01.1", "1970-01-02"]
+    assert pq.read_metadata(table / "1970-01-01.1" / "data.parquet").num_row_groups == 2
+    assert plain(await rows_of(table)).equals(before)
+    assert (await run_pipeline(CompactJob(row_group_rows=50), str(tmp_path / "lake"))).count("done") == 0
+
+
+async def test_publishing_a_database(tmp_path: Path) -> None:
+    database = tmp_path / "db"
+    copy_table("symbols", database)
+    copy_table("interval_day", database)
+    make_lake(tmp_path, "bloom")
+    (tmp_path / "lake" / "db" / "bloom").rename(database / "bloom")
+    (tmp_path / "store" / "bucket").mkdir(parents=True)
+    with ColdStoreServer(tmp_path / "store") as server:
+
+        async def publish(*, dry_run: bool) -> dict[str, str]:
+            job = PublishJob(destination="s3://bucket/published", dry_run=dry_run)
+            return fates(await run_pipeline(job, str(database), destination_options=server.storage_options))
+
+        assert await publish(dry_run=True) == {
+            "bloom": "skipped",
+            "interval_day": "would publish",
+            "symbols": "would publish",
+        }
+        assert not [request for request in server.requests if request.method == "PUT"]
+        assert await publish(dry_run=False) == {"bloom": "skipped", "interval_day": "published", "symbols": "published"}
+        found = await rows_of("s3://bucket/published/interval_day", storage_options=server.storage_options)
+        assert_same_rows(found, expected_of("interval_day"))
+        assert await publish(dry_run=False) == {"bloom": "skipped", "interval_day": "unchanged", "symbols": "unchanged"}
+
+
+async def test_one_table_that_cannot_be_published(tmp_path: Path) -> None:
+    good, bad = (copy_table(name, tmp_path / "db") for name in ("interval_day", "symbols"))
+    (bad / "_txn").write_bytes(b"damaged")
+    report = await run_pipeline(PublishJob(destination=str(tmp_path / "published")), str(tmp_path / "db"))
+    assert fates(report) == {good.name: "published", bad.name: "failed"}
+    assert_same_rows(await rows_of(tmp_path / "published" / good.name), expected_of(good.name))
+
+
+async def test_conversion_to_parquet_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coldparquet.pipelines.convert_job._PART_ROWS", 50)
+    lake = make_lake(tmp_path, "interval_day", "interval_hour")
+    plain_files = tmp_path / "plain"
+    to_parquet = ConvertJob(destination=str(plain_files))
+    report = await run_pipeline(to_parquet, str(lake / "db"))
+    assert fates(report) == {"interval_day": "converted", "interval_hour": "converted"}
+    for name in ("interval_day", "interval_hour"):
+        assert_same_rows(pq.read_table(plain_files / name), expected_of(name))
+        assert (plain_files / name / "_SUCCESS").exists()
+    assert set(fates(await run_pipeline(to_parquet, str(lake / "db"))).values()) == {"kept"}
+
+    (plain_files / "interval_day" / "_SUCCESS").unlink()  # as if a run had been killed
+    (plain_files / "interval_day" / "part-99999.parquet").write_bytes(b"left over")
+    again = fates(await run_pipeline(to_parquet, str(lake / "db")))
+    assert again == {"interval_day": "converted", "interval_hour": "kept"}
+    assert_same_rows(pq.read_table(plain_files / "interval_day"), expected_of("interval_day"))
+
+    back = ConvertJob(
+        destination=str(tmp_path / "back"),
+        source_format="parquet",
+        destination_format="coldparquet",
+        timestamp="ts",
+        symbols=("sym",),
+    )
+    assert set(fates(await run_pipeline(back, str(plain_files / "interval_day"))).values()) == {"converted"}
+    assert_same_rows(await rows_of(tmp_path / "back"), expected_of("interval_day"))
+    assert set(fates(await run_pipeline(back, str(plain_files / "interval_day"))).values()) == {"kept"}
+
+
+async def test_formats_that_spark_alone_knows(tmp_path: Path) -> None:
+    lake = make_lake(tmp_path, "interval_day")
+    job = ConvertJob(destination=str(tmp_path / "x"), destination_format="delta")
+    report = await run_pipeline(job, str(lake))
+    assert [(result.outcome, result.kind) for result in report.results] == [("failed", "NeedsSpark")]
+    planned = await run_pipeline(ConvertJob(destination=str(tmp_path / "x"), dry_run=True), str(lake))
+    assert planned.results[0].details == {"destination": str(tmp_path / "x" / "db/interval_day")}
+
+
+def test_the_nightly_example(tmp_path: Path) -> None:
+    for script in ("make_trades.py", "nightly_pipeline.py"):
+        done = subprocess.run(
+            [sys.executable, str(EXAMPLES / script)], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == "index: {'kept': 3}"
+    assert [line.partition(":")[0] for line in done.stdout.splitlines()] == ["index", "compact", "verify"]
