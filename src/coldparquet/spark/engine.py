@@ -1,0 +1,201 @@
+"""Pipelines on Spark: a DataFrame of work items, mapped to their results.
+
+Scheduling, retries and speculative execution are Spark's. Each task gets its items as text, works on several at once, and
+returns their results as text; nothing travels but plain data, and no RDD is touched, so that it works through Spark Connect
+as well. The executors need coldparquet installed, in the same version as the driver.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pyarrow as pa
+from pyspark.sql import functions
+
+from coldparquet.errors import InvalidInputError, StorageError
+from coldparquet.pipelines.access import Access, LakeStores
+from coldparquet.pipelines.convert_job import ConvertJob
+from coldparquet.pipelines.item_runner import items_per_worker, run_items
+from coldparquet.pipelines.jobs import job_as_dict, job_from_dict
+from coldparquet.pipelines.work import WorkItem, WorkResult
+from coldparquet.spark.credentials import Credentials
+from coldparquet.spark.failures import error_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from coldparquet.pipelines.job import Job
+
+_TASKS_PER_CORE = 3
+"""So that cores which are done early get another one; a Python task costs 25-30 ms whatever it does."""
+
+_RESULTS = "result string"
+
+_EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception): .+$", re.MULTILINE)
+"""The line of a Python traceback that says what was raised."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkEngine:
+    """Runs items on the executors of a Spark session, classic or Connect.
+
+    Raises:
+        InvalidInputError: There are to be less than 1 tasks, or ``credentials`` does not name a place.
+    """
+
+    name: ClassVar[str] = "spark"
+
+    spark: SparkSession
+    tasks: int | None = None
+    """Spark tasks; None means at most 3 per core, fewer for little work."""
+    credentials: str | None = None
+    """Where executors find settings of the stores: ``env:NAME`` or ``file:/path``, see :mod:`coldparquet.spark.credentials`. None
+    leaves it to their environment, a profile or a role. What :func:`~coldparquet.pipelines.run.run_pipeline` was given as
+    ``storage_options`` travels to them inside of the tasks, and is in no plan, user interface or log."""
+
+    def __post_init__(self) -> None:
+        if self.tasks is not None and self.tasks < 1:
+            raise InvalidInputError(f"SparkEngine.tasks is {self.tasks}; it must be at least 1")
+        self._credentials({})
+
+    async def execute(
+        self, job: Job, items: Sequence[WorkItem], stores: LakeStores, on_result: Callable[[WorkResult], None]
+    ) -> None:
+        """Run all items in one Spark job; results arrive when it is over, and until then Spark shows the progress.
+
+        Raises:
+            UnsupportedError: The executors lack a package (kind ``MissingPackage``).
+            StorageError: The Spark job failed (kind ``EngineFailed``); running the pipeline again does what is left.
+        """
+        # In this thread, though it blocks the event loop, which has nothing else to do: Spark's active session, with its
+        # settings and its Python data sources, belongs to the thread.
+        if isinstance(job, ConvertJob):
+            for item in items:
+                on_result(self._convert(job, item, stores.access))
+            return
+        for result in self._run(job, items, stores.access):
+            on_result(result)
+
+    def _convert(self, job: ConvertJob, item: WorkItem, access: Access) -> WorkResult:
+        from coldparquet.spark.convert import convert  # noqa: PLC0415 - other jobs need neither reader nor writer
+
+        return convert(self.spark, job, item, access, self.credentials)
+
+    def _run(self, job: Job, items: Sequence[WorkItem], access: Access) -> list[WorkResult]:
+        try:
+            tasks = self.tasks or self._task_count(len(items), items_per_worker(job))
+            shares = deal(items, min(tasks, len(items)))
+            rows = pa.table(
+                {
+                    "task": pa.array(range(len(shares)), pa.int32()),
+                    "items": pa.array(["\n".join(item.to_json() for item in share) for share in shares], pa.string()),
+                }
+            )
+            frame = self.spark.createDataFrame(rows).repartitionById(len(shares), "task")
+            answers = frame.mapInArrow(_task_function(job, access, self._credentials(access.storage_options)), _RESULTS)
+            return [WorkResult.from_json(row["result"]) for row in answers.collect()]
+        except Exception as error:  # classic Spark raises what Java and py4j raise, Connect what gRPC does
+            raise error_of(error) or _engine_failed(str(error)) from error
+
+    def _task_count(self, item_count: int, items_per_task: int) -> int:
+        """Return 3 tasks per core, or fewer where there is little to do."""
+        worthwhile = -(-item_count // items_per_task)
+        if worthwhile <= _TASKS_PER_CORE:
+            return worthwhile
+        # As many partitions as Spark makes by itself: one per core. Connect offers no other way to ask.
+        places = self.spark.range(1 << 16).select(functions.spark_partition_id().alias("place"))
+        last = places.agg(functions.max("place")).first()
+        cores = 1 + (last[0] if last is not None else 0)
+        return min(worthwhile, _TASKS_PER_CORE * cores)
+
+    def _credentials(self, explicit: Any) -> dict[str, Any]:
+        named = Credentials.parse({} if self.credentials is None else {"credentials": self.credentials})
+        return {**named.as_dict(), "explicit": dict(explicit)}
+
+
+def deal(items: Sequence[WorkItem], share_count: int) -> list[list[WorkItem]]:
+    """Deal items out into shares of about the same cost: the costly ones first, each to the share that has least.
+
+    Args:
+        items: At least one.
+        share_count: How many shares; none of them is empty if there are no more shares than items.
+    """
+    shares: list[list[WorkItem]] = [[] for _ in range(share_count)]
+    # Items without a cost count as equal, so that each share also gets as many.
+    heap = [(0, 0, number) for number in range(share_count)]
+    for item in sorted(items, key=_cost, reverse=True):
+        cost, count, number = heapq.heappop(heap)
+        shares[number].append(item)
+        heapq.heappush(heap, (cost + item.cost_bytes, count + 1, number))
+    return shares
+
+
+def _engine_failed(text: str) -> StorageError:
+    """Say why Spark gave up: the last sentence of a Python traceback, or the first line of what Spark itself says."""
+    sentences = _EXCEPTION.findall(text)
+    cause = sentences[-1] if sentences else text.strip().partition("\n")[0]
+    return StorageError(
+        f"the Spark job failed ({cause}); run the pipeline again, which does what is left", kind="EngineFailed"
+    )
+
+
+def _cost(item: WorkItem) -> int:
+    return item.cost_bytes
+
+
+def _task_function(
+    job: Job, access: Access, credentials: dict[str, Any]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return what a task runs. It holds text and plain data alone, so that versions of Python and of the library may differ."""
+    terms = json.dumps(
+        {
+            "job": job_as_dict(job),
+            "credentials": credentials,
+            "destination_options": dict(access.destination_options),
+            "max_concurrency": access.max_concurrency,
+        }
+    )
+
+    def run_pipeline_items(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from coldparquet.spark.engine import run_shares  # noqa: PLC0415 - on the executor
+
+        return run_shares(terms, batches)
+
+    return run_pipeline_items
+
+
+def run_shares(terms: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Run the items that a task was dealt, on an executor.
+
+    Args:
+        terms: JSON that says how.
+        batches: With a column ``items``: one item per line.
+
+    Yields:
+        A column ``result``.
+    """
+    how = json.loads(terms)
+    job = job_from_dict(how["job"])
+    access = Access(
+        storage_options=Credentials.from_dict(how["credentials"]).storage_options(),
+        destination_options=how["destination_options"],
+        max_concurrency=how["max_concurrency"],
+    )
+    for batch in batches:
+        lines = [line for share in batch.column("items") for line in str(share).split("\n")]
+        results = asyncio.run(_run(job, [WorkItem.from_json(line) for line in lines], access))
+        yield pa.RecordBatch.from_pydict({"result": pa.array([result.to_json() for result in results], pa.string())})
+
+
+async def _run(job: Job, items: Sequence[WorkItem], access: Access) -> list[WorkResult]:
+    results: list[WorkResult] = []
+    async with LakeStores(access) as stores:
+        await run_items(job, items, stores, results.append)
+    return results

@@ -1,0 +1,251 @@
+"""What the driver does for a scan: open the tables, check the schema, take filters over, plan, cut the plan."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import zlib
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import StructType
+
+from coldparquet.concurrency import background, gather_or_cancel
+from coldparquet.errors import InvalidInputError, UnsupportedError
+from coldparquet.plan.predicate import And, Predicate
+from coldparquet.plan.where import parse_predicate
+from coldparquet.spark.filters import ColumnMeanings
+from coldparquet.spark.table_urls import expand_urls
+from coldparquet.spark.types import check_requested, spark_schema
+from coldparquet.table import open_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.datasource import Filter
+
+    from coldparquet.pieces import ScanPiece, ScanPieces
+    from coldparquet.scan import Scan
+    from coldparquet.spark.options import SourceOptions
+    from coldparquet.table import Table
+
+BYTES_PER_TASK = 64 * 1024 * 1024
+"""Compressed and decoded bytes that a task is worth, if nobody says how many there shall be. They take 0.2 s or more; a Python task
+costs 25-30 ms whatever it does."""
+
+_MOST_OPEN_TABLES = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedShares:
+    """A plan, cut."""
+
+    shares: tuple[tuple[bytes, ...], ...]
+    """For each task its pieces; at least one task, so that there is somebody to carry the explanation."""
+    explanation: bytes
+    """Text, compressed; see :func:`explanation_text`."""
+
+
+class ScanOfTables:
+    """One scan of one or several tables with the same columns.
+
+    Args:
+        options: What was asked for.
+        requested: The columns, as Spark sees them.
+        tables: Those that the columns were taken from just now; without any they are opened when they are needed.
+    """
+
+    def __init__(self, options: SourceOptions, requested: StructType, tables: tuple[Table, ...] = ()) -> None:
+        self._options = options
+        self._requested = requested
+        self._tables = tables
+        self._taken: list[Predicate] = []
+        self._left: list[Filter] = []
+
+    async def take_filters(self, filters: Sequence[Filter]) -> list[Filter]:
+        """Take over those filters that are exact, and return the others."""
+        tables = await self._opened()
+        meanings = ColumnMeanings.of(self._scan(tables[0], ()).schema, self._requested)
+        for spark_filter in filters:
+            predicate = meanings.predicate(spark_filter)
+            if predicate is not None and all(self._takes(table, predicate) for table in tables):
+                self._taken.append(predicate)
+            else:
+                self._left.append(spark_filter)
+        return self._left
+
+    async def plan(self, *, most_tasks: int | None = None) -> PlannedShares:
+        """Plan, and cut the plan into shares of tasks. No data request.
+
+        Args:
+            most_tasks: Largest number of them, where the options do not say; None leaves it to the size of the scan.
+        """
+        tables = await self._opened()
+        asked, counts_rows = self._options.most_pieces, not self._requested.fields
+        most = asked or most_tasks
+        planned = await gather_or_cancel(
+            [
+                self._scan(table, self._taken).pieces(
+                    None if most is None else max(1, most // len(tables)),
+                    target_bytes=BYTES_PER_TASK if asked is None else None,
+                    only_row_counts=counts_rows,
+                )
+                for table in tables
+            ]
+        )
+        pieces = [piece for of_table in planned for piece in of_table]
+        shares = shares_of(pieces, most=most, together=len(tables) > 1)
+        return PlannedShares(
+            shares=tuple(tuple(piece.to_bytes() for piece in share) for share in shares) or ((),),
+            explanation=zlib.compress(self._explanation(planned, len(shares)).encode()),
+        )
+
+    def _takes(self, table: Table, predicate: Predicate) -> bool:
+        try:
+            self._scan(table, [predicate])
+        except (InvalidInputError, UnsupportedError):
+            return False
+        return True
+
+    async def _opened(self) -> tuple[Table, ...]:
+        if not self._tables:
+            self._tables = await opened_tables(self._options)
+            for table in self._tables:
+                if self._requested.fields:
+                    check_requested(self._requested, self._scan(table, ()).schema)
+        return self._tables
+
+    def _scan(self, table: Table, taken: Sequence[Predicate]) -> Scan:
+        asked = parse_predicate(self._options.where)
+        parts = (*taken, *([] if asked is None else [asked]))
+        return table.scan(
+            self._requested.names or any_column(table),
+            parts[0] if len(parts) == 1 else And(parts) if parts else None,
+            options=self._options.read_options,
+        )
+
+    def _explanation(self, planned: Sequence[ScanPieces], task_count: int) -> str:
+        lines = [f"{task_count} {'task' if task_count == 1 else 'tasks'}"]
+        if self._options.where is not None:
+            lines.append(f"where, by option: {self._options.where}")
+        lines += [f"filter, taken over from Spark: {predicate}" for predicate in self._taken]
+        lines += [f"filter, left to Spark: {spark_filter}" for spark_filter in self._left]
+        return "\n\n".join(["\n".join(lines), *(pieces.plan.explain() for pieces in planned)])
+
+
+def explanation_text(explanation: bytes) -> str:
+    """Return the text of :attr:`PlannedShares.explanation`."""
+    return zlib.decompress(explanation).decode()
+
+
+def shares_of(pieces: Sequence[ScanPiece], *, most: int | None, together: bool) -> list[list[ScanPiece]]:
+    """Give pieces to tasks.
+
+    Args:
+        pieces: In table order.
+        most: Largest number of tasks; None leaves it to the size.
+        together: Whether small neighbours become one task: the pieces of many small tables.
+
+    Returns:
+        For each task its pieces, in table order.
+    """
+    if not together:
+        return [[piece] for piece in pieces]
+    weights = [max(piece.fetched_bytes, 1) for piece in pieces]
+    # Decoded bytes are about three times the fetched ones.
+    worth_it = -(-sum(weights) * 4 // BYTES_PER_TASK)
+    even_share = sum(weights) / max(1, worth_it if most is None else min(most, worth_it))
+    shares: list[list[ScanPiece]] = []
+    weight_before = 0
+    for piece, weight in zip(pieces, weights, strict=True):
+        if not shares or weight_before >= len(shares) * even_share:
+            shares.append([])
+        shares[-1].append(piece)
+        weight_before += weight
+    return shares
+
+
+async def table_schema(options: SourceOptions) -> StructType:
+    """Open the tables and return the columns that a scan with these options has. Requests: those of opening them."""
+    return schema_of(await opened_tables(options), options)
+
+
+def schema_of(tables: Sequence[Table], options: SourceOptions) -> StructType:
+    """Return the columns that a scan with these options has, as Spark sees them. No request.
+
+    Raises:
+        InvalidInputError: A column is unknown, or the tables have not the same ones (kind ``SchemaMismatch``).
+    """
+    if options.columns == ():
+        return StructType([])
+    scans = [table.scan(options.columns, options=options.read_options) for table in tables]
+    for table, scan in zip(tables, scans, strict=True):
+        _check_same(scan.schema, scans[0].schema, table, tables[0])
+    return spark_schema(scans[0].schema, nanoseconds=options.nanoseconds)
+
+
+def any_column(table: Table) -> list[str]:
+    """Return the name of one column, for scans of which only the number of rows counts."""
+    return table.schema.names[:1]
+
+
+def _check_same(schema: pa.Schema, first: pa.Schema, table: Table, first_table: Table) -> None:
+    if schema.equals(first, check_metadata=True):
+        return
+    raise InvalidInputError(
+        f"the table has not the columns of {first_table.url}: {_columns_text(schema)} instead of {_columns_text(first)}; name"
+        " those that they have in common with the option columns",
+        kind="SchemaMismatch",
+        path=table.url,
+    )
+
+
+def _columns_text(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
+
+
+_open_tables: OrderedDict[tuple[str, str, str, int], Table] = OrderedDict()
+"""Tables of earlier scans of this process, the one used last at the end: connections and credentials are found again."""
+
+
+async def opened_tables(options: SourceOptions) -> tuple[Table, ...]:
+    """Open the tables, each in its newest state. Requests: those of opening them, and the listings of patterns."""
+    storage_options = options.credentials.storage_options()
+    urls = await expand_urls(options.urls, storage_options=storage_options, store_options=options.store_options)
+    known_by = (json.dumps(storage_options, sort_keys=True, default=repr), repr(options.store_options), os.getpid())
+
+    async def newest(url: str) -> Table:
+        table = _open_tables.pop((url, *known_by), None)
+        if table is None:
+            table = await open_table(
+                url,
+                storage_options=storage_options,
+                options=options.read_options,
+                store_options=options.store_options,
+            )
+        else:
+            await table.refresh()
+        _open_tables[(url, *known_by)] = table
+        return table
+
+    tables = tuple(await gather_or_cancel([newest(url) for url in urls]))
+    while len(_open_tables) > max(_MOST_OPEN_TABLES, len(tables)):
+        _, oldest = _open_tables.popitem(last=False)
+        await oldest.aclose()
+    return tables
+
+
+@atexit.register
+def close_tables() -> None:
+    """Close the tables that this process keeps open, as is done when it ends; the next scan opens its tables again."""
+    mine = [key for key in _open_tables if key[-1] == os.getpid()]
+    if mine:
+        background.run(_close([_open_tables.pop(key) for key in mine]))
+
+
+async def _close(tables: Sequence[Table]) -> None:
+    for table in tables:
+        await table.aclose()

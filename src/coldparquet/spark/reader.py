@@ -1,0 +1,89 @@
+"""The reader of the data source: plans on the driver, and hands pieces of the plan to the tasks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from coldparquet.concurrency import background
+from coldparquet.spark.failures import told_to_spark
+from coldparquet.spark.task import TaskSettings, read_pieces
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.datasource import Filter
+    from pyspark.sql.types import StructType
+
+    from coldparquet.spark.options import SourceOptions
+
+
+class PiecesPartition(InputPartition):
+    """The share of one task.
+
+    Attributes:
+        pieces: What ``ScanPiece.to_bytes`` made.
+        explanation: What the plan as a whole says, compressed, in the first partition of a scan; None in the others.
+    """
+
+    def __init__(self, pieces: tuple[bytes, ...], explanation: bytes | None) -> None:
+        self.pieces = pieces
+        self.explanation = explanation
+
+    def __repr__(self) -> str:
+        return f"<PiecesPartition: {len(self.pieces)} pieces of {sum(map(len, self.pieces)):,} bytes>"
+
+
+class TableReader(DataSourceReader):
+    """Reads tables. Where Spark pushes filters, :class:`FilteringReader` does.
+
+    It is pickled once for all tasks, with nothing in it but the settings of a task.
+
+    Args:
+        options: What was asked for.
+        schema: What Spark shall get: columns of the tables.
+    """
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        from coldparquet.spark.planning import ScanOfTables  # noqa: PLC0415 - tasks, which import this module, do not plan
+        from coldparquet.spark.types import arrow_schema_of  # noqa: PLC0415
+
+        self._scan = ScanOfTables(options, schema)
+        self._settings = TaskSettings.of(options, arrow_schema_of(schema)).as_dict()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_settings": self._settings}
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Plan the scan and cut it into the shares of tasks. Runs on the driver.
+
+        Requests: those of opening the tables and of ``Scan.plan``; none for data.
+
+        Raises:
+            InvalidInputError: The schema is not the table's (kind ``SchemaMismatch``), or a condition cannot be understood.
+            BudgetExceededError: The scan needs more than the options allow.
+            ColdParquetError: Whatever planning a scan raises.
+        """
+        with told_to_spark():
+            planned = background.run(self._scan.plan())
+        return [
+            PiecesPartition(pieces, planned.explanation if number == 0 else None)
+            for number, pieces in enumerate(planned.shares)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read the share of one task. Runs on an executor. Requests: for data alone."""
+        pieces: tuple[bytes, ...] = partition.pieces if isinstance(partition, PiecesPartition) else ()
+        with told_to_spark():
+            yield from read_pieces(pieces, TaskSettings.from_dict(self._settings))
+
+
+class FilteringReader(TableReader):
+    """Takes over the filters that mean the same to the library as to Spark."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Take over what is exact; return the others, which Spark then applies itself."""
+        with told_to_spark():
+            return background.run(self._scan.take_filters(filters))

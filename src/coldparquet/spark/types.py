@@ -1,0 +1,140 @@
+"""Column types of a table as Spark's.
+
+| column | Spark | note |
+|---|---|---|
+| BOOLEAN | boolean | |
+| BYTE, SHORT, INT, LONG | tinyint, smallint, int, bigint | |
+| FLOAT, DOUBLE | float, double | |
+| STRING, VARCHAR, SYMBOL | string | |
+| CHAR | string | one character; null for 0; half of a character becomes U+FFFD |
+| TIMESTAMP | timestamp | microseconds, UTC |
+| TIMESTAMP_NS | timestamp | cut to microseconds; with the option ``nanoseconds=long`` bigint, nanoseconds since 1970 |
+| DATE | timestamp | milliseconds |
+| UUID | string | ``11111111-2222-3333-4444-555555555555`` |
+| IPv4 | string | ``192.168.0.1`` |
+| LONG128, LONG256 | string | ``0x1f`` |
+| GEOHASH | string | ``u33d8b`` where it counts characters, ``0110`` where it counts bits |
+| DECIMAL(p,s) | decimal(p,s) up to 38 digits, else string | |
+| BINARY | binary | |
+| DOUBLE[], DOUBLE[][] ... | array<double>, array<array<double>> ... | |
+| unsigned integers of 8, 16, 32, 64 bits in foreign files | smallint, int, bigint, decimal(20,0) | |
+| timestamps without time zone in foreign files | timestamp_ntz | |
+| times of day in foreign files | bigint | in the unit of the file |
+| dates in foreign files | date | |
+
+Every column may be null for Spark, because its Arrow contract knows nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from coldparquet.errors import InvalidInputError
+from coldparquet.spark.conversion import is_written_as_text, questdb_type
+
+if TYPE_CHECKING:
+    from coldparquet.spark.options import NanosecondsAs
+
+_PLAIN_TYPES: dict[pa.DataType, DataType] = {
+    pa.bool_(): BooleanType(),
+    pa.int8(): ByteType(),
+    pa.int16(): ShortType(),
+    pa.int32(): IntegerType(),
+    pa.int64(): LongType(),
+    pa.uint8(): ShortType(),
+    pa.uint16(): IntegerType(),
+    pa.uint32(): LongType(),
+    pa.uint64(): DecimalType(20, 0),
+    pa.float32(): FloatType(),
+    pa.float64(): DoubleType(),
+    pa.date32(): DateType(),
+    pa.string(): StringType(),
+    pa.binary(): BinaryType(),
+}
+
+
+def spark_schema(schema: pa.Schema, *, nanoseconds: NanosecondsAs = "timestamp") -> StructType:
+    """Return the schema that Spark sees.
+
+    Args:
+        schema: Of a table or a scan, text as plain strings.
+        nanoseconds: What becomes of TIMESTAMP_NS.
+    """
+    return StructType([StructField(field.name, spark_type(field, nanoseconds=nanoseconds)) for field in schema])
+
+
+def spark_type(field: pa.Field[Any], *, nanoseconds: NanosecondsAs = "timestamp") -> DataType:
+    """Return the type that a column has in Spark.
+
+    Args:
+        field: Of the schema of a table, with its QuestDB type in the metadata.
+        nanoseconds: What becomes of TIMESTAMP_NS.
+    """
+    if is_written_as_text(field):
+        return StringType()
+    return _arrow_as_spark(field.type, nanoseconds)
+
+
+def _arrow_as_spark(source: Any, nanoseconds: NanosecondsAs) -> DataType:
+    if pa.types.is_timestamp(source):
+        if source.unit == "ns" and nanoseconds == "long":
+            return LongType()
+        return TimestampNTZType() if source.tz is None else TimestampType()
+    if pa.types.is_decimal128(source):
+        return DecimalType(source.precision, source.scale)
+    if pa.types.is_time(source):
+        return LongType()
+    if pa.types.is_list(source):
+        return ArrayType(_arrow_as_spark(source.value_type, nanoseconds))
+    return _PLAIN_TYPES[source]
+
+
+def arrow_schema_of(schema: StructType) -> pa.Schema:
+    """Return the Arrow schema that Spark demands of batches of this schema."""
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def check_requested(requested: StructType, schema: pa.Schema) -> None:
+    """Check that columns have the types that somebody wants them to have.
+
+    Args:
+        requested: What Spark was told, by ``.schema(...)`` or by an earlier look at the table.
+        schema: The same columns as they are in the table.
+
+    Raises:
+        InvalidInputError: One of them has another type (kind ``SchemaMismatch``).
+    """
+    for wanted, field in zip(requested, schema, strict=True):
+        possible = [spark_type(field), spark_type(field, nanoseconds="long")]
+        if wanted.dataType in possible:
+            continue
+        raise InvalidInputError(
+            f"column {field.name!r} is {questdb_type(field)}, which Spark reads as {possible[0].simpleString()}, but the schema"
+            f" says {wanted.dataType.simpleString()}; correct the schema, or leave it out and cast the column",
+            kind="SchemaMismatch",
+            column=field.name,
+            type=questdb_type(field),
+            requested=wanted.dataType.simpleString(),
+        )

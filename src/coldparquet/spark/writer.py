@@ -1,0 +1,226 @@
+"""Writing tables from Spark: ``df.write.format("coldparquet")``, and :func:`write`, which clusters the rows first.
+
+Tasks write partition directories that nobody sees, each attempt under versions of its own: a task that fails, or that lost
+against a speculative copy of itself, changes nothing. The driver then lets `_txn` name the directories of the tasks that
+have succeeded, in one step, and removes the others; see :mod:`coldparquet.write.table_write`.
+
+Spark's types become QuestDB's so:
+
+| Spark | column | note |
+|---|---|---|
+| boolean, tinyint, smallint | BOOLEAN, BYTE, SHORT | QuestDB has no null of them: a null is an error |
+| int, bigint, float, double | INT, LONG, FLOAT, DOUBLE | QuestDB takes the smallest int and bigint, and NaN, for null |
+| timestamp, timestamp_ntz | TIMESTAMP | microseconds; timestamp_ntz is taken for UTC |
+| bigint as designated timestamp | TIMESTAMP | microseconds since 1970 |
+| date | DATE | |
+| string | VARCHAR; SYMBOL with the option ``symbols`` | UUID, IPv4 and CHAR columns take their text, too |
+| binary | BINARY | |
+| decimal(p,s) | DECIMAL(p,s) | |
+| array<double>, array<array<double>> ... | DOUBLE[], DOUBLE[][] ... | a null element becomes NaN |
+
+All others are refused: cast them.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from coldparquet.concurrency import background
+from coldparquet.decode.arrow_schema import QUESTDB_TYPE_KEY
+from coldparquet.errors import InvalidInputError
+from coldparquet.format.partition_names import PartitionInterval
+from coldparquet.spark.failures import told_to_spark
+from coldparquet.spark.writer_options import WriterOptions
+from coldparquet.write.begin_write import begin_write, partitioning_of
+from coldparquet.write.commit_write import abort_write, commit_write
+from coldparquet.write.staging import StagedPart, stage_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from coldparquet.write.begin_write import TableWrite, WriteMode
+
+_MICROS = {
+    "timestamp": "unix_micros({name})",
+    "timestamp_ntz": "timestampdiff(MICROSECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', {name})",
+    "bigint": "{name}",
+}
+"""By Spark type: microseconds since 1970 in UTC, whatever the time zone of the session."""
+
+_DAY = "(greatest({micros}, 0) div 86400000000)"
+_PARTITION_OF = {
+    PartitionInterval.HOUR: "greatest({micros}, 0) div 3600000000",
+    PartitionInterval.DAY: _DAY,
+    PartitionInterval.WEEK: f"({_DAY} + 3) div 7",
+    PartitionInterval.MONTH: f"trunc(date_from_unix_date(cast({_DAY} as int)), 'MM')",
+    PartitionInterval.YEAR: f"trunc(date_from_unix_date(cast({_DAY} as int)), 'YYYY')",
+}
+"""A value that is the same for all rows of a partition, and for no others; weeks begin on Monday, as 1970-01-05."""
+
+
+@dataclass(frozen=True, slots=True)
+class StagedParts(WriterCommitMessage):
+    """What a task has written."""
+
+    parts: tuple[StagedPart, ...]
+
+
+class ColdParquetWriter(DataSourceArrowWriter):
+    """Writes the rows of a DataFrame to a table. Made on the driver; it begins the write.
+
+    Args:
+        options: As Spark hands them over, see :mod:`coldparquet.spark.writer_options`.
+        schema: Of the DataFrame.
+        overwrite: Whether partitions that rows belong to are replaced.
+
+    Raises:
+        InvalidInputError: What :func:`coldparquet.write.begin_write` raises.
+    """
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        self._options = WriterOptions.parse(options, overwrite=overwrite)
+        self._write: TableWrite | None = background.run(
+            begin_write(
+                self._options.url,
+                _typed(to_arrow_schema(schema, timezone="UTC"), self._options.types),
+                timestamp=self._options.timestamp,
+                partition_by=self._options.partition_by,
+                mode=self._options.mode,
+                symbols=self._options.symbols,
+                options=self._options.write_options,
+                memory_limit_bytes=self._options.memory_limit_bytes,
+                **self._options.access(),
+            )
+        )
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedParts:  # type: ignore[override]
+        """Write the rows of one task, on an executor."""
+        if self._write is None:
+            return StagedParts(())
+        task = TaskContext.get()
+        with told_to_spark():
+            staged = background.run(
+                stage_rows(
+                    self._write,
+                    iterator,
+                    # Outside of Spark, in tests, nobody numbers the attempts.
+                    attempt=secrets.randbelow(1 << 16) if task is None else task.taskAttemptId(),
+                    clustered=self._options.is_clustered,
+                    **self._options.access(),
+                )
+            )
+        return StagedParts(staged)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Let readers see what all tasks have written, on the driver."""
+        if self._write is not None:
+            parts = [part for message in messages if isinstance(message, StagedParts) for part in message.parts]
+            with told_to_spark():
+                background.run(commit_write(self._write, parts, **self._options.access()))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - failed tasks have sent none
+        """Remove what tasks have written, on the driver. What a task that still runs writes later is never seen."""
+        if self._write is not None:
+            with told_to_spark():
+                background.run(abort_write(self._write, **self._options.access()))
+
+
+def write(  # noqa: PLR0913 - what can be told is told by name
+    df: DataFrame,
+    url: str,
+    *,
+    timestamp: str | None = None,
+    partition_by: str | None = None,
+    mode: WriteMode = "error",
+    symbols: Collection[str] = (),
+    tasks: int | None = None,
+    options: Mapping[str, str] | None = None,
+) -> None:
+    """Write a DataFrame to a table, with all rows of a partition in one task.
+
+    That is what one should do with rows that are not clustered by time already: ``df.write`` has every task write a part of
+    every partition that it has rows of, and the driver join them.
+
+    Args:
+        df: The rows, in any order.
+        url: The table's directory.
+        timestamp: The designated timestamp; None takes that of the table.
+        partition_by: ``HOUR``, ``DAY``, ``WEEK``, ``MONTH`` or ``YEAR``; None takes that of the table, ``DAY`` for a new one.
+        mode: What to do if the table exists: ``"error"``, ``"append"``, ``"overwrite"`` (those partitions that rows
+            belong to, no others) or ``"ignore"``.
+        symbols: Text columns of a new table that become SYMBOL.
+        tasks: How many tasks write; None leaves it to Spark.
+        options: More options of :mod:`coldparquet.spark.writer_options`, credentials among them.
+
+    Raises:
+        InvalidInputError: What can be found out on the driver: the options are wrong, a new table has no timestamp.
+        Exception: What Spark makes of an error in a task; :func:`coldparquet.spark.error_of` finds ours in it.
+    """
+    asked = {
+        **(options or {}),
+        **({"timestamp": timestamp} if timestamp else {}),
+        **({"partition_by": partition_by} if partition_by else {}),
+        **({"symbols": ",".join(symbols)} if symbols else {}),
+        **({"if_exists": mode} if mode != "overwrite" else {}),
+        "clustered": "true",
+    }
+    parsed = WriterOptions.parse({**asked, "path": url}, overwrite=mode == "overwrite")
+    name, interval = background.run(
+        partitioning_of(url, timestamp=timestamp, partition_by=partition_by, **parsed.access())
+    )
+    partition = F.expr(partition_expression(df.schema, name, interval))
+    clustered = df.repartition(partition) if tasks is None else df.repartition(tasks, partition)
+    clustered.write.format("coldparquet").options(**asked).mode("overwrite" if mode == "overwrite" else "append").save(
+        url
+    )
+
+
+def partition_expression(schema: StructType, timestamp: str, interval: PartitionInterval) -> str:
+    """Return Spark SQL that is one value for each partition.
+
+    Raises:
+        InvalidInputError: There is no such column (kind ``UnknownColumn``), or it is no timestamp (``NotATimestamp``).
+    """
+    if timestamp not in schema.names:
+        raise InvalidInputError(
+            f"there is no column {timestamp!r} to be the designated timestamp; there are {', '.join(schema.names)}",
+            kind="UnknownColumn",
+            field=timestamp,
+        )
+    type_name = schema[timestamp].dataType.simpleString()
+    if type_name not in _MICROS:
+        raise InvalidInputError(
+            f"column {timestamp!r} is {type_name}; the designated timestamp is a timestamp, or a bigint that counts"
+            " microseconds since 1970, so cast it",
+            kind="NotATimestamp",
+            field=timestamp,
+        )
+    quoted = timestamp.replace("`", "``")
+    return _PARTITION_OF[interval].format(micros=_MICROS[type_name].format(name=f"`{quoted}`"))
+
+
+def _typed(schema: pa.Schema, types: Mapping[str, str]) -> pa.Schema:
+    """Name the QuestDB types of columns, as the library takes them."""
+    unknown: Sequence[str] = sorted(set(types) - set(schema.names))
+    if unknown:
+        raise InvalidInputError(
+            f"the option types names a column {unknown[0]!r}; there are {', '.join(schema.names)}",
+            kind="UnknownColumn",
+            field=unknown[0],
+        )
+    fields = []
+    for field in schema:
+        metadata: Any = {QUESTDB_TYPE_KEY: types[field.name].encode()} if field.name in types else None
+        fields.append(pa.field(field.name, field.type, metadata=metadata))
+    return pa.schema(fields)

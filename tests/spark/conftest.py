@@ -1,0 +1,67 @@
+"""One Spark for all tests of this folder. Tests marked ``spark`` are left out, loudly, where Java 17 is missing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.live_servers import REQUIRED_VARIABLE
+from tests.support.spark_sessions import FILTER_PUSHDOWN, missing_for_spark, spark_session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+HERE = Path(__file__).parent
+NOT_RUN = pytest.StashKey[str]()
+TOLERATED_WARNINGS = (
+    # PySpark 4.3 says so whenever it hands rows to pandas, or takes an Arrow function; pandas 3 is what we are tested with.
+    "ignore:PySpark does not yet fully support pandas:FutureWarning",
+)
+
+
+@pytest.fixture(scope="session")
+def java(request: pytest.FixtureRequest) -> None:
+    """Java 17; for tests that start a Spark of their own with ``run_in_spark``."""
+    missing = missing_for_spark()
+    if missing is None:
+        return
+    if os.environ.get(REQUIRED_VARIABLE):
+        pytest.fail(f"Spark was not started: {missing}, and {REQUIRED_VARIABLE} is set")
+    request.config.stash[NOT_RUN] = missing
+    pytest.skip(f"Spark was not started: {missing}")
+
+
+@pytest.fixture(scope="session")
+def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:  # noqa: ARG001 - it is only to be there
+    """A session on ``local[2]`` in which Python data sources are given filters; leave its settings as they were."""
+    with spark_session(tmp_path_factory.mktemp("spark")) as session:
+        yield session
+
+
+@pytest.fixture
+def spark_without_pushdown(spark: SparkSession) -> Iterator[SparkSession]:
+    """The same session, while Python data sources are given no filters, as Spark has it by default."""
+    spark.conf.set(FILTER_PUSHDOWN, "false")
+    yield spark
+    spark.conf.set(FILTER_PUSHDOWN, "true")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tolerate what PySpark itself warns of; pytest hands over the tests of all folders."""
+    for item in items:
+        if item.path.parent == HERE:
+            for warning in TOLERATED_WARNINGS:
+                item.add_marker(pytest.mark.filterwarnings(warning))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say loudly what was left out."""
+    missing = terminalreporter.config.stash.get(NOT_RUN, None)
+    if missing is not None:
+        terminalreporter.section("SPARK TESTS DID NOT RUN", red=True, bold=True)
+        terminalreporter.write_line(f"{missing}. With {REQUIRED_VARIABLE}=1 they must run.")

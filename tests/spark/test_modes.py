@@ -1,0 +1,114 @@
+"""A cluster of two executors and Spark Connect: the same answers, data requests alone from executors, and a death among them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from coldparquet.testing.simulator import ColdStoreServer
+from tests.support.spark_jobs import (
+    DAYS,
+    ROWS,
+    ask_cluster,
+    ask_everything,
+    failure_of_load,
+    make_trades,
+    prices_found,
+)
+from tests.support.spark_sessions import run_in_spark
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.usefixtures("java")]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[ColdStoreServer]:
+    make_trades(tmp_path / "buckets" / "bucket")
+    with ColdStoreServer(tmp_path / "buckets") as server:
+        yield server
+
+
+def variables_of(store: ColdStoreServer) -> dict[str, str]:
+    """What a driver's environment says of the store; executors on the same machine inherit it."""
+    options = store.storage_options
+    return {
+        "AWS_ENDPOINT_URL": store.endpoint_url,
+        "AWS_ACCESS_KEY_ID": options["key"],
+        "AWS_SECRET_ACCESS_KEY": options["secret"],
+        "AWS_REGION": "us-east-1",
+    }
+
+
+def assert_everything_answered(answers: dict[str, Any], store: ColdStoreServer) -> None:
+    assert answers["source"] == prices_found()
+    assert answers["read"] == prices_found()
+    assert answers["count"] == DAYS * ROWS
+    assert answers["min_max"] == [0, DAYS * ROWS - 2]
+    assert answers["pythons"] == [sys.executable]
+    first_day = [request for request in store.requests if "2024-03-01" in request.path and "data" in request.path]
+    assert not [request for request in first_day if request.operation == "GetObject"], "pruned by its name"
+
+
+def test_a_cluster_and_the_death_of_an_executor(store: ColdStoreServer, tmp_path: Path) -> None:
+    answers = run_in_spark(
+        ask_cluster,
+        "s3://bucket/trades",
+        str(tmp_path / "marker"),
+        mode="cluster",
+        directory=tmp_path / "spark",
+        variables=variables_of(store),
+    )
+    assert (tmp_path / "marker").exists()
+    assert answers.pop("after a death") == [float(price) for price in range(DAYS * ROWS)]
+    assert answers["source"] == prices_found()
+    assert answers["read"] == prices_found()
+
+
+def test_spark_connect(store: ColdStoreServer, tmp_path: Path) -> None:
+    answers = run_in_spark(
+        ask_everything,
+        "s3://bucket/trades",
+        mode="connect",
+        directory=tmp_path / "spark",
+        variables=variables_of(store),
+    )
+    assert_everything_answered(answers, store)
+
+
+def test_workers_without_the_package_are_told(tmp_path: Path) -> None:
+    bare = Path(sys.base_prefix, "bin", "python3")
+    kind, sentence = run_in_spark(
+        failure_of_load,
+        str(make_trades(tmp_path)),
+        mode="local",
+        directory=tmp_path / "spark",
+        variables={"PYSPARK_PYTHON": str(bare), "PYSPARK_DRIVER_PYTHON": str(bare)},
+    )
+    assert kind == "MissingPackage"
+    assert "PYSPARK_PYTHON" in sentence
+
+
+def test_no_java_is_told(tmp_path: Path) -> None:
+    script = (
+        "from pyspark.sql import SparkSession; import coldparquet.spark as cold\n"
+        "try: SparkSession.builder.getOrCreate()\n"
+        "except Exception as error: print(cold.error_of(error))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script],
+        env={"PATH": "/usr/bin:/bin", "JAVA_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert (
+        result.stdout.strip()
+        == "Spark did not start: it needs Java 17 or later; install it and let JAVA_HOME name its directory"
+    )

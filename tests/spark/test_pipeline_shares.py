@@ -1,0 +1,97 @@
+"""What a task of a pipeline does, without Spark: dealing items out, and running those that it was dealt."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from coldparquet.errors import InvalidInputError, UnsupportedError
+from coldparquet.pipelines import IndexJob
+from coldparquet.pipelines.access import Access, LakeStores
+from coldparquet.pipelines.jobs import job_as_dict
+from coldparquet.pipelines.lakes import Lake
+from coldparquet.pipelines.work import WorkItem, WorkResult
+from coldparquet.spark.engine import SparkEngine, deal, run_shares
+from tests.support.lakes import damage, make_lake, partition_count
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def item(number: int, cost_bytes: int = 0) -> WorkItem:
+    return WorkItem(lake="/lake", table="t", partition=str(number), cost_bytes=cost_bytes)
+
+
+@pytest.mark.parametrize(
+    ("costs", "shares", "expected"),
+    [
+        ([0, 0, 0, 0, 0], 2, [3, 2]),
+        ([9, 5, 4], 2, [1, 2]),
+        ([1, 1, 1], 3, [1, 1, 1]),
+    ],
+)
+def test_items_are_dealt_out_evenly(costs: list[int], shares: int, expected: list[int]) -> None:
+    dealt = deal([item(number, cost) for number, cost in enumerate(costs)], shares)
+    assert [len(share) for share in dealt] == expected
+    assert sorted(one.partition for share in dealt for one in share) == [str(number) for number in range(len(costs))]
+
+
+def terms(**changes: Any) -> str:
+    return json.dumps(
+        {
+            "job": job_as_dict(IndexJob()),
+            "credentials": {"explicit": {}, "reference": None},
+            "destination_options": {},
+            "max_concurrency": 8,
+        }
+        | changes
+    )
+
+
+async def items_of(lake: Path) -> list[WorkItem]:
+    async with LakeStores(Access()) as stores:
+        return list((await IndexJob().plan([Lake.parse(str(lake))], stores)).items)
+
+
+async def test_a_share_of_items_becomes_their_results(tmp_path: Path) -> None:
+    lake = make_lake(tmp_path, "interval_day", "interval_hour")
+    bad = min((lake / "db" / "interval_day").iterdir())
+    damage(bad)
+    shares = deal(await items_of(lake), 2)
+    batch = pa.RecordBatch.from_pydict(
+        {"task": [0, 1], "items": ["\n".join(one.to_json() for one in share) for share in shares]}
+    )
+
+    # In a thread: a task of Spark has no event loop.
+    answers = await asyncio.to_thread(lambda: list(run_shares(terms(), iter([batch]))))
+    results = [WorkResult.from_json(str(text)) for answer in answers for text in answer.column("result").to_pylist()]
+    assert len(results) == partition_count("interval_day", "interval_hour")
+    assert [result.partition for result in results if result.outcome == "failed"] == [bad.name]
+    assert len(list(lake.rglob("_pm"))) == len(results) - 1
+
+
+def test_credentials_are_resolved_in_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = pa.RecordBatch.from_pydict({"task": [0], "items": [item(1).to_json()]})
+    named = {"explicit": {}, "reference": "env:LAKE_SETTINGS"}
+    with pytest.raises(InvalidInputError, match="no such environment variable"):
+        list(run_shares(terms(credentials=named), iter([batch])))
+    monkeypatch.setenv("LAKE_SETTINGS", '{"unknown": 1}')
+    (answer,) = run_shares(terms(credentials=named), iter([batch]))
+    assert WorkResult.from_json(str(answer.column("result")[0])).outcome == "failed"
+
+
+def test_items_of_another_version() -> None:
+    line = json.dumps({**json.loads(item(1).to_json()), "version": 99})
+    batch = pa.RecordBatch.from_pydict({"task": [0], "items": [line]})
+    with pytest.raises(UnsupportedError, match="same version"):
+        list(run_shares(terms(), iter([batch])))
+
+
+@pytest.mark.parametrize("wrong", [{"tasks": 0}, {"credentials": "secret"}])
+def test_engines_that_cannot_be_meant(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError):
+        SparkEngine(spark=None, **wrong)  # type: ignore[arg-type]

@@ -1,0 +1,72 @@
+"""Pipelines on Spark: the same results as on one machine, whatever goes wrong with single partitions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+import pytest
+
+import coldparquet as cp
+from coldparquet.pipelines import ConvertJob, IndexJob, run_pipeline
+from coldparquet.spark.engine import SparkEngine
+from coldparquet.testing.simulator import ColdStoreServer
+from coldparquet.testing.simulator_options import ColdStoreOptions
+from tests.support.lakes import damage, expected_of, fates, make_lake
+from tests.support.questdb_tables import assert_same_rows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+SECRET = "planted-secret-of-a-pipeline"  # noqa: S105 - it is planted to be looked for
+
+
+async def test_index_on_spark(tmp_path: Path, spark: SparkSession) -> None:
+    expected = make_lake(tmp_path / "expected", "interval_day", "interval_hour")
+    lake = make_lake(tmp_path / "store" / "bucket", "interval_day", "interval_hour")
+    for one in (expected, lake):
+        damage(sorted((one / "db" / "interval_hour").iterdir())[1])
+    here = await run_pipeline(IndexJob(pages=True), str(expected))
+    engine = SparkEngine(spark=spark, tasks=2)
+    with ColdStoreServer(tmp_path / "store", ColdStoreOptions(secret_key=SECRET)) as server:
+        options = server.storage_options
+        there = await run_pipeline(IndexJob(pages=True), "s3://bucket/lake", engine=engine, storage_options=options)
+        assert fates(there) == fates(here)
+        assert there.engine == "spark"
+        again = await run_pipeline(IndexJob(pages=True), "s3://bucket/lake", storage_options=options)
+        assert again.count("done") == 0
+        assert again.count("failed") == 1
+    for sidecar in expected.rglob("_pm"):
+        assert (lake / sidecar.relative_to(expected)).read_bytes() == sidecar.read_bytes()
+
+    frame = spark.createDataFrame(there.to_arrow())
+    assert {row["action"]: row["count"] for row in frame.groupBy("action").count().collect()} == there.actions
+    assert SECRET not in str(there.as_dict())
+
+
+async def test_conversion_on_spark(tmp_path: Path, spark: SparkSession) -> None:
+    source = tmp_path / "plain"
+    source.mkdir()
+    pq.write_table(expected_of("interval_day"), source / "rows.parquet")
+    to_table = ConvertJob(
+        destination=str(tmp_path / "table"),
+        source_format="parquet",
+        destination_format="coldparquet",
+        timestamp="ts",
+        symbols=("sym",),
+    )
+    engine = SparkEngine(spark=spark)
+    report = await run_pipeline(to_table, str(source), engine=engine)
+    assert [(result.action, result.reason) for result in report.results] == [("converted", None)]
+    async with cp.open_table(tmp_path / "table") as table:
+        assert_same_rows(await table.scan().to_arrow(), expected_of("interval_day"))
+    assert (await run_pipeline(to_table, str(source), engine=engine)).actions == {"kept": 1}
+
+    back = ConvertJob(destination=str(tmp_path / "back"), destination_format="orc")
+    assert (await run_pipeline(back, str(tmp_path / "table"), engine=engine)).actions == {"converted": 1}
+    assert spark.read.orc(str(tmp_path / "back")).count() == expected_of("interval_day").num_rows
+    assert (await run_pipeline(back, str(tmp_path / "table"), engine=engine)).actions == {"kept": 1}

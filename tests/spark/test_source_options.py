@@ -1,0 +1,170 @@
+"""What the options of the data source mean, and that none of them tells a secret. Needs no JVM."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import TYPE_CHECKING
+
+import pytest
+
+from coldparquet.errors import InvalidInputError
+from coldparquet.options import MIB, ReadOptions, RestoreTerms, StoreOptions
+from coldparquet.spark.credentials import Credentials
+from coldparquet.spark.options import SourceOptions, table_urls
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SECRET = "planted-7f3a"  # noqa: S105 - planted, to be looked for
+
+
+def test_defaults() -> None:
+    options = SourceOptions.parse({"path": "s3://bucket/db/trades"})
+    assert options.urls == ("s3://bucket/db/trades",)
+    assert options.columns is None
+    assert options.where is None
+    assert not options.push_filters
+    assert options.nanoseconds == "timestamp"
+    assert options.most_pieces is None
+    assert options.read_options == ReadOptions(symbols="string")
+    assert options.store_options == StoreOptions()
+    assert options.credentials.storage_options() == {}
+
+
+def test_every_option() -> None:
+    options = SourceOptions.parse(
+        {
+            "path": "a",
+            "Columns": "ts, price",
+            "WHERE": "price > 3",
+            "push_filters": "True",
+            "nanoseconds": "long",
+            "pieces": "6",
+            "goal": "cheap",
+            "memory_limit": "64MiB",
+            "max_concurrency": "4",
+            "batch_rows": "1000",
+            "max_bytes": "1.5GB",
+            "max_requests": "9",
+            "max_usd": "0.25",
+            "archived": "restore",
+            "restore_tier": "Bulk",
+            "restore_days": "3",
+            "restore_wait": "true",
+            "cache_directory": "/somewhere",
+            "max_attempts": "2",
+            "storage.endpoint_url": "http://host:9000",
+            "storage.key": "0123",
+            "storage.anon": "false",
+        }
+    )
+    assert options.columns == ("ts", "price")
+    assert options.where == "price > 3"
+    assert options.push_filters
+    assert options.nanoseconds == "long"
+    assert options.most_pieces == 6
+    assert options.read_options == ReadOptions(
+        symbols="string",
+        goal="cheap",
+        memory_limit_bytes=64 * MIB,
+        max_concurrency=4,
+        batch_rows=1000,
+        max_bytes=1_500_000_000,
+        max_requests=9,
+        max_usd=0.25,
+        archived="restore",
+        restore=RestoreTerms(tier="Bulk", days=3, wait=True),
+    )
+    assert options.store_options == StoreOptions(cache_directory="/somewhere", max_attempts=2)
+    assert options.credentials.storage_options() == {"endpoint_url": "http://host:9000", "key": "0123", "anon": False}
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [("", ()), ("ts", ("ts",)), ('["a,b", "c"]', ("a,b", "c")), (" ts ,, price ", ("ts", "price"))],
+)
+def test_columns(text: str, columns: tuple[str, ...]) -> None:
+    assert SourceOptions.parse({"path": "a", "columns": text}).columns == columns
+
+
+@pytest.mark.parametrize(
+    ("options", "urls"),
+    [
+        ({"path": "s3://b/t"}, ("s3://b/t",)),
+        ({"path": "s3://b/t, s3a://b/u,"}, ("s3://b/t", "s3a://b/u")),
+        ({"paths": '["s3://b/with,comma", "u"]'}, ("s3://b/with,comma", "u")),
+        ({"path": "a,a"}, ("a",)),
+    ],
+)
+def test_urls(options: dict[str, str], urls: tuple[str, ...]) -> None:
+    assert table_urls(options) == urls
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "no table is named"),
+        ({"path": "a", "colums": "ts"}, "no option 'colums'; did you mean 'columns'?"),
+        ({"path": "a", "quux": "ts"}, "no option 'quux'; there are archived"),
+        ({"path": "a", "pieces": "0"}, "at least 1"),
+        ({"path": "a", "pieces": "many"}, "whole number"),
+        ({"path": "a", "max_usd": "cheap"}, "must be a number"),
+        ({"path": "a", "max_bytes": "12 parsecs"}, "number of bytes"),
+        ({"path": "a", "nanoseconds": "int"}, "'timestamp' or 'long'"),
+        ({"path": "a", "push_filters": "1"}, "true or false"),
+        ({"path": "a", "goal": "best"}, "goal is 'best'"),
+        ({"path": "a", "columns": "[ts]"}, "JSON list"),
+        ({"paths": "{}"}, "JSON list"),
+        ({"path": "a", "credentials": SECRET}, "env:NAME"),
+        ({"path": "a", "storage_options": SECRET}, "no JSON object"),
+        ({"path": "a", "storage_options": f'["{SECRET}"]'}, "no JSON object"),
+    ],
+)
+def test_bad_options_are_named(options: dict[str, str], words: str) -> None:
+    with pytest.raises(InvalidInputError, match=words.replace("?", r"\?").replace("[", r"\[")) as caught:
+        SourceOptions.parse(options)
+    assert SECRET not in str(caught.value)
+    assert SECRET not in repr(caught.value.details)
+
+
+def test_options_of_others_pass() -> None:
+    assert SourceOptions.parse({"path": "a", "On_Change": "error"}, also=frozenset({"on_change"})).urls == ("a",)
+
+
+def test_secrets_are_never_shown() -> None:
+    options = SourceOptions.parse(
+        {"path": "a", "storage.secret": SECRET, "storage_options": json.dumps({"key": SECRET})}
+    )
+    assert SECRET not in repr(options)
+    assert SECRET not in str(options.credentials)
+    assert options.credentials.storage_options() == {"secret": SECRET, "key": SECRET}
+
+
+def test_references_are_resolved_where_they_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "store.json"
+    file.write_text(json.dumps({"secret": SECRET, "key": "mine"}))
+    monkeypatch.setenv("STORE_SECRET", json.dumps({"secret": SECRET}))
+    for reference, expected in {
+        "env:STORE_SECRET": {"secret": SECRET},
+        f"file:{file}": {"secret": SECRET, "key": "mine"},
+    }.items():
+        credentials = Credentials.parse({"credentials": reference})
+        travelling = pickle.dumps(credentials.as_dict())
+        assert SECRET.encode() not in travelling
+        assert Credentials.from_dict(pickle.loads(travelling)).storage_options() == expected  # noqa: S301 - our own bytes
+
+
+def test_what_is_written_out_goes_before_what_is_referred_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STORE_SECRET", '{"key": "theirs", "anon": true}')
+    credentials = Credentials.parse({"credentials": "env:STORE_SECRET", "storage.key": "mine"})
+    assert credentials.storage_options() == {"key": "mine", "anon": True}
+
+
+@pytest.mark.parametrize("reference", ["env:NOT_SET_AT_ALL", "file:/no/such/file", "env:STORE_SECRET"])
+def test_references_that_lead_nowhere(reference: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STORE_SECRET", SECRET)
+    with pytest.raises(InvalidInputError, match=reference.partition(":")[2]) as caught:
+        Credentials.parse({"credentials": reference}).storage_options()
+    assert caught.value.kind == "NoCredentials"
+    assert SECRET not in str(caught.value)

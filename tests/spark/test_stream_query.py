@@ -1,0 +1,65 @@
+"""Streams in Spark itself: a table that grows between runs, limits, a restart, and what a changed partition says."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from coldparquet.spark import error_of
+from tests.support.growing_tables import GrowingTable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+pytestmark = pytest.mark.spark
+
+
+def run_to_end(spark: SparkSession, table: GrowingTable, directory: Path, **options: str) -> StreamingQuery:
+    """Copy what is new to Parquet files, which Spark itself commits batch by batch, and go on from where the last run ended."""
+    frame = spark.readStream.format("coldparquet").option("columns", "number").options(**options)
+    query = (
+        frame.load(str(table.directory))
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(directory / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(directory / "copied"))
+    )
+    query.awaitTermination()
+    return query
+
+
+def copied_numbers(directory: Path) -> list[int]:
+    numbers: list[Any] = []
+    for file in (directory / "copied").glob("*.parquet"):
+        numbers += pq.read_table(file)["number"].to_pylist()
+    return sorted(numbers)
+
+
+@pytest.mark.slow
+async def test_a_table_is_copied_while_it_grows(spark: SparkSession, tmp_path: Path) -> None:
+    table = GrowingTable(tmp_path / "table")
+    for day in (1, 2, 3):
+        await table.publish(day, 8)
+    first = run_to_end(spark, table, tmp_path, maxPartitionsPerTrigger="2")
+    assert [batch["numInputRows"] for batch in first.recentProgress if batch["numInputRows"]] == [16, 8]
+    assert copied_numbers(tmp_path) == list(range(24))
+    await table.append(3, 3)
+    await table.publish(4, 5)
+    second = run_to_end(spark, table, tmp_path)
+    assert [batch["numInputRows"] for batch in second.recentProgress if batch["numInputRows"]] == [8]
+    assert copied_numbers(tmp_path) == sorted(table.all_numbers) == list(range(32))
+    [source] = second.recentProgress[0]["sources"]
+    assert json.loads(source["endOffset"])["rows"] == 32
+    await table.rewrite(1, more=1)
+    with pytest.raises(Exception, match="have changed since") as caught:
+        run_to_end(spark, table, tmp_path)
+    error = error_of(caught.value)
+    assert error is not None
+    assert error.kind == "PartitionsRewritten"
+    assert copied_numbers(tmp_path) == list(range(32))
