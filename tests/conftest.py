@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -11,16 +11,20 @@ from coldparquet.ranges import ByteRange
 from coldparquet.scanning.batch_stream import BatchStream
 from coldparquet.storage.checked import CheckedStore
 from tests.support.request_logs import unannounced_requests
+from tests.support.server_tests import directory_with_servers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from coldparquet.plan.read_plan import ReadPlan
     from coldparquet.storage.base import FetchedRange, RangeRequest
+    from tests.support.file_schedule import FileSchedule
 
-# A busy machine is no bug of an example; tests that bound their time say so themselves.
-settings.register_profile("without deadline", deadline=None)
-settings.load_profile("without deadline")
+# A busy machine is no bug of an example, so that none has a deadline. Tests that need fewer examples say so themselves;
+# `--hypothesis-profile=soak` tries more in all others.
+settings.register_profile("normal run", deadline=None, max_examples=50)
+settings.register_profile("soak", deadline=None, max_examples=2_000)
+settings.load_profile("normal run")
 
 
 @pytest.fixture(autouse=True)
@@ -51,3 +55,32 @@ def _plans_are_honest(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
     monkeypatch.setattr(CheckedStore, "get", remember_request)
     yield
     assert not unannounced_requests(sent, plans), "requests that no plan announced"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FileSchedule:
+    """Tell pytest-xdist, where it is in use, which tests belong together."""
+    from tests.support.file_schedule import FileSchedule  # noqa: PLC0415 - pytest-xdist need not be installed
+
+    config.option.loadscopereorder = False
+    return FileSchedule(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the tests that share servers: one process has all of a kind, and the others run the rest meanwhile."""
+    items.sort(key=lambda item: directory_with_servers(item.nodeid) is None)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say loudly which servers were left out."""
+    reasons = {str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", [])}
+    messages = sorted(reason for reason in reasons if "was not started" in reason)
+    if messages:
+        from tests.support.live_servers import REQUIRED_VARIABLE  # noqa: PLC0415 - slow to import
+
+        terminalreporter.section("TESTS WITH REAL SERVERS DID NOT RUN", red=True, bold=True)
+        for message in messages:
+            terminalreporter.write_line(message)
+        terminalreporter.write_line(
+            f"Nothing was compared with these servers. With {REQUIRED_VARIABLE}=1, those that must run fail instead."
+        )

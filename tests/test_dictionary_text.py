@@ -164,7 +164,7 @@ questions = st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     values=st.lists(words | st.none(), min_size=1, max_size=60),
     where=st.none() | questions,

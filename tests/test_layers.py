@@ -37,6 +37,7 @@ FRONT_DOOR_EXCEPTIONS = {
     ("cli", "bench"),
     ("bench", "testing"),
     ("cli", "spark"),
+    ("bench", "spark"),
 }
 """The command line's ``demo`` and the benchmarks use the simulator of ``testing``."""
 

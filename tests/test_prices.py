@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.errors import ColdParquetError, InvalidInputError, NotFoundError
@@ -200,7 +200,6 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_any_file_is_a_table_or_an_error(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     table: Any = own_table(based_on=data.draw(st.sampled_from([None, "default"])))

@@ -22,6 +22,7 @@ NAMES = [
     "open_partition",
     "open_table",
     "parse_sidecar",
+    "pieces",
     "sync",
 ]
 

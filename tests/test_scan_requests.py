@@ -87,6 +87,19 @@ async def test_a_cold_selective_read_is_two_round_trips_and_a_warm_one_is_one(st
         assert first.num_rows == ROWS * 2 // 24
 
 
+async def test_pages_of_days_that_are_wanted_as_a_whole_are_not_looked_for(tmp_path: Path, days: list[bytes]) -> None:
+    for day, data in enumerate(days):
+        (tmp_path / f"2024-03-0{day + 1}").mkdir()
+        (tmp_path / f"2024-03-0{day + 1}" / "data.parquet").write_bytes(data)
+    await index_table(tmp_path, pages=True)
+    newest = f"2024-03-0{len(days)}"
+    async with cp.open_table(tmp_path) as table:
+        scan = table.scan(["ts", "price"], "ts >= '2024-03-01' and ts < '2024-03-02T12:00'")
+        assert (await scan.to_arrow()).num_rows == ROWS + ROWS // 2
+        asked = {record.path.split("/")[-2] for record in table.request_log if record.path.endswith("_pages")}
+        assert asked == {newest, "2024-03-02"}, "that of the newest tells whether there are any"
+
+
 async def test_strict_mode_reads_the_header_first(store: MemoryStore) -> None:
     options = cp.ReadOptions(sidecar_prefix_bytes=32, page_index="never")
     async with cp.open_partition(DAY, store=store, options=options) as partition:

@@ -13,12 +13,10 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.errors import InvalidInputError, UnsupportedError
-from coldparquet.format.table_metadata import MetadataSlot, parse_table_metadata
-from coldparquet.format.table_metadata_writer import encode_table_metadata
-from coldparquet.format.txn import parse_txn
-from coldparquet.format.txn_writer import encode_txn
+from coldparquet.format.table_metadata import MetadataSlot
 from coldparquet.format.type_codes import parse_type_name
 from coldparquet.maintenance.index import index_table
+from tests.support.altered_tables import alter, change_type, position, slots_of
 from tests.support.questdb_tables import assert_same_rows, expected_rows
 from tests.support.table_copies import copy_table
 
@@ -35,35 +33,6 @@ async def table(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     if request.param == "sidecars":
         await index_table(copied)
     return copied
-
-
-def slots_of(table: Path) -> list[MetadataSlot]:
-    return list(parse_table_metadata((table / "_meta").read_bytes(), path=None).slots)
-
-
-def position(slots: list[MetadataSlot], name: str) -> int:
-    return next(index for index, slot in enumerate(slots) if slot.name == name and not slot.is_dropped)
-
-
-def alter(table: Path, slots: list[MetadataSlot]) -> None:
-    """Give the table other columns, as a statement does: a new version of `_meta`, and a `_txn` that names it."""
-    metadata = parse_table_metadata((table / "_meta").read_bytes(), path=None)
-    transaction = parse_txn((table / "_txn").read_bytes(), path=None)
-    version = metadata.metadata_version + 1
-    changed = replace(metadata, slots=tuple(slots), metadata_version=version)
-    (table / "_meta").write_bytes(encode_table_metadata(changed))
-    (table / "_txn").write_bytes(encode_txn(replace(transaction, txn=transaction.txn + 1, metadata_version=version)))
-
-
-def change_type(table: Path, name: str, *types: str) -> None:
-    """Change the type of a column once or several times: each change is a new slot in the place of the first one."""
-    for type_name in types:
-        slots = slots_of(table)
-        old = position(slots, name)
-        original = old if slots[old].replaced_index is None else slots[old].replaced_index
-        slots[old] = replace(slots[old], is_dropped=True)
-        slots.append(MetadataSlot(name=name, type_code=parse_type_name(type_name), replaced_index=original))
-        alter(table, slots)
 
 
 async def read(table: Path, *, where: str | None = None) -> pa.Table:

@@ -19,13 +19,14 @@ from coldparquet.testing.simulator import ColdStoreServer
 from coldparquet.testing.simulator_options import ColdStoreOptions
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 COMMAND = [sys.executable, "-m", "coldparquet"]
 
 
 def coldparquet(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False)
 
 
 @pytest.fixture
@@ -53,9 +54,18 @@ def test_whoever_reads_the_output_may_stop(table: Path) -> None:
         assert process.stdout.readline() == b'"n","text"\n'
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
 
 
+@pytest.fixture
+def _children_heed_interrupts() -> Iterator[None]:
+    """What a shell starts in the background ignores SIGINT, and so do its children; those of these tests do not."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_children_heed_interrupts")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_scan_leaves_no_output(table: Path, tmp_path: Path, number: signal.Signals) -> None:
     output = tmp_path / "out"
@@ -64,11 +74,11 @@ def test_an_interrupted_scan_leaves_no_output(table: Path, tmp_path: Path, numbe
         store = ["--endpoint-url", server.endpoint_url, "--anon"]
         command = [*COMMAND, "scan", "s3://bucket/trades", *store, "-o", str(output / "rows.parquet")]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-            while process.poll() is None and not list(output.iterdir()):
-                time.sleep(0.02)
-            time.sleep(0.3)
+            while process.poll() is None and not (list(output.iterdir()) and server.requests_under_way):
+                time.sleep(0.02)  # until it writes, and waits for data
+            assert process.poll() is None
             process.send_signal(number)
-            printed, complaints = process.communicate(timeout=30)
+            printed, complaints = process.communicate(timeout=60)
     assert process.returncode == 130
     assert (printed, complaints) == ("", "")
     assert list(output.iterdir()) == []
@@ -90,7 +100,7 @@ def on_terminal(*arguments: str | Path) -> str:
                 break
             if not pieces[-1]:
                 break
-        process.wait(30)
+        process.wait(60)
     os.close(controller)
     return b"".join(pieces).decode().replace("\r\n", "\n")
 

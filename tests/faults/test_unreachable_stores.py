@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from coldparquet.errors import ColdParquetError
 
 SECRET = "planted-secret"  # noqa: S105
-TWICE = cp.StoreOptions(max_attempts=2, connect_timeout_s=2.0, stall_timeout_s=0.3)
+TWICE = cp.StoreOptions(max_attempts=2)
+IMPATIENT = cp.StoreOptions(max_attempts=2, stall_timeout_s=0.3)
 
 
 @pytest.fixture(autouse=True)
@@ -33,11 +34,11 @@ async def _nothing_is_left_behind() -> AsyncIterator[None]:
     assert len(await settled_file_handles(before + 3)) <= before + 3
 
 
-async def failure(endpoint_url: str) -> ColdParquetError:
+async def failure(endpoint_url: str, store_options: cp.StoreOptions = TWICE) -> ColdParquetError:
     """Open a table, which must fail, and return the error, which must not tell the secret."""
     keys = {"endpoint_url": endpoint_url, "key": "planted-key", "secret": SECRET, "token": f"{SECRET}-token"}
     with pytest.raises(cp.ColdParquetError) as caught:
-        await cp.open_table("s3://bucket/trades", storage_options=keys, store_options=TWICE)
+        await cp.open_table("s3://bucket/trades", storage_options=keys, store_options=store_options)
     error: BaseException | None = caught.value
     while error is not None:  # nor may what it came from
         assert SECRET not in f"{error!r} {error} {getattr(error, 'details', None)}"
@@ -65,7 +66,7 @@ async def test_ports_at_which_nobody_listens() -> None:
 
 async def test_servers_that_accept_and_say_nothing() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        error = await failure(f"http://127.0.0.1:{listening.getsockname()[1]}")
+        error = await failure(f"http://127.0.0.1:{listening.getsockname()[1]}", IMPATIENT)
     assert isinstance(error, StorageError)
     assert (error.kind, error.details["attempts"]) == ("Timeout", 2)
 

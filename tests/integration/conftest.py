@@ -27,40 +27,37 @@ if TYPE_CHECKING:
     from tests.support.live_toxiproxy import LiveToxiproxy
 
 SHOWN_LOG_LINES = 60
-NOT_RUN = pytest.StashKey[list[str]]()
 
 
 @pytest.fixture(scope="session")
-def questdb(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveQuestDB]:
+def questdb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveQuestDB]:
     """A QuestDB with small row groups; its tables are files of this machine."""
-    _need(request.config, "QuestDB", "java", "mvn")
+    _need("QuestDB", "java", "mvn")
     with live_questdb(tmp_path_factory.mktemp("questdb")) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
-def minio(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveS3]:
+def minio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveS3]:
     """A MinIO with one bucket."""
-    _need(request.config, "MinIO", "go")
+    _need("MinIO", "go")
     with live_minio(tmp_path_factory.mktemp("minio")) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
-def versitygw(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveS3]:
+def versitygw(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveS3]:
     """A versitygw with one bucket. It takes minutes to build and is the second of its kind, so that tests do without it."""
     if not is_installed("versitygw.sh"):
-        _leave_out(request.config, "versitygw was not started: 'localstack/versitygw.sh --install' was never run here")
+        pytest.skip("versitygw was not started: 'localstack/versitygw.sh --install' was never run here")
     with live_versitygw(tmp_path_factory.mktemp("versitygw")) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
-def toxiproxy(
-    request: pytest.FixtureRequest, minio: LiveS3, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[LiveToxiproxy]:
+def toxiproxy(minio: LiveS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveToxiproxy]:
     """A bad network in front of the MinIO."""
-    _need(request.config, "toxiproxy", "go", "curl")
+    _need("toxiproxy", "go", "curl")
     with live_toxiproxy(minio, tmp_path_factory.mktemp("toxiproxy")) as server:
         yield server
 
@@ -71,31 +68,14 @@ def live_table(questdb: LiveQuestDB, request: pytest.FixtureRequest) -> LiveTabl
     return LiveTable(server=questdb, name=re.sub(r"\W+", "_", request.node.name).strip("_"))
 
 
-def _need(config: pytest.Config, server: str, *commands: str) -> None:
+def _need(server: str, *commands: str) -> None:
     missing = missing_commands(*commands)
     if not missing:
         return
     message = f"{server} was not started: {' and '.join(missing)} missing on this machine"
     if os.environ.get(REQUIRED_VARIABLE):
         pytest.fail(f"{message}, and {REQUIRED_VARIABLE} is set")
-    _leave_out(config, message)
-
-
-def _leave_out(config: pytest.Config, message: str) -> None:
-    config.stash.setdefault(NOT_RUN, []).append(message)
-    pytest.skip(message)
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say loudly what was left out."""
-    messages = terminalreporter.config.stash.get(NOT_RUN, [])
-    if messages:
-        terminalreporter.section("INTEGRATION TESTS DID NOT RUN", red=True, bold=True)
-        for message in messages:
-            terminalreporter.write_line(message)
-        terminalreporter.write_line(
-            f"Nothing was compared with these servers. With {REQUIRED_VARIABLE}=1, the first ones must run."
-        )
+    pytest.skip(message)  # which the end of the run repeats loudly
 
 
 @pytest.hookimpl(wrapper=True)

@@ -44,7 +44,7 @@ async def test_a_running_server_keeps_us_away(table: LiveTable) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("row_group_rows", [100_000, 70])
+@pytest.mark.parametrize("row_group_rows", [pytest.param(100_000, marks=pytest.mark.soak), 70])
 async def test_the_server_goes_on_with_what_we_wrote(table: LiveTable, row_group_rows: int, tmp_path: Path) -> None:
     ours = tmp_path / "db" / table.name
     shutil.copytree(table.directory, ours)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-STEPS = 25
+STEPS = 20
 HELD_TABLES = 3
 BATCHES = 60
 BATCH_ROWS = 40
@@ -85,7 +85,7 @@ class Workload:
         return f"2024-03-{day:02}"
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 12))])
 async def test_every_state_reads_as_questdb_answers(live_table: LiveTable, seed: int) -> None:
     workload = Workload(live_table, seed)
     held: list[tuple[Table, pa.Table]] = []

@@ -15,6 +15,7 @@ from coldparquet.storage.trace import TraceStore
 from coldparquet.storage.whole_object import read_whole
 from coldparquet.storage.wrapper import StoreWrapper
 from coldparquet.testing.stores import DyingStore
+from tests.support.crash_points import few_or_all_points, tried
 from tests.support.published_tables import (
     TABLE,
     change_columns,
@@ -80,16 +81,16 @@ async def rows_or_nothing(store: ObjectStore) -> pa.Table | None:
         return None
 
 
-@pytest.mark.slow
+@few_or_all_points
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_killed_in_any_request_of_the_first_run(tmp_path: Path, when: When) -> None:
+async def test_killed_in_any_request_of_the_first_run(tmp_path: Path, when: When, most_points: int | None) -> None:
     table = copy_table(TABLE, tmp_path)
     expected = expected_parquet_rows(None)
     undisturbed = MemoryStore()
     calls = await call_count(table, undisturbed)
     table_files = await table_files_in(undisturbed)
     seen = set()
-    for at_call in range(calls):
+    for at_call in tried(range(calls), most_points):
         store = MemoryStore()
         with pytest.raises(StorageError, match="killed"):
             await publish_table(table, PATH, store=DyingStore(store, at_call=at_call, when=when))
@@ -103,9 +104,9 @@ async def test_killed_in_any_request_of_the_first_run(tmp_path: Path, when: When
     assert seen == {True, False}
 
 
-@pytest.mark.slow
+@few_or_all_points
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_killed_in_any_request_of_an_update(tmp_path: Path, when: When) -> None:
+async def test_killed_in_any_request_of_an_update(tmp_path: Path, when: When, most_points: int | None) -> None:
     table = copy_table(TABLE, tmp_path)
     counted = await old_version(table)
     old = await read_rows(counted, PATH)
@@ -116,7 +117,7 @@ async def test_killed_in_any_request_of_an_update(tmp_path: Path, when: When) ->
     assert old.schema.names != new.schema.names
     assert calls > 30
     seen = set()
-    for at_call in range(calls):
+    for at_call in tried(range(calls), most_points):
         store = await old_version(table)
         new_state(table)
         with pytest.raises(StorageError, match="killed"):

@@ -257,7 +257,7 @@ async def test_purge_ends_where_the_manifest_had_to_be_written_anew(tmp_path: Pa
     (path,) = [info.path for info in (await store.list(PATH)).objects if "_published" in info.path]
     await store.delete([path])
     await store.put(f"{PATH}/2024-01-01.99/data.parquet", b"x", overwrite=False)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         report = await publish_table(table, PATH, store=store, options=PublishOptions(purge=True))
     assert (report.table_files, report.purged) == ((path.rpartition("/")[2],), ())
 

@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import coldparquet as cp
@@ -165,7 +165,6 @@ def test_names_are_shown_as_they_stand() -> None:
     parsed(svg_waterfall([record]))
 
 
-@settings(max_examples=100)
 @given(text=st.text(st.characters()), number=st.floats(0, 1e6))
 def test_any_text_makes_a_sound_document(text: str, number: float) -> None:
     record = replace(FIRST, path=f"{text}/{text}", reason=text, started_s=number, finished_s=number, first_byte_s=None)

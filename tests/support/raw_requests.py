@@ -16,7 +16,7 @@ def ask(
 
     Names of headers are written with ``_`` for ``-``.
     """
-    connection = http.client.HTTPConnection(server.endpoint_url.removeprefix("http://"), timeout=5)
+    connection = http.client.HTTPConnection(server.endpoint_url.removeprefix("http://"), timeout=60)
     try:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         connection.request(method, target, body, named)

@@ -56,6 +56,12 @@ def refuse(status: int, code: str, more: str = "", **headers: str) -> Answer:
     return respond(status, document.encode(), x_amz_request_id="4442587FB7D0A2F9", **headers)
 
 
+async def client_has_gone(request: web.BaseRequest) -> None:
+    """Say nothing until the client gives up."""
+    while request.transport is not None and not request.transport.is_closing():  # noqa: ASYNC110 - aiohttp tells nobody
+        await asyncio.sleep(0.005)
+
+
 def raw(head: str, body: bytes) -> Answer:
     """Answer with these bytes and close the connection."""
 

@@ -291,7 +291,7 @@ def test_log_of_requests(server: ColdStoreServer) -> None:
 def test_client_that_leaves_early_is_logged_and_harms_nobody(root: Path) -> None:
     (root / "bucket" / "large").write_bytes(bytes(50_000_000))
     with ColdStoreServer(root, ColdStoreOptions(bandwidth_bytes_per_s=200e6)) as server:
-        with urllib.request.urlopen(f"{server.endpoint_url}/bucket/large", timeout=5) as answer:  # noqa: S310
+        with urllib.request.urlopen(f"{server.endpoint_url}/bucket/large", timeout=60) as answer:  # noqa: S310
             answer.read(10)
         assert ask(server, "/bucket/object")[0] == 200
         deadline_s = time.monotonic() + 60
@@ -339,7 +339,7 @@ class TestProcess:
         with ColdStoreProcess(root, options) as process:
             started_s = time.monotonic()
             with pytest.raises(urllib.error.HTTPError, match="403"):
-                urllib.request.urlopen(f"{process.endpoint_url}/bucket/object", timeout=5)  # noqa: S310 - our server
+                urllib.request.urlopen(f"{process.endpoint_url}/bucket/object", timeout=60)  # noqa: S310 - our server
             assert time.monotonic() - started_s >= 0.095
             (request,) = process.requests
             assert (request.path, request.status) == ("bucket/object", 403)
@@ -349,7 +349,7 @@ class TestProcess:
             assert process.process_id
         assert process.process_id is None
         with pytest.raises(OSError, match="refused"):
-            urllib.request.urlopen(f"{process.endpoint_url}/bucket/object", timeout=5)  # noqa: S310 - our server
+            urllib.request.urlopen(f"{process.endpoint_url}/bucket/object", timeout=60)  # noqa: S310 - our server
 
     @pytest.mark.parametrize(
         "end_it", [lambda child: child.send_signal(signal.SIGTERM), lambda child: child.stdin.close()]
@@ -360,4 +360,4 @@ class TestProcess:
             assert child.stdout
             assert b"http://127.0.0.1:" in child.stdout.readline()
             end_it(child)
-            assert child.wait(5) == 0
+            assert child.wait(60) == 0

@@ -181,4 +181,4 @@ def test_signed_requests_of_boto3_pass(tmp_path: Path) -> None:
 
 def test_unknown_administration_is_no_bucket(tmp_path: Path) -> None:
     with served(tmp_path) as server, pytest.raises(urllib.error.HTTPError, match="404"):
-        urllib.request.urlopen(f"{server.endpoint_url}/__other", timeout=5)  # noqa: S310 - our server
+        urllib.request.urlopen(f"{server.endpoint_url}/__other", timeout=60)  # noqa: S310 - our server

@@ -6,10 +6,10 @@ import http.client
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.errors import InvalidInputError
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CONTENT = bytes(range(250)) * 4
+SILENCE_S = 0.25
+"""After so long without a byte, none comes."""
 
 
 @pytest.fixture
@@ -86,7 +88,7 @@ def test_no_answer(server: ColdStoreServer) -> None:
 def test_half_an_answer(server: ColdStoreServer) -> None:
     server.set_faults(FaultRule("half-answer"))
     host, _, port = server.endpoint_url.removeprefix("http://").partition(":")
-    with socket.create_connection((host, int(port)), timeout=5) as connection:
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
         connection.sendall(b"GET /bucket/x HTTP/1.1\r\nHost: x\r\n\r\n")
         received = b"".join(iter(lambda: connection.recv(4096), b""))
     assert received == b"HTTP/1.1 206 Partial Content\r\nContent-Le"
@@ -95,15 +97,17 @@ def test_half_an_answer(server: ColdStoreServer) -> None:
 @pytest.mark.parametrize(("kind", "arrives"), [("hang", b""), ("stall-body", CONTENT[:500]), ("trickle", CONTENT[:2])])
 def test_answers_that_never_end(server: ColdStoreServer, kind: str, arrives: bytes) -> None:
     server.set_faults(FaultRule(kind, pause_s=0.15))  # type: ignore[arg-type]
-    connection = http.client.HTTPConnection(server.endpoint_url.removeprefix("http://"), timeout=0.25)
+    connection = http.client.HTTPConnection(server.endpoint_url.removeprefix("http://"), timeout=60)
     connection.request("GET", "/bucket/x")
     if kind == "hang":
+        connection.sock.settimeout(SILENCE_S)
         with pytest.raises(TimeoutError):
             connection.getresponse()
     else:
         answer = connection.getresponse()
         assert answer.read(len(arrives)) == arrives
         if kind == "stall-body":
+            connection.sock.settimeout(SILENCE_S)
             with pytest.raises(TimeoutError):
                 answer.read(1)
         answer.close()
@@ -148,7 +152,6 @@ def test_rules_choose_by_path_operation_and_number(server: ColdStoreServer) -> N
 
 
 @given(st.integers(0, 1_000), st.floats(0, 1), st.lists(st.sampled_from(["a", "b"]), max_size=40))
-@settings(max_examples=50)
 def test_the_fate_of_a_request_depends_on_its_number_among_its_like(
     seed: int, probability: float, others: list[str]
 ) -> None:
@@ -185,7 +188,6 @@ RULES = st.builds(
 
 
 @given(RULES)
-@settings(max_examples=50)
 def test_rules_as_text(rule: FaultRule) -> None:
     assert FaultRule.parse(rule.as_text()) == rule
 
@@ -201,25 +203,26 @@ def test_rules_that_cannot_be_meant(text: str) -> None:
 def test_requests_above_the_rate_are_refused(tmp_path: Path) -> None:
     (tmp_path / "bucket").mkdir()
     with ColdStoreServer(tmp_path, ColdStoreOptions(requests_per_second=5)) as server:
-        answers = [ask(server, "/bucket", method="HEAD") for _ in range(9)]
-        assert [status for status, _, _ in answers][:5] == [200] * 5
-        refused = [headers["Retry-After"] for status, headers, _ in answers if status == 503]
-        assert refused == ["1"] * len(refused)
-        assert len(refused) >= 3
+        answers: list[tuple[int, Any, bytes]] = []
+        while not answers or answers[-1][0] == 200:  # on a machine that is too busy for five a second, not the sixth
+            answers.append(ask(server, "/bucket", method="HEAD"))
+        assert len(answers) > 5
+        status, headers, _ = answers[-1]
+        assert (status, headers["Retry-After"]) == (503, "1")
         time.sleep(0.3)
         assert ask(server, "/bucket", method="HEAD")[0] == 200
 
 
-def test_stale_listings(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("stale_listing_s", "objects"), [(600.0, 1), (1e-3, 2)])
+def test_stale_listings(tmp_path: Path, stale_listing_s: float, objects: int) -> None:
     (tmp_path / "bucket").mkdir()
     (tmp_path / "bucket" / "x").write_bytes(b"")
-    with ColdStoreServer(tmp_path, ColdStoreOptions(stale_listing_s=0.4)) as server:
-        before = ask(server, "/bucket?list-type=2")[2]
+    with ColdStoreServer(tmp_path, ColdStoreOptions(stale_listing_s=stale_listing_s)) as server:
+        assert ask(server, "/bucket?list-type=2")[2].count(b"<Contents>") == 1
         (tmp_path / "bucket" / "y").write_bytes(b"")
-        assert ask(server, "/bucket?list-type=2")[2] == before
         assert ask(server, "/bucket/y")[0] == 200
-        time.sleep(0.5)
-        assert ask(server, "/bucket?list-type=2")[2].count(b"<Contents>") == 2
+        time.sleep(0.01)
+        assert ask(server, "/bucket?list-type=2")[2].count(b"<Contents>") == objects
 
 
 def test_before_answer_can_replace_an_object(tmp_path: Path) -> None:

@@ -1,0 +1,96 @@
+"""``coldparquet pipeline``: what is printed, what exit codes mean, and that flags reach the jobs."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from coldparquet.testing.simulator import ColdStoreServer
+from tests.support.command_line import plain
+from tests.support.lakes import damage, make_lake
+from tests.support.table_copies import copy_table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.command_line import Run
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    return make_lake(tmp_path / "bucket", "interval_day", "interval_hour")
+
+
+def test_index_and_what_is_left(run: Run, lake: Path) -> None:
+    first = run("pipeline", "index", lake)
+    assert first.exit_code == 0
+    assert "index: 8 partitions of 2 tables in" in first.stdout
+    assert "8 written (" in first.stdout
+    again = run("pipeline", "index", lake / "db" / "*_day", "--json")
+    report = json.loads(again.stdout)
+    assert (report["job"], report["engine"], report["actions"]) == ("index", "local", {"kept": 4})
+
+
+def test_a_failure_is_listed_first_and_exits_with_1(run: Run, lake: Path) -> None:
+    bad = sorted((lake / "db" / "interval_hour").iterdir())[2]
+    damage(bad)
+    result = run("pipeline", "index", lake)
+    assert result.exit_code == 1
+    assert bad.name in result.stdout.splitlines()[1]
+    assert "1 failed" in result.stdout
+    assert "7 written" in result.stdout
+
+
+def test_a_dry_run_of_tiering_shows_dollars(run: Run, tmp_path: Path, lake: Path) -> None:
+    with ColdStoreServer(tmp_path) as server:
+        options = server.storage_options
+        flags = ["--storage-option", f"key={options['key']}", "--storage-option", f"secret={options['secret']}"]
+        result = run(
+            "pipeline", "tier", "s3://bucket/lake", "--storage-class-after", "30d=STANDARD_IA", "--least-bytes", "0",
+            "--dry-run", "--endpoint-url", server.endpoint_url, *flags,
+        )  # fmt: skip
+        assert not [request for request in server.requests if request.method == "PUT"]
+    assert result.exit_code == 0, result.stdout + result.stderr
+    assert "8 would move (" in result.stdout
+    assert "$0.00008" in result.stdout
+    assert "a month" in result.stdout
+    assert lake.exists()
+
+
+def test_publish_and_verify(run: Run, tmp_path: Path) -> None:
+    copy_table("interval_day", tmp_path / "db")
+    published = run("pipeline", "publish", tmp_path / "db", "--to", tmp_path / "published")
+    assert published.exit_code == 0, published.stderr
+    assert "1 published (" in published.stdout
+    assert run("pipeline", "verify", tmp_path / "published", "--deep").exit_code == 0
+
+
+def test_migrate_compact_and_convert_take_their_flags(run: Run, tmp_path: Path, lake: Path) -> None:
+    commands: list[list[str | Path]] = [
+        ["migrate", lake, "--dry-run"],
+        ["compact", lake, "--dry-run", "--row-group-rows", "1000"],
+        ["convert", lake, "--to", tmp_path / "converted", "--dry-run"],
+    ]
+    for arguments in commands:
+        result = run("pipeline", *arguments)
+        assert result.exit_code == 0, result.stdout + result.stderr
+    assert not (tmp_path / "converted").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["index", "/nowhere/at/all"], 1, "no such file"),
+        (["index", "LAKE", "--engine", "ray"], 2, "none of local and spark"),
+        (["index"], 2, "LAKE"),
+        (["tier", "LAKE"], 1, "tier needs a rule"),
+        (["tier", "LAKE", "--storage-class-after", "soon=COLD"], 1, "no rule for a storage class"),
+        (["publish", "LAKE", "--to", "/x", "--dropped", "maybe"], 1, "refuse, keep, remove"),
+    ],
+)
+def test_wrong_usage(run: Run, lake: Path, arguments: list[str], code: int, message: str) -> None:
+    result = run("pipeline", *(str(lake) if argument == "LAKE" else argument for argument in arguments))
+    assert result.exit_code == code, result.stdout + result.stderr
+    assert message in plain(result.stdout + result.stderr)

@@ -1,0 +1,110 @@
+"""Questions that tests put to Spark in processes of their own, and the table that they are about."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+import coldparquet.spark as cold
+from coldparquet.maintenance.index import index_table
+from tests.support.answers import DAY_US, FIRST_DAY_US, day_of_trades
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+DAYS, ROWS, ROW_GROUPS = 3, 2_000, 4
+COLUMNS = ("ts", "symbol", "price")
+WHERE = "ts >= '2024-03-02T12:00:00' and symbol = 'ETH'"
+
+
+def make_trades(directory: Path) -> Path:
+    """Write the table ``trades`` into a directory: three days with sidecars; prices count the rows."""
+    table = directory / "trades"
+    for day in range(DAYS):
+        name = np.datetime64(FIRST_DAY_US + day * DAY_US, "us").astype("datetime64[D]")
+        partition = table / f"{name}.7"
+        partition.mkdir(parents=True)
+        (partition / "data.parquet").write_bytes(day_of_trades(day, rows=ROWS, row_groups=ROW_GROUPS))
+    asyncio.run(index_table(table))
+    return table
+
+
+def prices_found() -> list[float]:
+    """Return the prices of the rows that :data:`WHERE` finds: every second one of a day and a half."""
+    first = ROWS + ROWS // 2
+    return [float(price) for price in range(first, DAYS * ROWS) if price % 2]
+
+
+def ask_everything(spark: SparkSession, url: str) -> dict[str, Any]:
+    """Ask in every way: the data source with pushed filters, pieces of a plan, helpers that need no job; and who worked."""
+    frame = spark.read.format("coldparquet").option("columns", ",".join(COLUMNS)).load(url)
+    least, greatest = cold.min_max(spark, url, "size")
+    return {
+        "source": prices(frame.where(WHERE)),
+        "read": prices(cold.read(spark, url, columns=COLUMNS, where=WHERE)),
+        "count": cold.count(spark, url),
+        "min_max": [least, greatest],
+        "pythons": worker_pythons(spark),
+    }
+
+
+def prices(frame: DataFrame) -> list[float]:
+    """Collect the prices, in ascending order."""
+    return sorted(row.price for row in frame.select("price").collect())
+
+
+def worker_pythons(spark: SparkSession) -> list[str]:
+    """Ask two tasks which Python they run in."""
+
+    def ask(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"python": [sys.executable]})
+
+    rows = spark.range(2, numPartitions=2).mapInArrow(ask, "python string").collect()
+    return sorted({row.python for row in rows})
+
+
+def ask_while_an_executor_dies(spark: SparkSession, url: str, marker: str) -> list[float]:
+    """Kill the first executor that has read a batch, and go on."""
+
+    def kill_once(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield batch
+            try:
+                Path(marker).touch(exist_ok=False)
+            except FileExistsError:
+                continue
+            os.kill(executor_process_id(), signal.SIGKILL)
+
+    frame: Any = spark.read.format("coldparquet").options(columns="price", pieces="4", batch_rows="100").load(url)
+    return prices(frame.mapInArrow(kill_once, "price double"))
+
+
+def ask_cluster(spark: SparkSession, url: str, marker: str) -> dict[str, Any]:
+    """Ask everything, then once more while an executor dies."""
+    return {**ask_everything(spark, url), "after a death": ask_while_an_executor_dies(spark, url, marker)}
+
+
+def executor_process_id() -> int:
+    """Return the process of the executor that this worker, a child of PySpark's daemon, belongs to."""
+    of_daemon = Path(f"/proc/{os.getppid()}/status").read_text()
+    return int(of_daemon.split("PPid:")[1].split()[0])
+
+
+def failure_of_load(spark: SparkSession, url: str) -> list[str]:
+    """Load a table where that must fail; return the kind and the sentence that the library has for it."""
+    try:
+        spark.read.format("coldparquet").load(url).collect()
+    except Exception as error:  # noqa: BLE001 - whatever Spark makes of it
+        told = cold.error_of(error)
+        return [told.kind, str(told)] if told else ["unknown", str(error)]
+    return ["none", "nothing failed"]
