@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import coldparquet as cp
+from coldparquet.catalog.listed_objects import ListedObjects
 from coldparquet.errors import AccessError, ObjectChangedError
 from coldparquet.maintenance.pack import pack_table
 from tests.support.packed_tables import TABLE, StoreWithClasses, name_of, partitions_alone, table_of_days
@@ -104,3 +105,11 @@ async def test_where_listing_is_refused_every_object_is_looked_at(monkeypatch: p
         await table.scan().plan()
         infos = [record for record in table.request_log if record.operation == "info"]
         assert len(infos) == DAYS
+
+
+async def test_pieces_are_listed_before_the_partition_that_they_are_of() -> None:
+    directories = [f"{TABLE}/{name}" for name in ("2024-W10", "2024-W10-3T12.5", "2024-W11-2.7", "2024-W11")]
+    store = QuotingStore({f"{directory}/data.parquet": b"" for directory in directories})
+    for asked in (directories, directories[:2], directories[2:]):
+        found = await ListedObjects(store).below(asked, [])
+        assert set(found) >= {f"{directory}/data.parquet" for directory in asked}

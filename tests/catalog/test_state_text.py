@@ -102,6 +102,12 @@ def test_a_later_format_is_told_from_damage() -> None:
     assert caught.value.kind == "UnknownStateFormat"
 
 
+@pytest.mark.parametrize("document", [None, [], "x", 5])
+def test_what_is_no_object_at_all(document: Any) -> None:
+    with pytest.raises(UnsupportedError, match="of format None"):
+        decode_state(document)
+
+
 PARTITION = PartitionState(timestamp=5, name_txn=1, parquet_size_bytes=80, row_count=10, delivered_rows=7)
 SOUND = encode_state(state_of(PARTITION))
 

@@ -284,7 +284,16 @@ async def table_of_many_days(path: Path, days: int) -> MemoryStore:
     return store
 
 
-async def test_opening_3650_days_is_one_round_trip_and_only_the_wanted_sidecar_is_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("wanted_us", "read"),
+    [
+        (DAY_US, ["_pm"]),  # all of its rows, as the times of the day prove: there is nothing for `_pages` to leave out
+        (DAY_US // 2, ["_pm", "_pages"]),
+    ],
+)
+async def test_opening_3650_days_is_one_round_trip_and_only_the_wanted_sidecar_is_read(
+    tmp_path: Path, wanted_us: int, read: list[str]
+) -> None:
     path = copy_of("interval_day", tmp_path)
     await index_table(path)
     store = await table_of_many_days(path, 3650)
@@ -297,12 +306,9 @@ async def test_opening_3650_days_is_one_round_trip_and_only_the_wanted_sidecar_i
         day = table.partitions[100]
         assert day.time_range_ns is not None
         begin_us = day.time_range_ns[0] // 1000
-        plan = await table.scan(["price"], (cp.col("ts") >= begin_us) & (cp.col("ts") < begin_us + DAY_US)).plan()
+        plan = await table.scan(["price"], (cp.col("ts") >= begin_us) & (cp.col("ts") < begin_us + wanted_us)).plan()
         assert [partition.name for partition in plan.partitions] == [day.name]
-        assert [record.path for record in table.request_log[len(opened) :]] == [
-            f"b/{day.name}/_pm",
-            f"b/{day.name}/_pages",
-        ]
+        assert [record.path for record in table.request_log[len(opened) :]] == [f"b/{day.name}/{name}" for name in read]
 
 
 @pytest.mark.parametrize("linked", ["partition", "data.parquet", "_txn"])

@@ -118,6 +118,23 @@ def test_gaps_stay_narrow(ranges: Ranges, speed: StoreSpeed, options: ReadOption
     assert widen(ranges, speed, options) == choose_coalescing(options, speed)
 
 
+def queued_seconds(lengths: list[int], speed: StoreSpeed) -> float:
+    return estimate_seconds([lengths], speed=speed)
+
+
+def seconds_with_processor(lengths: list[int], speed: StoreSpeed) -> float:
+    """Where every request has a connection of its own, the processor still takes them one after the other."""
+    return max(queued_seconds(lengths, speed), speed.first_byte_s + 0.0015 * len(lengths))
+
+
+def test_gaps_widen_where_the_processor_would_be_what_is_waited_for() -> None:
+    """30 small ranges wait for their first bytes side by side, but the processor needs 45 ms for so many requests."""
+    assert widen(strided(30, 4 * KIB, 130 * KIB), measured(0.030, 90e6)).gap_bytes > 130 * KIB
+    assert (
+        widen(strided(2, 4 * KIB, 130 * KIB), measured(0.030, 90e6)).gap_bytes == 128 * KIB
+    )  # it spares 5 % of the time
+
+
 @given(data=st.data())
 def test_a_wider_gap_is_always_expected_to_be_faster(data: st.DataObject) -> None:
     lengths = data.draw(st.lists(st.tuples(st.integers(1, 600_000), st.integers(0, 600_000)), min_size=1, max_size=120))
@@ -137,7 +154,9 @@ def test_a_wider_gap_is_always_expected_to_be_faster(data: st.DataObject) -> Non
         for chosen in (narrow, wide)
     )
     if wide != narrow:
-        assert len(narrow_lengths) > speed.connections
-        assert estimate_seconds([wide_lengths], speed=speed) < 0.9 * estimate_seconds([narrow_lengths], speed=speed)
-        assert sum(wide_lengths) <= 1.5 * sum(narrow_lengths)
+        are_queued = len(narrow_lengths) > speed.connections
+        seconds = queued_seconds if are_queued else seconds_with_processor
+        most_in_vain = 0.5 * sum(narrow_lengths) if are_queued else 4 * MIB
+        assert seconds(wide_lengths, speed) < 0.9 * seconds(narrow_lengths, speed)
+        assert sum(wide_lengths) <= sum(narrow_lengths) + most_in_vain
         assert wide.gap_bytes <= max(speed.bytes_per_first_byte, narrow.gap_bytes)

@@ -15,7 +15,13 @@ from coldparquet.format.sidecar_layout import Repetition, column_flags
 from coldparquet.format.sidecar_writer import ColumnSpec, SidecarContent, encode_sidecar
 from coldparquet.format.table_metadata import MetadataSlot, TableMetadata, parse_table_metadata
 from coldparquet.format.type_codes import TypeTag, parse_type_name
-from coldparquet.plan.projection import TableColumn, match_columns, table_columns, table_columns_of_metadata
+from coldparquet.plan.projection import (
+    ColumnMatcher,
+    TableColumn,
+    match_columns,
+    table_columns,
+    table_columns_of_metadata,
+)
 from tests.support.questdb_tables import GOLDEN
 
 TIMESTAMP, INT, LONG, DOUBLE, VARCHAR, SYMBOL = 131_080, TypeTag.INT, TypeTag.LONG, TypeTag.DOUBLE, 26, 12
@@ -179,3 +185,15 @@ def with_unknown_type(sidecar: Sidecar) -> SidecarContent:
     return SidecarContent(
         columns=[replace(spec, type_code=-1)], row_groups=[], parquet_footer_offset=4, parquet_footer_length=1
     )
+
+
+def test_partitions_with_the_same_columns_share_what_is_known_of_them() -> None:
+    columns = table_columns(partition_of(("a", 0, LONG), ("b", 1, DOUBLE)))
+    matcher = ColumnMatcher(columns)
+    first, second = (partition_of(("a", 0, LONG), ("b", 1, DOUBLE)) for _ in range(2))
+    assert first.schema is second.schema
+    assert matcher.places(first) is matcher.places(second)
+    moved = partition_of(("b", 1, DOUBLE), ("a", 0, LONG))
+    assert moved.schema is not first.schema
+    assert matcher.places(moved) == {0: 1, 1: 0}
+    assert moved.column(0).name == "b"

@@ -73,7 +73,8 @@ class ListedObjects:
         return found
 
     def _form_stretches(self, directories: Collection[str]) -> None:
-        new = sorted(directory for directory in directories if directory not in self._stretches)
+        # As their objects are listed: "2024/" comes behind "2024-03-05/".
+        new = sorted((one for one in directories if one not in self._stretches), key=lambda one: f"{one}/")
         for start in range(0, len(new), _LISTED_TOGETHER):
             stretch = tuple(new[start : start + _LISTED_TOGETHER])
             self._stretches |= dict.fromkeys(stretch, stretch)

@@ -72,7 +72,7 @@ def decode_state(document: Mapping[str, Any]) -> TableState:
         UnsupportedError: A later version of this library wrote it (kind ``UnknownStateFormat``).
         FormatError: It is damaged.
     """
-    found = document.get("format")
+    found = document.get("format") if isinstance(document, dict) else None
     if found != _FORMAT:
         raise UnsupportedError(
             f"this checkpoint is of format {found!r}, and this version of coldparquet knows format {_FORMAT}; go on with"

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from coldparquet.errors import FormatError, InvalidInputError
 from coldparquet.format import sidecar_layout as layout
+from coldparquet.format.column_schema import ColumnSchema, shared_schema
 from coldparquet.format.column_types import ColumnType, resolve_type
 from coldparquet.format.foreign_annotations import FOREIGN_ANNOTATIONS_CODE, parse_foreign_annotations
 from coldparquet.format.sidecar_chunks import BlockTable, ChunkColumn
@@ -113,7 +114,6 @@ class Sidecar:
 
     def __init__(self, file: memoryview, header: SidecarHeader, footer: SidecarFooter, *, path: str | None) -> None:
         self.file = file
-        self._columns: dict[int, ColumnDescriptor] = {}
         self._chunks: dict[int, ChunkColumn] = {}
         self.header = header
         self.footer = footer
@@ -160,6 +160,12 @@ class Sidecar:
         return low + (int((self.row_counts >> 32).sum()) << 32)
 
     @cached_property
+    def schema(self) -> ColumnSchema:
+        """What it shares with all sidecars that describe the same columns."""
+        description = bytes(self.file[layout.CHECKSUM_START : self.header.names_stop])
+        return shared_schema(description, self._annotations or b"")
+
+    @cached_property
     def columns(self) -> tuple[ColumnDescriptor, ...]:
         """All column descriptors; see `column` for what may be wrong with them."""
         return tuple(self.column(index) for index in range(self.column_count))
@@ -171,11 +177,11 @@ class Sidecar:
             FormatError: Its name is not UTF-8, or its repetition or physical type are none of Parquet's.
             InvalidInputError: There is no such column.
         """
-        column = self._columns.get(index)
+        descriptors = self.schema.descriptors
+        column = descriptors.get(index)
         if column is None:
             self._check_column(index)
-            column = parse_column(self.file, index, path=self.path)
-            self._columns[index] = column
+            column = descriptors[index] = parse_column(self.file, index, path=self.path)
         return column
 
     def column_type(self, index: int) -> ColumnType:
@@ -186,14 +192,17 @@ class Sidecar:
             FormatError: The descriptor is wrong, see `column`.
             InvalidInputError: There is no such column.
         """
-        column = self.column(index)
-        return resolve_type(
-            column.type_code,
-            column.physical_type,
-            column.fixed_byte_length,
-            column.max_rep_level,
-            self.foreign_annotations.get(index),
-        )
+        column, types = self.column(index), self.schema.types
+        column_type = types.get(index)
+        if column_type is None:
+            column_type = types[index] = resolve_type(
+                column.type_code,
+                column.physical_type,
+                column.fixed_byte_length,
+                column.max_rep_level,
+                self.foreign_annotations.get(index),
+            )
+        return column_type
 
     def column_index(self, name: str) -> int | None:
         """Return the index of the column with exactly this name, the first one if several have it, else None.
@@ -261,10 +270,13 @@ class Sidecar:
         Raises:
             FormatError: The note is not what we write.
         """
-        for entry in self.footer.scratchpad:
-            if entry.code == FOREIGN_ANNOTATIONS_CODE:
-                return MappingProxyType(parse_foreign_annotations(entry.content, path=self.path))
-        return MappingProxyType({})
+        stored = self._annotations
+        return MappingProxyType({} if stored is None else parse_foreign_annotations(stored, path=self.path))
+
+    @cached_property
+    def _annotations(self) -> bytes | None:
+        entries = self.footer.scratchpad
+        return next((entry.content for entry in entries if entry.code == FOREIGN_ANNOTATIONS_CODE), None)
 
     @cached_property
     def bloom_columns(self) -> tuple[int, ...]:

@@ -44,6 +44,16 @@ class BlockTable:
         stop = start + self.stride_words * (len(self.first_words) - 1) + 1
         return _read_only(self.words[start : stop : self.stride_words].copy())
 
+    def chunk_words(self, row_groups: npt.NDArray[np.intp], columns: npt.NDArray[np.intp]) -> npt.NDArray[np.uint64]:
+        """Return all words of some chunks as stored, shape (row groups, columns, `sidecar_layout.CHUNK_WORDS`)."""
+        first_words = self.first_words[row_groups, np.newaxis] + (1 + layout.CHUNK_WORDS * columns)
+        # A view with the words from each word on: what it repeats is not copied.
+        word_bytes = layout.WORD_BYTES
+        shape = (max(len(self.words) - layout.CHUNK_WORDS + 1, 0), layout.CHUNK_WORDS)
+        windows = np.ndarray(shape, self.words.dtype, self.words, strides=(word_bytes, word_bytes))
+        found: npt.NDArray[np.uint64] = windows[first_words]
+        return found
+
     def offset_of(self, row_group: int, word: int) -> int:
         """Return the byte offset in the file of one word of one block."""
         return (int(self.first_words[row_group]) + word) * layout.WORD_BYTES

@@ -61,6 +61,8 @@ class SidecarHeader:
     bloom_entries: npt.NDArray[np.uint32]
     """Columns that have a place in the bloom matrix, ascending; checked to be columns."""
     squash_tracker: int | None
+    names_stop: int
+    """One past the last byte of the descriptors, sorting columns and names."""
     stop: int
     """One past the last byte that the header is known to use; unknown optional sections may follow."""
 
@@ -118,7 +120,7 @@ def parse_header(file: memoryview, *, path: str | None) -> SidecarHeader:
         raise _truncated(what, sorting_stop, len(file), offset=layout.HEADER.size, path=path)
     _check_flags(flags, designated, path)
     descriptors = np.frombuffer(file, layout.COLUMN_DESCRIPTOR_DTYPE, column_count, layout.HEADER.size)
-    cursor = _check_names(descriptors, sorting_stop, len(file), path)
+    names_stop = cursor = _check_names(descriptors, sorting_stop, len(file), path)
     bloom_entries = np.empty(0, layout.COLUMN_INDEX_DTYPE)
     if flags & layout.HEADER_BLOOM_FILTERS:
         bloom_entries, cursor = _parse_bloom_columns(file, cursor, column_count, path)
@@ -139,6 +141,7 @@ def parse_header(file: memoryview, *, path: str | None) -> SidecarHeader:
         sorting_entries=np.frombuffer(file, layout.COLUMN_INDEX_DTYPE, sorting_count, descriptors_stop),
         bloom_entries=bloom_entries,
         squash_tracker=squash_tracker,
+        names_stop=names_stop,
         stop=cursor,
     )
 

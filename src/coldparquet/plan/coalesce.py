@@ -67,6 +67,9 @@ def coalesce(
     starts = starts.astype(np.int64, copy=False)
     stops = stops.astype(np.int64, copy=False)
 
+    longest_bytes = max_request_bytes if part_bytes is None else min(max_request_bytes, max(part_bytes, 2 * gap_bytes))
+    if _is_one_request(starts, stops, gap_bytes, longest_bytes):
+        return _one_request(starts, stops)
     run_starts, run_stops = _overlap_free_runs(starts, stops)
     piece_starts, piece_stops = _split_long_runs(run_starts, run_stops, max_request_bytes)
     first_piece = _first_piece_of_each_request(piece_starts, piece_stops, gap_bytes, max_request_bytes)
@@ -95,6 +98,23 @@ def _check(starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64], gap_byte
     if bool(((starts < 0) | (stops < starts)).any()):
         worst = int(np.argmax((starts < 0) | (stops < starts)))
         raise InvalidInputError(f"range {worst} is [{starts[worst]}, {stops[worst]}); needed: 0 <= start <= stop")
+
+
+def _is_one_request(
+    starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64], gap_bytes: int, longest_bytes: int
+) -> bool:
+    """Tell quickly whether ranges are filled, in order and close to each other, as those of small partitions are."""
+    if not len(starts) or stops[-1] - starts[0] > longest_bytes or not (stops > starts).all():
+        return False
+    gaps = starts[1:] - stops[:-1]
+    return bool(((gaps >= 0) & (gaps <= gap_bytes)).all())
+
+
+def _one_request(starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]) -> CoalescedRequests:
+    first_request = np.zeros(len(starts), np.int64)
+    return CoalescedRequests(
+        starts=starts[:1], stops=stops[-1:], first_request=first_request, stop_request=first_request + 1
+    )
 
 
 def _overlap_free_runs(

@@ -20,6 +20,9 @@ throughput of one connection. Up to ``C`` are in flight.
 * Long requests are split while connections are idle: ``k`` parts take ``F + L / (k * B)``. Below half a megabyte a part takes
   less than 6 ms, so that splitting gains less than the processor pays; on slow connections parts may be as short as ``F * B``,
   so that the transfer of each takes no less than the wait for it.
+* Where a request opens its connection (``StoreSpeed.are_connections_new``), one that saves no time is not worth it: gaps are
+  read over as long as nothing is later for it. Two requests of 200 KB with 400 KB between them become one of 800 KB if
+  another one is as long anyway.
 * Money knows no parallelism. A gap costs what its bytes cost, a request what a GET costs: for ``cheap`` their ratio is the
   gap, 100 KB in Standard-IA, 330 KB in GLACIER_IR, and as wide as it gets where bytes are free.
 """
@@ -127,14 +130,17 @@ def widened(
     are_queued = len(narrow) > speed.connections
     seconds_of = _seconds if are_queued else _seconds_with_processor
     most_in_vain = _MOST_IN_VAIN * narrow.sum() if are_queued else _LITTLE_IN_VAIN_BYTES
-    best, best_s = coalescing, (1 - _LEAST_GAIN) * seconds_of(narrow, speed)
+    is_each_dear = speed.are_connections_new and not are_queued
+    best, fewest, best_s = coalescing, len(narrow), seconds_of(narrow, speed)
+    if not is_each_dear:
+        best_s *= 1 - _LEAST_GAIN
     for candidate in _candidates(coalescing, ranges, speed):
         lengths = _lengths(candidate, ranges, wanted_bytes, speed)
         if lengths.sum() > narrow.sum() + most_in_vain:
             break
         seconds = seconds_of(lengths, speed)
-        if seconds < best_s:
-            best, best_s = candidate, seconds
+        if seconds < best_s or (is_each_dear and seconds == best_s and len(lengths) < fewest):
+            best, fewest, best_s = candidate, len(lengths), seconds
     return best
 
 

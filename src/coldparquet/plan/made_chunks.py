@@ -10,7 +10,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from coldparquet.format.column_types import Comparison, StatisticsTrust
-from coldparquet.format.sidecar_layout import PhysicalType
+from coldparquet.format.sidecar_layout import (
+    CHUNK_MAX_WORD,
+    CHUNK_MIN_WORD,
+    CHUNK_NULL_COUNT_WORD,
+    CHUNK_NUM_VALUES_WORD,
+    CHUNK_PACKED_WORD,
+    STAT_EXACT,
+    STAT_FLAGS_BYTE,
+    STAT_INLINED,
+    STAT_MAX_SHIFT,
+    STAT_NULL_COUNT_PRESENT,
+    STAT_PRESENT,
+    PhysicalType,
+)
 from coldparquet.plan.bounds import PREFIX_BYTES, ByteSide
 from coldparquet.plan.column_facts import ColumnFacts
 from coldparquet.plan.statistics import BOUNDS_OF_COLUMNS
@@ -27,6 +40,12 @@ _NOT_FROM_BOUNDS = frozenset({Comparison.FLOAT, Comparison.BOOLEAN, Comparison.N
 """Equal bounds of these do not tell the values: of floats they leave NaN out, and 0.0 bounds -0.0 as well."""
 
 _NUMBER_BYTES = {PhysicalType.INT32: 4, PhysicalType.INT64: 8}
+
+_EXACT_BOUND = STAT_PRESENT | STAT_EXACT
+_CONSTANT_FLAGS = STAT_NULL_COUNT_PRESENT | _EXACT_BOUND | _EXACT_BOUND << STAT_MAX_SHIFT
+"""STAT_FLAGS of every chunk that is known to hold one value."""
+
+_INLINED_FLAGS = STAT_INLINED | STAT_INLINED << STAT_MAX_SHIFT
 
 _LENGTH_BYTES = 4
 """In the plain encoding a byte string of any length begins with its length."""
@@ -52,6 +71,42 @@ def null_chunks(sidecar: Sidecar, column: int, row_groups: npt.NDArray[np.intp])
         chunks.null_count[row_groups] == chunks.num_values[row_groups]
     )
     return result
+
+
+def made_chunks(
+    sidecar: Sidecar,
+    columns: tuple[int, ...],
+    row_groups: npt.NDArray[np.intp],
+    words: npt.NDArray[np.uint64],
+    *,
+    make_constant_columns: bool,
+) -> BoolArray:
+    """Tell which of many chunks are made: those of :func:`null_chunks` and, if asked for, of :func:`constant_chunks`.
+
+    Args:
+        sidecar: What is known about the partition.
+        columns: Indexes of the columns in it.
+        row_groups: Row groups to look at, ascending.
+        words: The chunks as they are stored, see :meth:`coldparquet.format.sidecar_chunks.BlockTable.chunk_words`.
+        make_constant_columns: Whether those of one value are made.
+
+    Returns:
+        Shape ``(row_groups, columns)``.
+    """
+    stat_flags = words[..., CHUNK_PACKED_WORD] >> np.uint64(8 * STAT_FLAGS_BYTE)
+    null_counts = words[..., CHUNK_NULL_COUNT_WORD]
+    may_be_null = (stat_flags & np.uint64(STAT_NULL_COUNT_PRESENT)) != 0
+    may_be_null &= null_counts == words[..., CHUNK_NUM_VALUES_WORD]
+    is_made = np.zeros(may_be_null.shape, dtype=np.bool_)
+    for position in may_be_null.any(axis=0).nonzero()[0].tolist():
+        is_made[:, position] = null_chunks(sidecar, columns[position], row_groups)
+    if make_constant_columns:
+        may_be_constant = ((stat_flags & np.uint64(_CONSTANT_FLAGS)) == _CONSTANT_FLAGS) & (null_counts == 0)
+        is_out_of_line = (stat_flags & np.uint64(_INLINED_FLAGS)) != _INLINED_FLAGS
+        may_be_constant &= is_out_of_line | (words[..., CHUNK_MIN_WORD] == words[..., CHUNK_MAX_WORD])
+        for position in may_be_constant.any(axis=0).nonzero()[0].tolist():
+            is_made[:, position] |= constant_chunks(sidecar, columns[position], row_groups)
+    return is_made
 
 
 def constant_chunks(sidecar: Sidecar, column: int, row_groups: npt.NDArray[np.intp]) -> BoolArray:

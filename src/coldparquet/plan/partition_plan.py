@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from coldparquet.errors import FormatError
-from coldparquet.plan.made_chunks import constant_chunks, null_chunks
+from coldparquet.format.sidecar_layout import (
+    CHUNK_BYTE_RANGE_START_WORD,
+    CHUNK_NUM_VALUES_WORD,
+    CHUNK_TOTAL_COMPRESSED_WORD,
+)
+from coldparquet.plan.made_chunks import made_chunks
 from coldparquet.plan.prune import PruneReport, prune
 from coldparquet.plan.read_plan import RowGroupRead
 from coldparquet.plan.statistics import SidecarStatistics
@@ -24,6 +30,11 @@ if TYPE_CHECKING:
 
 _PARQUET_MAGIC_BYTES = 4
 """No chunk begins before the magic ``PAR1`` ends."""
+
+_COUNT_WORDS = slice(CHUNK_NUM_VALUES_WORD, CHUNK_TOTAL_COMPRESSED_WORD + 1)
+"""The words of a chunk with the number of its values and its place."""
+
+_LARGEST_COUNT = 2**63 - 1
 
 _MAX_ROW_GROUP_ROWS = 2**31 - 1
 """Row groups of writers hold a few million rows. Damaged metadata may claim any number, and a column that is made
@@ -53,7 +64,7 @@ class _ChunkTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Parts:
-    """What the reads of row groups have in common that fetch and make the same columns."""
+    """What the reads of row groups have in common that fetch and make the same columns, in whatever partition."""
 
     fetched: npt.NDArray[np.intp]
     """Positions in the table of chunks."""
@@ -62,17 +73,19 @@ class _Parts:
     piece_columns: npt.NDArray[np.int64]
     made_columns: tuple[int, ...]
 
-    @classmethod
-    def of(cls, chunks: _ChunkTable, position: int, wanted: npt.NDArray[np.bool_]) -> _Parts:
-        is_made = chunks.is_made[position]
-        (fetched,), (made,) = (wanted & ~is_made).nonzero(), (wanted & is_made).nonzero()
-        return cls(
-            fetched=fetched,
-            columns=tuple([chunks.columns[column] for column in fetched.tolist()]),
-            column_rows=(None,) * len(fetched),
-            piece_columns=np.arange(len(fetched)),
-            made_columns=tuple([chunks.columns[column] for column in made.tolist()]),
-        )
+
+@lru_cache(maxsize=1024)
+def _parts_of(columns: tuple[int, ...], is_wanted: bytes, is_made: bytes) -> _Parts:
+    """Tell what is fetched and made of columns, given one byte for each of them."""
+    wanted, made = np.frombuffer(is_wanted, np.bool_), np.frombuffer(is_made, np.bool_)
+    (fetched,) = (wanted & ~made).nonzero()
+    return _Parts(
+        fetched=fetched,
+        columns=tuple([columns[position] for position in fetched.tolist()]),
+        column_rows=(None,) * len(fetched),
+        piece_columns=np.arange(len(fetched)),
+        made_columns=tuple([columns[position] for position in (wanted & made).nonzero()[0].tolist()]),
+    )
 
 
 def plan_row_groups(  # noqa: PLR0913 - knobs are required keywords here; their defaults live in ReadOptions
@@ -117,7 +130,7 @@ def plan_row_groups(  # noqa: PLR0913 - knobs are required keywords here; their 
         verdict, report = prune(predicate, statistics, sidecar.row_group_count)
         survives &= verdict.survives
         all_match = verdict.all_rows_match
-    surviving = np.flatnonzero(survives)
+    (surviving,) = survives.nonzero()
     for_predicate = {place for place in predicate_columns.values() if place is not None}
     chunks = _chunk_table(
         sidecar,
@@ -128,15 +141,10 @@ def plan_row_groups(  # noqa: PLR0913 - knobs are required keywords here; their 
     output = frozenset(output_columns)
     is_output = np.array([column in output for column in chunks.columns], dtype=np.bool_)
     wanted = is_output | ~all_match[surviving, np.newaxis]
-    parts: dict[bytes, _Parts] = {}
     reads = []
-    numbers, counts = surviving.tolist(), row_counts[surviving].tolist()
-    for position, (row_group, row_count) in enumerate(zip(numbers, counts, strict=True)):
-        # Nearly all row groups of a partition fetch the same columns.
-        key = wanted[position].tobytes() + chunks.is_made[position].tobytes()
-        part = parts.get(key)
-        if part is None:
-            part = parts[key] = _Parts.of(chunks, position, wanted[position])
+    numbers, counts, match = surviving.tolist(), row_counts[surviving].tolist(), all_match[surviving].tolist()
+    for position, (row_group, row_count, all_rows_match) in enumerate(zip(numbers, counts, match, strict=True)):
+        part = _parts_of(chunks.columns, wanted[position].tobytes(), chunks.is_made[position].tobytes())
         reads.append(
             RowGroupRead(
                 partition_index=partition_index,
@@ -149,7 +157,7 @@ def plan_row_groups(  # noqa: PLR0913 - knobs are required keywords here; their 
                 piece_starts=chunks.starts[position, part.fetched],
                 piece_stops=chunks.stops[position, part.fetched],
                 made_columns=part.made_columns,
-                all_rows_match=bool(all_match[row_group]),
+                all_rows_match=all_rows_match,
             )
         )
     return PartitionRowGroups(reads=tuple(reads), report=report)
@@ -170,38 +178,45 @@ def _check_row_counts(sidecar: Sidecar) -> None:
 def _chunk_table(
     sidecar: Sidecar, columns: tuple[int, ...], row_groups: npt.NDArray[np.intp], *, make_constant_columns: bool
 ) -> _ChunkTable:
-    shape = (len(row_groups), len(columns))
-    starts, stops = np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.int64)
-    is_made = np.empty(shape, dtype=bool)
-    row_counts = sidecar.row_counts[row_groups]
-    for position, column in enumerate(columns):
-        chunks = sidecar.chunks(column)
-        descriptor = sidecar.column(column)
-        starts[:, position] = chunks.byte_range_start[row_groups]
-        stops[:, position] = starts[:, position] + chunks.total_compressed_bytes[row_groups]
-        is_made[:, position] = null_chunks(sidecar, column, row_groups)
-        if make_constant_columns:
-            is_made[:, position] |= constant_chunks(sidecar, column, row_groups)
-        if descriptor.max_rep_level == 0:
-            right = chunks.num_values[row_groups] == row_counts
-            _check(right, sidecar, row_groups, descriptor.name, "NUM_VALUES differs from NUM_ROWS")
-    inside = (starts >= _PARQUET_MAGIC_BYTES) & (stops >= starts) & (stops <= sidecar.footer.parquet_footer_offset)
-    for position, column in enumerate(columns):
-        message = f"the chunk lies outside the data of the file, [4, {sidecar.footer.parquet_footer_offset})"
-        in_file = inside[:, position] | is_made[:, position]
-        _check(in_file, sidecar, row_groups, sidecar.column(column).name, message)
+    words = sidecar.blocks.chunk_words(row_groups, np.array(columns, dtype=np.intp))
+    if words[..., _COUNT_WORDS].max(initial=0) > _LARGEST_COUNT:
+        _refuse_counts(sidecar, columns)
+    counts = words.view(np.int64)
+    starts = counts[..., CHUNK_BYTE_RANGE_START_WORD]
+    stops = starts + counts[..., CHUNK_TOTAL_COMPRESSED_WORD]
+    is_made = made_chunks(sidecar, columns, row_groups, words, make_constant_columns=make_constant_columns)
+    is_right = counts[..., CHUNK_NUM_VALUES_WORD] == sidecar.row_counts[row_groups, np.newaxis]
+    if not is_right.all():
+        is_right |= [sidecar.column(column).max_rep_level > 0 for column in columns]
+        _check(is_right, sidecar, row_groups, columns, "NUM_VALUES differs from NUM_ROWS")
+    data_stop = sidecar.footer.parquet_footer_offset
+    is_inside = (starts >= _PARQUET_MAGIC_BYTES) & (stops >= starts) & (stops <= data_stop) | is_made
+    if not is_inside.all():
+        message = f"the chunk lies outside the data of the file, [4, {data_stop})"
+        _check(is_inside, sidecar, row_groups, columns, message)
     return _ChunkTable(columns=columns, starts=starts, stops=stops, is_made=is_made)
 
 
+def _refuse_counts(sidecar: Sidecar, columns: Sequence[int]) -> None:
+    """Gather the counts one by one, of which at least one is beyond any file, so that the error says which."""
+    for chunks in map(sidecar.chunks, columns):
+        _ = chunks.num_values, chunks.byte_range_start, chunks.total_compressed_bytes
+
+
 def _check(
-    holds: npt.NDArray[np.bool_], sidecar: Sidecar, row_groups: npt.NDArray[np.intp], column: str, message: str
+    holds: npt.NDArray[np.bool_],
+    sidecar: Sidecar,
+    row_groups: npt.NDArray[np.intp],
+    columns: Sequence[int],
+    message: str,
 ) -> None:
-    wrong = row_groups[~holds]
-    if len(wrong):
+    wrong_columns, wrong_row_groups = (~holds).T.nonzero()
+    if len(wrong_columns):
+        row_group, column = int(row_groups[wrong_row_groups[0]]), sidecar.column(columns[wrong_columns[0]]).name
         raise FormatError(
-            f"row group {wrong[0]}, column {column!r}: {message}; make the sidecar anew with 'coldparquet index --force'",
+            f"row group {row_group}, column {column!r}: {message}; make the sidecar anew with 'coldparquet index --force'",
             path=sidecar.path,
             field="COLUMN_CHUNKS",
-            row_group=int(wrong[0]),
+            row_group=row_group,
             column=column,
         )

@@ -187,7 +187,9 @@ def _value(node: exp.Expr, whole: exp.Expr) -> Value:
             return None
         case "neg":
             value = _value(node.this, whole)
-            if isinstance(value, int | Decimal) and not isinstance(value, bool):
+            if isinstance(value, Decimal):
+                return value.copy_negate()  # the minus operator rounds to 28 digits
+            if isinstance(value, int) and not isinstance(value, bool):
                 return -value
         case "cast" if node.this.key == "literal" and node.this.is_string and _arguments(node) <= {"this", "to"}:
             return _point_in_time(str(node.this.this), node)

@@ -16,6 +16,7 @@ from coldparquet.plan.type_changes import can_convert, holds_same_values
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from coldparquet.format.column_schema import ColumnSchema
     from coldparquet.format.column_types import ColumnType
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.format.table_metadata import TableMetadata
@@ -150,6 +151,25 @@ def unknown_column(name: str, known: Iterable[str]) -> InvalidInputError:
     return InvalidInputError(
         f"there is no column {name!r}; {hint}", kind="UnknownColumn", column=name, near_matches=near
     )
+
+
+class ColumnMatcher:
+    """Finds the columns of a question in partitions: once for all of them that describe their columns alike.
+
+    Args:
+        columns: Those that are needed.
+    """
+
+    def __init__(self, columns: Iterable[TableColumn]) -> None:
+        self._columns = tuple(columns)
+        self._places: dict[ColumnSchema, Mapping[int, int | None]] = {}
+
+    def places(self, sidecar: Sidecar) -> Mapping[int, int | None]:
+        """Return what :func:`match_columns` returns of a partition; it also says what is raised."""
+        found = self._places.get(sidecar.schema)
+        if found is None:
+            found = self._places[sidecar.schema] = match_columns(self._columns, sidecar)
+        return found
 
 
 def match_columns(columns: Iterable[TableColumn], sidecar: Sidecar) -> dict[int, int | None]:

@@ -404,21 +404,30 @@ def _reasons(
         for position in read.piece_columns.tolist()
     ]
     requests_of_chunk = coalesced.stop_request - coalesced.first_request
+    if len(coalesced.starts) == 1:
+        served = [chunk for chunk, is_served in zip(chunks, requests_of_chunk.tolist(), strict=True) if is_served]
+        yield _served_chunks(served, column_names)
+        return
     chunk = np.repeat(np.arange(len(chunks)), requests_of_chunk)
     part = np.arange(len(chunk)) - np.repeat(np.cumsum(requests_of_chunk) - requests_of_chunk, requests_of_chunk)
     request = coalesced.first_request[chunk] + part
     by_request = np.argsort(request, kind="stable")
     bounds = np.searchsorted(request[by_request], np.arange(len(coalesced.starts) + 1)).tolist()
-    served, served_parts = chunk[by_request].tolist(), part[by_request].tolist()
+    served_chunks, served_parts = chunk[by_request].tolist(), part[by_request].tolist()
     parts_of_chunk = requests_of_chunk.tolist()
     for begin, end in pairwise(bounds):
-        numbers = list(dict.fromkeys(chunks[index][0] for index in served[begin:end]))
-        names = list(dict.fromkeys(column_names[chunks[index][1]] for index in served[begin:end]))
-        text = f"{row_group_spans(numbers)}: {_shortened(names)}"
-        parts = parts_of_chunk[served[begin]]
+        text = _served_chunks([chunks[index] for index in served_chunks[begin:end]], column_names)
+        parts = parts_of_chunk[served_chunks[begin]]
         if end - begin == 1 and parts > 1:
             text += f" (part {served_parts[begin] + 1} of {parts})"
         yield text
+
+
+def _served_chunks(chunks: Sequence[tuple[int, int]], column_names: Mapping[int, str]) -> str:
+    """Name the row groups and columns of chunks, which are given by the numbers of both."""
+    numbers = list(dict.fromkeys([row_group for row_group, _ in chunks]))
+    names = list(dict.fromkeys([column_names[column] for _, column in chunks]))
+    return f"{row_group_spans(numbers)}: {_shortened(names)}"
 
 
 def row_group_spans(numbers: list[int]) -> str:

@@ -32,6 +32,8 @@ class StoreSpeed:
     is_throughput_measured: bool = False
     is_remote: bool = False
     """Whether requests go over a network, so that what was not measured yet is probably like the published figures."""
+    are_connections_new: bool = False
+    """Whether every request has to open its connection, as in processes that an engine starts for its tasks."""
 
     @property
     def bytes_per_first_byte(self) -> float:

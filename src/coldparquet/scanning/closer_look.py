@@ -43,8 +43,6 @@ async def look_closer(draft: ParquetDraft, copies: BloomCopies) -> CloserLook:
         draft: The draft.
         copies: What the catalogue has of the filters.
     """
-    if draft.probes is None and not draft.wants_pages:
-        return CloserLook()  # as for most partitions of most questions
     spent: list[MetadataRequest] = []
     blooms, found = await both(_blooms(draft, copies, spent), _pages(draft, spent))
     notes = (*(copies.notes if blooms is not None else ()), *(blooms.notes if blooms is not None else ()), *found.notes)

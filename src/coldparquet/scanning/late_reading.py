@@ -15,6 +15,7 @@ from coldparquet.scanning.planned_partition import PlannedParquet
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from coldparquet.plan.projection import TableColumn
     from coldparquet.plan.read_plan import PlannedRead
     from coldparquet.plan.reading_choices import LateChoice
     from coldparquet.scanning.partition_plan import PartitionPlan
@@ -72,7 +73,7 @@ def _candidates(question: Question, plans: Sequence[PartitionPlan]) -> list[_Can
     for index, plan in enumerate(plans):
         if plan.estimate is None:
             continue
-        first = _first_columns(question, plan)
+        first = _first_columns(predicate_columns, plan)
         for position, read in enumerate(plan.row_groups):
             if isinstance(read, RowGroupRead) and not read.all_rows_match:
                 is_first = np.isin(np.array(read.columns, dtype=np.int64), list(first))
@@ -86,12 +87,12 @@ def _candidates(question: Question, plans: Sequence[PartitionPlan]) -> list[_Can
     return found
 
 
-def _first_columns(question: Question, plan: PartitionPlan) -> set[int]:
+def _first_columns(predicate_columns: Sequence[TableColumn], plan: PartitionPlan) -> set[int]:
     """Return the places of the predicate's columns in the sidecar of a partition."""
     if not isinstance(plan.planned, PlannedParquet):
         return set()
     places = plan.planned.places
-    return {place for column in question.predicate_columns if (place := places[column.index]) is not None}
+    return {place for column in predicate_columns if (place := places[column.index]) is not None}
 
 
 def _choose(question: Question, plans: Sequence[PartitionPlan], candidates: Sequence[_Candidate]) -> LateChoice:
@@ -122,7 +123,7 @@ def _choose(question: Question, plans: Sequence[PartitionPlan], candidates: Sequ
 def _with_late_reads(
     question: Question, plan: PartitionPlan, late: set[int], considered: set[int], choice: LateChoice
 ) -> PartitionPlan:
-    first = _first_columns(question, plan)
+    first = _first_columns(question.predicate_columns, plan)
     reads: list[PlannedRead] = [
         defer_columns(read, first) if position in late and isinstance(read, RowGroupRead) else read
         for position, read in enumerate(plan.row_groups)

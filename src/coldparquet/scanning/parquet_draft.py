@@ -13,7 +13,6 @@ from coldparquet.format.sidecar_layout import PARQUET_TAIL_BYTES
 from coldparquet.plan.bloom_probes import plan_bloom_probes
 from coldparquet.plan.decoded_size import decoded_row_bytes
 from coldparquet.plan.partition_plan import PartitionRowGroups, plan_row_groups
-from coldparquet.plan.projection import match_columns
 from coldparquet.plan.prune import prune
 from coldparquet.plan.reading_choices import Choice, page_index_pays
 from coldparquet.plan.selectivity import clustered_fields, count_values, estimate_selectivity
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.options import ReadOptions
     from coldparquet.plan.bloom_probes import BloomAnswers, BloomProbes
+    from coldparquet.plan.projection import ColumnMatcher
     from coldparquet.plan.read_plan import RowGroupRead
     from coldparquet.scanning.question import Question
 
@@ -67,9 +67,20 @@ class ParquetDraft:
         """Whether the page index is to be fetched."""
         return self.page_index is not None and self.page_index.pays
 
+    @property
+    def wants_closer_look(self) -> bool:
+        """Whether anything is worth a look that may have to be fetched."""
+        return self.probes is not None or self.wants_pages
 
-def draft_parquet(
-    question: Question, partition: Partition, metadata: PartitionMetadata, *, index: int, rows_wanted: int | None
+
+def draft_parquet(  # noqa: PLR0913 - what can be told is told by name
+    question: Question,
+    partition: Partition,
+    metadata: PartitionMetadata,
+    *,
+    matcher: ColumnMatcher,
+    index: int,
+    rows_wanted: int | None,
 ) -> ParquetDraft:
     """Prune the row groups of a partition by its sidecar, and decide what else is worth a look. No request is sent.
 
@@ -77,6 +88,7 @@ def draft_parquet(
         question: What is asked.
         partition: The partition.
         metadata: What is known of it.
+        matcher: Finds the columns that the question needs.
         index: Its position in the plan.
         rows_wanted: How many rows of it are wanted at most, where every row counts; None for all that match.
 
@@ -86,10 +98,10 @@ def draft_parquet(
         UnsupportedError: It holds a column with a type that does not become the table's.
     """
     sidecar = metadata.sidecar
-    places = match_columns(question.needed_columns, sidecar)
-    _check_times(question, partition, sidecar, places)
-    row_groups = _pruned_row_groups(question, sidecar, places, index=index)
+    places = matcher.places(sidecar)
     tested = predicate_places(question, places)
+    _check_times(question, partition, sidecar, tested)
+    row_groups = _pruned_row_groups(question, sidecar, places, tested, index=index)
     draft = ParquetDraft(
         question=question,
         partition=partition,
@@ -104,7 +116,12 @@ def draft_parquet(
 
 
 def _pruned_row_groups(
-    question: Question, sidecar: Sidecar, places: Mapping[int, int | None], *, index: int
+    question: Question,
+    sidecar: Sidecar,
+    places: Mapping[int, int | None],
+    tested: Mapping[int, int | None],
+    *,
+    index: int,
 ) -> PartitionRowGroups:
     """Prune the row groups of a partition, as the options say, by what is known of it."""
     output_places = [place for column in question.output_columns if (place := places[column.index]) is not None]
@@ -113,7 +130,7 @@ def _pruned_row_groups(
         partition_index=index,
         output_columns=output_places,
         predicate=question.predicate,
-        predicate_columns=predicate_places(question, places),
+        predicate_columns=tested,
         use_statistics=question.options.statistics,
         make_constant_columns=question.options.make_constant_columns,
     )
@@ -151,6 +168,8 @@ def _bloom_probes(
         columns=places,
         row_groups=undecided,
     )
+    if probes.is_empty:
+        return None
     wanted = probes.wanted()
     filter_bytes = 0 if wanted is None else int((wanted.stops - wanted.starts).sum())
     is_asked = probes.row_groups
@@ -237,12 +256,11 @@ def _largest_memory_bytes(sidecar: Sidecar, reads: Sequence[RowGroupRead], optio
     return largest
 
 
-def _check_times(question: Question, partition: Partition, sidecar: Sidecar, places: Mapping[int, int | None]) -> None:
+def _check_times(question: Question, partition: Partition, sidecar: Sidecar, tested: Mapping[int, int | None]) -> None:
     """Refuse a partition that is not where its rows belong, if partitions were left out by the times of directories."""
     timestamp = question.snapshot.designated_timestamp
-    if all(column.index != timestamp for column in question.predicate_columns):
-        return
-    refuse_misplaced_times(partition, sidecar, None if timestamp is None else places[timestamp])
+    if timestamp is not None and timestamp in tested:
+        refuse_misplaced_times(partition, sidecar, tested[timestamp])
 
 
 def refuse_misplaced_times(partition: Partition, sidecar: Sidecar, timestamp: int | None) -> None:

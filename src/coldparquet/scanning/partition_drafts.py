@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from coldparquet.concurrency import both, gather_or_cancel
 from coldparquet.errors import ArchivedObjectError, InternalError
+from coldparquet.plan.projection import ColumnMatcher
 from coldparquet.plan.reading_choices import Choice
 from coldparquet.scanning.archived_partitions import archived_object, restore_or_refuse, skipped, wants_looks
 from coldparquet.scanning.native_partition import NativePlan
@@ -151,6 +152,7 @@ def draft_partitions(question: Question, found: FoundPartitions, kept: Sequence[
     drafts: list[Draft] = []
     left_out = list(found.skipped)
     rows_left = question.limit
+    matcher = ColumnMatcher(question.needed_columns)
     considered = {partition.name for partition in found.skipped}
     for known in found.known:
         if rows_left is not None and rows_left <= 0:
@@ -165,6 +167,7 @@ def draft_partitions(question: Question, found: FoundPartitions, kept: Sequence[
             question,
             known.partition,
             known.known,
+            matcher=matcher,
             index=len(drafts),
             rows_wanted=question.last_rows if rows_left is None else rows_left,
         )

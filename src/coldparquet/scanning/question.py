@@ -93,4 +93,5 @@ class Question:
     @property
     def needed_columns(self) -> tuple[TableColumn, ...]:
         """Columns of the result and of the predicate, each once."""
-        return tuple(dict.fromkeys((*self.output_columns, *self.predicate_columns)))
+        columns = (*self.output_columns, *self.predicate_columns)
+        return tuple({column.index: column for column in columns}.values())

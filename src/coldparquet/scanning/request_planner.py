@@ -116,6 +116,20 @@ def with_reads(planned: PlannedScan, reads: Sequence[PlannedRead]) -> PlannedSca
     )
 
 
+def for_new_connections(planned: PlannedScan) -> PlannedScan:
+    """Return a plan with the same reads, whose requests are those of processes without open connections.
+
+    Args:
+        planned: The plan of a process that goes on with the connections that it has.
+    """
+    question, plan = planned.question, planned.plan
+    if not may_widen(question.options, question.speed) or len(plan.requests) > question.speed.connections:
+        return planned  # nothing would change
+    speed = replace(question.speed, are_connections_new=True)
+    alike = replace(planned, question=replace(question, speed=speed), plan=replace(plan, speed=speed))
+    return with_reads(alike, plan.row_groups)
+
+
 def _coalescings(
     question: Question, described: Sequence[PartitionRead], reads: Sequence[PlannedRead], wanted_bytes: int
 ) -> tuple[Coalescing, ...]:

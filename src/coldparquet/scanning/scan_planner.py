@@ -96,15 +96,27 @@ async def plan_question(question: Question, executor: Executor) -> PlannedScan:
     loop = asyncio.get_running_loop()
     drafted = await loop.run_in_executor(executor, draft_partitions, question, found, kept)
     copies = BloomCopies(question, drafted.drafts)
-    looks = await gather_or_cancel([_look_closer(draft, copies) for draft in drafted.drafts])
+    looks = await _look_closer(drafted.drafts, copies)
     pruned += [PrunedPartition(name=partition.name, reason="limit") for partition in drafted.beyond_limit]
     requests = _spent_on(question, found, looks)
     return await loop.run_in_executor(executor, _plan, question, drafted, looks, tuple(pruned), requests)
 
 
-async def _look_closer(draft: Draft, copies: BloomCopies) -> CloserLook:
-    if not isinstance(draft, ParquetDraft):
-        return CloserLook()
+async def _look_closer(drafts: Sequence[Draft], copies: BloomCopies) -> list[CloserLook]:
+    """Look closer at those partitions of which it is wanted: often at few or none of many."""
+    wanted = [
+        (position, draft)
+        for position, draft in enumerate(drafts)
+        if isinstance(draft, ParquetDraft) and draft.wants_closer_look
+    ]
+    looks = [CloserLook()] * len(drafts)
+    found = await gather_or_cancel([_look_closer_at(draft, copies) for _, draft in wanted])
+    for (position, _), look in zip(wanted, found, strict=True):
+        looks[position] = look
+    return looks
+
+
+async def _look_closer_at(draft: ParquetDraft, copies: BloomCopies) -> CloserLook:
     look = await look_closer(draft, copies)
     info = draft.question.snapshot.data_objects.info(draft.partition.data_path)
     if info is None or not (is_lasting_etag(look.pages_etag) and is_lasting_etag(info.etag)):
