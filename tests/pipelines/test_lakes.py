@@ -75,7 +75,15 @@ async def test_every_directory_is_listed_once() -> None:
     assert listed == [f"bucket/db{path}" for path in inside]
 
 
-@pytest.mark.parametrize(("root", "pattern"), [("bucket/db/notes", ()), ("bucket/db", ("absent*",))])
+@pytest.mark.parametrize(
+    ("root", "pattern"),
+    [
+        ("bucket/db/notes", ()),
+        ("bucket/db", ("absent*",)),
+        ("bucket/db/quotes", ("2024-*",)),
+        ("bucket/db", ("quotes", "*")),
+    ],
+)
 async def test_no_tables(root: str, pattern: tuple[str, ...]) -> None:
     with pytest.raises(NotFoundError) as caught:
         await find_tables(MemoryStore(OBJECTS), root, pattern)
@@ -88,3 +96,13 @@ async def test_directories_that_lead_round_in_circles(tmp_path: Path) -> None:
     tables = await find_tables(LocalStore(), str(tmp_path / "lake"), ())
     assert tables[-1] == "table"
     assert len(tables) < 20
+
+
+async def test_links_that_lead_back(tmp_path: Path) -> None:
+    (tmp_path / "lake" / "trades" / "2024-01-01").mkdir(parents=True)
+    for name in ("again", "once_more"):
+        (tmp_path / "lake" / name).symlink_to(".")
+    (tmp_path / "lake" / "renamed").symlink_to("trades")
+    store = TraceStore(LocalStore())
+    assert await find_tables(store, str(tmp_path / "lake"), ()) == ["renamed", "trades"]
+    assert len(store.records) == 3

@@ -158,3 +158,38 @@ def test_the_nightly_example(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0] == "index: {'kept': 3}"
     assert [line.partition(":")[0] for line in done.stdout.splitlines()] == ["index", "compact", "verify"]
+
+
+async def test_a_conversion_removes_nothing_that_no_conversion_has_left(tmp_path: Path) -> None:
+    table, occupied = copy_table("interval_day", tmp_path / "db"), tmp_path / "occupied"
+    occupied.mkdir()
+    (occupied / "notes.txt").write_text("dear")
+    for destination in (table, occupied, tmp_path / "db"):
+        before = contents_of(destination)
+        [result] = (await run_pipeline(ConvertJob(destination=str(destination)), str(table))).results
+        assert (result.outcome, result.kind) == ("failed", "NotEmpty")
+        assert "name an empty directory" in (result.reason or "")
+        assert contents_of(destination) == before
+
+
+async def test_no_column_of_parquet_files_is_left_out(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    for year in (2023, 2024):
+        (source / f"year={year}").mkdir(parents=True)
+        rows = pa.table({"ts": pa.array([year], pa.timestamp("us", "UTC")), "price": [0.5]})
+        pq.write_table(rows, source / f"year={year}" / "part-0.parquet")
+
+    def job(name: str) -> ConvertJob:
+        return ConvertJob(
+            destination=str(tmp_path / name),
+            source_format="parquet",
+            destination_format="coldparquet",
+            timestamp="ts",
+        )
+
+    assert set(fates(await run_pipeline(job("first"), str(source))).values()) == {"converted"}
+    assert (await rows_of(tmp_path / "first")).column("year").to_pylist() == [2023, 2024]
+    pq.write_table(rows.append_column("side", [["buy"]]), source / "year=2024" / "part-1.parquet")
+    [result] = (await run_pipeline(job("second"), str(source))).results
+    assert (result.outcome, result.kind) == ("failed", "SchemaMismatch")
+    assert not (tmp_path / "second" / "_txn").exists()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 
 from coldparquet.format.partition_names import PartitionInterval, partition_floor_ns
 from coldparquet.write.sorted_merge import merge_sorted, partitions_of
-from coldparquet.write.sorted_runs import SortedRuns
+from coldparquet.write.sorted_runs import SortedRuns, read_run, write_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 HOUR_US = 3_600_000_000
 times = st.lists(st.integers(-5, 12), max_size=9)
@@ -80,3 +83,11 @@ def test_partitions_are_cut_where_they_begin(interval: PartitionInterval, batche
         floor = partition_floor_ns(value * HOUR_US * 1000, interval) // 1000
         expected.setdefault(floor, []).append((value, position))
     assert found == expected
+
+
+def test_wide_rows_make_short_batches(tmp_path: Path) -> None:
+    wide = pa.record_batch({"ts": pa.array(range(500), pa.timestamp("us")), "text": ["x" * 20_000] * 500})
+    write_run(str(tmp_path / "run"), [wide])
+    batches = list(read_run(str(tmp_path / "run")))
+    assert pa.Table.from_batches(batches) == pa.Table.from_batches([wide])
+    assert max(batch.nbytes for batch in batches) < 2 * 1024 * 1024

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -297,3 +298,55 @@ async def test_partitions_without_a_transaction_are_left_alone(tmp_path: Path) -
     with pytest.raises(InvalidInputError, match="no _txn"):
         await write_table(tmp_path, ticks(3), timestamp="ts", mode="overwrite")
     assert names_in(tmp_path) == ["2024-01-01"]
+
+
+async def test_integers_are_microseconds_in_a_table_of_nanoseconds_too(tmp_path: Path) -> None:
+    table = tmp_path / "trades"
+    await write_table(table, pa.table({"ts": pa.array([START_US * 1000], pa.timestamp("ns"))}), timestamp="ts")
+    await write_table(table, pa.table({"ts": [START_US + 1]}), mode="append")
+    rows = await read_table(table)
+    assert rows.column("ts").cast(pa.int64()).to_pylist() == [START_US * 1000, (START_US + 1) * 1000]
+
+
+@pytest.mark.parametrize("numbers", [[2], [0.5]])
+async def test_numbers_are_no_truth_values(tmp_path: Path, numbers: list[float]) -> None:
+    rows = pa.table({"ts": pa.array([START_US], pa.timestamp("us")), "is_buy": [True]})
+    await write_table(tmp_path / "trades", rows, timestamp="ts")
+    with pytest.raises(InvalidInputError, match="no truth values") as refused:
+        await write_table(tmp_path / "trades", rows.set_column(1, "is_buy", [numbers]), mode="append")
+    assert refused.value.kind == "DoesNotFit"
+
+
+async def test_a_running_server_is_noticed_before_anything_is_written(tmp_path: Path) -> None:
+    table, rows = tmp_path / "db" / "trades", ticks(20)
+    await write_table(table, rows, timestamp="ts")
+    before = names_in(table)
+    with (tmp_path / "db" / "tables.d.lock").open("w") as server:
+        fcntl.flock(server, fcntl.LOCK_EX)  # as QuestDB does from its start to its end
+        with pytest.raises(InvalidInputError, match="stop the server") as refused:
+            await write_table(table, rows, mode="append")
+        assert refused.value.kind == "ServerRunning"
+    assert names_in(table) == before
+
+
+async def test_names_that_no_column_can_have_leave_nothing(tmp_path: Path) -> None:
+    rows = pa.table({"ts": pa.array([START_US], pa.timestamp("us")), "a/b": [1]})
+    with pytest.raises(InvalidInputError, match="no column name"):
+        await write_table(tmp_path / "trades", rows, timestamp="ts")
+    assert not (tmp_path / "trades").exists()
+
+
+@pytest.mark.parametrize("interval", ["HOUR", "DAY"])
+async def test_times_after_the_year_9999_have_no_directory(tmp_path: Path, interval: str) -> None:
+    rows = pa.table({"ts": [START_US * 1000]})  # nanoseconds, taken for microseconds
+    with pytest.raises(InvalidInputError, match=r"column 'ts' .* are these nanoseconds") as refused:
+        await write_table(tmp_path / "trades", rows, timestamp="ts", partition_by=interval)
+    assert refused.value.kind == "DoesNotFit"
+
+
+async def test_names_that_differ_by_case_alone_are_one_to_questdb(tmp_path: Path) -> None:
+    rows = pa.table({"ts": pa.array([START_US], pa.timestamp("us")), "price": [1.0], "Price": [2.0]})
+    with pytest.raises(InvalidInputError, match="'Price' and 'price'") as refused:
+        await write_table(tmp_path / "trades", rows, timestamp="ts")
+    assert refused.value.kind == "Schema"
+    assert not (tmp_path / "trades").exists()

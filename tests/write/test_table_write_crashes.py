@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import pytest
 
-from coldparquet.errors import ColdParquetError, NotFoundError
+from coldparquet.errors import AccessError, ColdParquetError, NotFoundError, StorageError
 from coldparquet.storage.memory import MemoryStore
+from coldparquet.storage.wrapper import StoreWrapper
 from coldparquet.testing.stores import DyingStore
 from coldparquet.write import write_table
 from tests.support.crash_points import few_or_all_points, tried
@@ -17,6 +18,7 @@ from tests.support.power_cut import FailingFiles, Loss, Moment, PowerCut
 from tests.support.table_rows import in_order, overwritten, read_table, same_rows, ticks
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -120,3 +122,34 @@ async def test_file_operations(
         assert not await look(table, change)
         await write_table(table, ADDED, timestamp="ts", mode=mode)
         assert await look(table, change)
+
+
+class ForgetfulStore(StoreWrapper):
+    """Loses the answer to every write of `_txn`."""
+
+    async def put(
+        self, path: str, data: bytes, *, overwrite: bool, if_match: str | None = None, storage_class: str | None = None
+    ) -> str | None:
+        etag = await super().put(path, data, overwrite=overwrite, if_match=if_match, storage_class=storage_class)
+        if path.endswith("/_txn"):
+            raise StorageError("the connection broke off", path=path)
+        return etag
+
+
+class KeepingStore(StoreWrapper):
+    """Lets nobody remove anything."""
+
+    async def delete(self, paths: Sequence[str]) -> None:
+        raise AccessError("removing is not permitted", path=paths[0])
+
+
+@pytest.mark.parametrize("kind", [ForgetfulStore, KeepingStore])
+@changes
+async def test_what_is_committed_is_no_failure(change: str, kind: type[StoreWrapper]) -> None:
+    """Whoever got an error would write the rows once more, and have them twice."""
+    objects = await prepared(change)
+    written = await write_table(URL, ADDED, timestamp="ts", mode=CHANGES[change][1], store=kind(objects))
+    assert await look(URL, change, objects)
+    assert written.is_written
+    assert written.txn is not None
+    assert (written.not_removed is None) == (kind is ForgetfulStore)

@@ -7,6 +7,7 @@ On one machine it knows Parquet files and tables. On Spark every format that Spa
 from __future__ import annotations
 
 import asyncio
+import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from coldparquet.errors import InvalidInputError, NotFoundError, UnsupportedErro
 from coldparquet.options import MIB, ReadOptions
 from coldparquet.pipelines.lakes import find_tables
 from coldparquet.pipelines.work import WorkItem, WorkPlan, WorkResult, join_url
+from coldparquet.plan.wording import few_names
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.open_store import open_store
@@ -40,6 +42,9 @@ PARQUET = "parquet"
 DONE_MARKER = "_SUCCESS"
 """What Spark writes last into a directory of Parquet files, and what tells here that one is complete."""
 
+_OF_A_RUN = re.compile(r"[._]*(part-|temporary|SUCCESS|started_|committed_|spark-staging)")
+"""How the names begin of what Spark, or this job, writes into a directory of files."""
+
 _PART_ROWS = 4_000_000
 """Rows of a Parquet file that is written; the last one has less."""
 
@@ -52,7 +57,7 @@ class ConvertJob:
 
     A table of cold partitions appears at once, or not at all (:func:`coldparquet.write.table_write.write_table`). A directory
     of Parquet files is complete when it has a ``_SUCCESS``, as those that Spark writes; one that a killed run left is written
-    anew.
+    anew. A directory that holds anything else is refused (kind ``NotEmpty``).
 
     Raises:
         InvalidInputError: There is no destination, not exactly one side is a table of cold partitions, or a new one would
@@ -167,8 +172,8 @@ class ConvertJob:
             stacked = stack_store(
                 store, store_options=stores.access.store_options, max_concurrency=stores.access.max_concurrency
             ).store
-            old = await _objects_in(stacked, path)
-            if f"{path}/{DONE_MARKER}" in old:
+            old = await left_overs(stacked, path)
+            if old is None:
                 return _result(item, is_written=False)
             options = ReadOptions(symbols="string")
             async with open_table(
@@ -184,11 +189,29 @@ class ConvertJob:
         return _result(item, is_written=True, rows=rows)
 
 
-async def _objects_in(store: ObjectStore, path: str) -> set[str]:
+async def left_overs(store: ObjectStore, path: str) -> set[str] | None:
+    """Return what killed runs have left of a directory of files; None if it is complete. 1 listing.
+
+    Raises:
+        InvalidInputError: Something else lies there, which would be lost (kind ``NotEmpty``).
+    """
     try:
-        return {info.path for info in (await store.list(path)).objects}
+        listing = await store.list(path)
     except NotFoundError:
         return set()
+    objects = {info.path for info in listing.objects}
+    if f"{path}/{DONE_MARKER}" in objects:
+        return None
+    names = (found.rpartition("/")[2] for found in (*objects, *listing.directories))
+    others = sorted(name for name in names if not _OF_A_RUN.match(name))
+    if others:
+        raise InvalidInputError(
+            f"there is something already that no conversion has left: {few_names(others)}; name an empty directory as"
+            " destination",
+            kind="NotEmpty",
+            path=path,
+        )
+    return objects
 
 
 async def _write_parts(
@@ -223,12 +246,27 @@ async def _write_parts(
 
 
 def _parquet_rows(url: str, stores: LakeStores) -> Iterator[pa.RecordBatch]:
-    """Read a directory of Parquet files, or one, by pyarrow."""
+    """Read a directory of Parquet files, or one, by pyarrow; ``key=value`` in the names of directories are columns.
+
+    Raises:
+        InvalidInputError: The files do not have the same columns (kind ``SchemaMismatch``), of which pyarrow would leave
+            out those that the first file lacks.
+    """
     import fsspec  # noqa: PLC0415 - as above
     from pyarrow import dataset  # noqa: PLC0415
 
     filesystem, path = fsspec.url_to_fs(url, **stores.access.storage_options)
-    yield from dataset.dataset(path, filesystem=filesystem, format="parquet").to_batches()
+    found = dataset.dataset(path, filesystem=filesystem, format="parquet", partitioning="hive")
+    for fragment in found.get_fragments():
+        others = sorted(set(fragment.physical_schema.names) - set(found.schema.names))
+        if others:
+            raise InvalidInputError(
+                f"it has the columns {few_names(others)}, which the first file lacks; convert files of one schema, or use the"
+                " engine spark",
+                kind="SchemaMismatch",
+                path=fragment.path,
+            )
+    yield from found.to_batches()
 
 
 def _would_convert(item: WorkItem) -> WorkResult:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from coldparquet.catalog.table_files import TRANSACTION_FILE
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import InvalidInputError, NotFoundError
 from coldparquet.format.partition_names import parse_partition_directory
+from coldparquet.storage.local import LocalStore
 from coldparquet.storage.open_store import shown_url
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 _PATTERN_CHARACTERS = frozenset("*?[")
 
 _DEEPEST = 16
-"""Levels of directories below a lake; symbolic links may go round in circles."""
+"""Levels of directories below a lake."""
 
 _LISTINGS_AT_ONCE = 16
 
@@ -105,6 +107,8 @@ class _Search:
         if not pattern:
             return await self.tables(below, depth)
         listing = await self._list(below, first_page_only=False)
+        if TRANSACTION_FILE in _object_names(listing):  # of what lies below, nobody but `_txn` knows what counts
+            return []
         names = [path.rpartition("/")[2] for path in listing.directories]
         chosen = [f"{below}/{name}".lstrip("/") for name in names if fnmatchcase(name, pattern[0])]
         return [
@@ -122,11 +126,19 @@ class _Search:
         if depth >= _DEEPEST:
             return []
         inside = [f"{below}/{path.rpartition('/')[2]}".lstrip("/") for path in listing.directories]
+        if self._store.label == LocalStore.label:
+            inside = [path for path in inside if not await asyncio.to_thread(self._goes_round, path)]
         return [
             table
             for tables in await gather_or_cancel([self.tables(path, depth + 1) for path in inside])
             for table in tables
         ]
+
+    def _goes_round(self, below: str) -> bool:
+        """Tell whether symbolic links lead back to a directory on the way: two of them make 65,536 ways of 16 levels."""
+        parts = below.split("/")
+        on_the_way = [os.path.realpath("/".join((self._root, *parts[:depth]))) for depth in range(len(parts) + 1)]
+        return len(set(on_the_way)) < len(on_the_way)
 
     async def _list(self, below: str, *, first_page_only: bool) -> Listing:
         path = f"{self._root.rstrip('/')}/{below}" if below else self._root
@@ -135,7 +147,10 @@ class _Search:
 
 
 def _is_table(listing: Listing) -> bool:
-    names = {info.path.rpartition("/")[2] for info in listing.objects}
-    if names & {TRANSACTION_FILE, DATA_FILE}:
+    if _object_names(listing) & {TRANSACTION_FILE, DATA_FILE}:
         return True
     return any(parse_partition_directory(path.rpartition("/")[2]) is not None for path in listing.directories)
+
+
+def _object_names(listing: Listing) -> set[str]:
+    return {info.path.rpartition("/")[2] for info in listing.objects}

@@ -22,6 +22,7 @@ from coldparquet.storage.open_store import shown_url
 from coldparquet.write.options import WriteOptions
 from coldparquet.write.parquet_writer import check_options
 from coldparquet.write.row_schema import check_same_columns, new_table_metadata, row_schema_of, timestamp_name
+from coldparquet.write.server_lock import no_server_at
 from coldparquet.write.stored_columns import columns_of_schema
 from coldparquet.write.table_commit import check_nothing_unfinished
 from coldparquet.write.table_place import open_place
@@ -160,11 +161,12 @@ async def begin_write(  # noqa: PLR0913 - what can be told is told by name
         shape = shape_of(metadata)
         check_same_columns(shape.schema, schema, path=shown_url(url))
         check_options(columns_of_schema(shape.schema, timestamp=shape.timestamp), options)
+        encoded = encode_table_metadata(metadata)  # refuses names that no column can have
         versions = await claim_versions(place.store, place.path, txn=None if files is None else files.transaction.txn)
     return TableWrite(
         url=url,
         mode="overwrite" if mode == "overwrite" else "append",
-        metadata=encode_table_metadata(metadata),
+        metadata=encoded,
         state=None if files is None else fingerprint(files.transaction),
         versions=versions,
         options=_picklable(options),
@@ -293,7 +295,8 @@ async def _check_existing(  # noqa: PLR0913, PLR0917 - those of begin_write
             kind="OtherTable",
             path=place.path,
         )
-    await check_nothing_unfinished(place.store, place.path)
+    with no_server_at(place.store, place.path):
+        await check_nothing_unfinished(place.store, place.path)
 
 
 def _new_metadata(

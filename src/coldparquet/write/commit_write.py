@@ -20,7 +20,7 @@ from coldparquet.catalog.table_files import (
     metadata_copy_name,
     read_table_files,
 )
-from coldparquet.errors import ColdParquetError, InvalidInputError, NotFoundError, ObjectChangedError
+from coldparquet.errors import ColdParquetError, InvalidInputError, NotFoundError, ObjectChangedError, StorageError
 from coldparquet.format.column_versions import RECORD_DTYPE, ColumnVersions, encode_column_versions
 from coldparquet.format.partition_records import PartitionRecord, PartitionRecords
 from coldparquet.format.table_metadata import parse_table_metadata
@@ -83,6 +83,9 @@ class WrittenTable:
     """Those that it made or replaced, in time order."""
     catalogue: PackReport | None = None
     """What became of the table's catalogue; None where there is none."""
+    not_removed: str | None = None
+    """Why something that nobody needs any more, and nobody sees, could not be removed; None where nothing is left. The
+    rows are in the table all the same: writing them again would double them."""
 
     @property
     def new_rows(self) -> int:
@@ -123,12 +126,14 @@ async def commit_write(  # noqa: PLR0913 - what can be told is told by name
         InvalidInputError: A server is running on the table (kind ``ServerRunning``), or a partition that would be
             replaced is read-only (``ReadOnlyPartition``).
         UnsupportedError: A partition that would be replaced is not in Parquet (kind ``NativePartition``).
-        StorageError: The store failed. If that was while `_txn` was being replaced, only reading it tells whether it was.
+        StorageError: The store failed. If that was while `_txn` was being replaced, it was read again, and does not name what
+            was written, or could not be read either: then only reading it later tells whether it was replaced.
     """
     access: dict[str, Any] = {"storage_options": storage_options, "store_options": store_options, "store": store}
     whole = sorted(await join_parts(write, parts, attempt=0, files=files, **access), key=_timestamp)
     async with open_place(write.url, **access) as place:
         shape = write.shape()
+        names = frozenset(shape.directory_name(part.timestamp, part.version) for part in whole)
         try:
             if write.is_new_table:
                 txn: int | None = await _make_table(place, write, whole)
@@ -137,8 +142,11 @@ async def commit_write(  # noqa: PLR0913 - what can be told is told by name
         except ObjectChangedError:
             await _settle_metadata(place)
             raise
-        names = frozenset(shape.directory_name(part.timestamp, part.version) for part in whole)
-        await release_versions(place.store, place.path, write.versions, keep=names)
+        except StorageError:
+            txn = await _txn_with(place, write, names)
+            if txn is None:
+                raise
+        not_removed = await _release(place, write, keep=names)
         catalogue = await renew_catalogue(place.store, place.path, ReadOptions(), changed=names, make=False)
     return WrittenTable(
         url=shown_url(write.url),
@@ -155,6 +163,7 @@ async def commit_write(  # noqa: PLR0913 - what can be told is told by name
             for part in whole
         ),
         catalogue=catalogue,
+        not_removed=not_removed,
     )
 
 
@@ -182,6 +191,31 @@ async def abort_write(
             if files is None or files.transaction.metadata_version != version:
                 await place.store.delete([f"{place.path}/{metadata_copy_name(version)}"])
         await release_versions(place.store, place.path, write.versions, keep=_named_directories(files, write))
+
+
+async def _txn_with(place: TablePlace, write: TableWrite, names: frozenset[str]) -> int | None:
+    """Return the transaction if `_txn` names what was written, so that only the answer was lost; None if it does not."""
+    try:
+        files = await _files_of_table(place)
+    except ColdParquetError:
+        return None
+    if files is None or not names <= _named_directories(files, write):
+        return None
+    # What has no rows has no names either; but the number of a new table's description is its own.
+    is_ours = (
+        bool(names)
+        or files.transaction.metadata_version == parse_table_metadata(write.metadata, path=None).metadata_version
+    )
+    return files.transaction.txn if is_ours else None
+
+
+async def _release(place: TablePlace, write: TableWrite, *, keep: frozenset[str]) -> str | None:
+    """Remove what a write that is committed does not need any more; return why that failed, as the write has not."""
+    try:
+        await release_versions(place.store, place.path, write.versions, keep=keep)
+    except ColdParquetError as error:
+        return str(error)
+    return None
 
 
 async def _commit(place: TablePlace, write: TableWrite, shape: TableShape, parts: Sequence[StagedPart]) -> int:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 _SYMBOL_CAPACITY = 256
 """QuestDB's own default."""
 
+_YEAR_10000_US = 253_402_300_800_000_000
+
 _TYPES_OF_TEXT = frozenset({"UUID", "IPv4", "CHAR"})
 """Types whose values may be given as text, as in ``11111111-2222-3333-4444-555555555555``, ``10.0.0.1`` and ``x``."""
 
@@ -61,9 +63,19 @@ def new_table_metadata(  # noqa: PLR0913 - what can be told is told by name
 
     Raises:
         InvalidInputError: A column has no QuestDB type (kind ``UnknownType``), the timestamp is none (``NotATimestamp``,
-            ``UnknownColumn``), ``symbols`` names something else than text columns, or names repeat (``Schema``).
+            ``UnknownColumn``), ``symbols`` names something else than text columns, or names repeat, perhaps in other letters
+            (``Schema``).
     """
     columns = columns_of_schema(_with_types(schema, timestamp, symbols), timestamp=timestamp)
+    by_lower_case: dict[str, str] = {}
+    for name in schema.names:
+        other = by_lower_case.setdefault(name.lower(), name)
+        if other != name:
+            raise InvalidInputError(
+                f"{name!r} and {other!r} differ by case alone, and are one name to QuestDB; rename one of them",
+                kind="Schema",
+                field=name,
+            )
     return TableMetadata(
         interval=interval,
         designated_timestamp=schema.names.index(timestamp),
@@ -140,16 +152,27 @@ def conformed(batch: pa.RecordBatch, schema: pa.Schema, *, timestamp: str) -> pa
         timestamp: The designated timestamp.
 
     Raises:
-        InvalidInputError: A value does not fit the type of its column (kind ``DoesNotFit``), or a designated timestamp is
-            null (``NullValue``).
+        InvalidInputError: A value does not fit the type of its column, or a designated timestamp lies after the year 9999,
+            so that no directory can be named after it (kind ``DoesNotFit``); or one is null (``NullValue``).
     """
-    arrays = [_conformed(batch.column(field.name), field) for field in schema]
+    arrays = [
+        _conformed(_as_time(batch.column(field.name)) if field.name == timestamp else batch.column(field.name), field)
+        for field in schema
+    ]
     times = arrays[schema.names.index(timestamp)]
     if times.null_count:
         raise InvalidInputError(
             f"column {timestamp!r} has {times.null_count:,} nulls, but the designated timestamp is never null; fill them or"
             " drop their rows first",
             kind="NullValue",
+            field=timestamp,
+        )
+    latest = compute.max(times.cast(pa.int64())).as_py()
+    if times.type.unit == "us" and latest is not None and latest >= _YEAR_10000_US:
+        raise InvalidInputError(
+            f"column {timestamp!r} has the time {latest:,}, in microseconds since 1970, which is after the year 9999; are these"
+            " nanoseconds?",
+            kind="DoesNotFit",
             field=timestamp,
         )
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -183,12 +206,20 @@ def _with_type(field: pa.Field[Any], timestamp: str, symbols: Collection[str]) -
     return field.with_metadata(stated)
 
 
+def _as_time(array: Any) -> Any:
+    """Take integers for microseconds, whatever the unit of the table is."""
+    return array.cast(pa.timestamp("us", "UTC")) if pa.types.is_int64(array.type) else array
+
+
 def _conformed(array: Any, field: pa.Field[Any]) -> Any:
     if isinstance(array.type, pa.BaseExtensionType):
         array = array.storage
     if array.type == field.type:
         return array
     type_name = (field.metadata or {}).get(QUESTDB_TYPE_KEY, b"").decode()
+    if pa.types.is_boolean(field.type) and (pa.types.is_integer(array.type) or pa.types.is_floating(array.type)):
+        # Arrow takes every number but zero for true.
+        raise _does_not_fit(field, f"of Arrow type {array.type}", type_name, "numbers are no truth values")
     try:
         if type_name in _TYPES_OF_TEXT and array.type in _TEXT:
             return _from_text(array.cast(pa.string()), field, type_name)

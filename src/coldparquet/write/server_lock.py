@@ -14,10 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coldparquet.errors import InvalidInputError
+from coldparquet.storage.local import LocalStore
 from coldparquet.storage.local_errors import translated_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+
+    from coldparquet.storage.base import ObjectStore
 
 _LOCK_FILE = "tables.d.lock"
 
@@ -38,6 +42,11 @@ def no_server(table_directory: str) -> Iterator[None]:
         for directory in dict.fromkeys((Path(table_directory), Path(os.path.realpath(table_directory)))):
             _hold(str(directory.parent / _LOCK_FILE), table_directory, held)
         yield
+
+
+def no_server_at(store: ObjectStore, path: str) -> AbstractContextManager[None]:
+    """Do the same for a table directory in a store, whatever wrappers it has; nothing where it is no local disk."""
+    return no_server(path) if store.label == LocalStore.label else contextlib.nullcontext()
 
 
 def _hold(path: str, table_directory: str, held: contextlib.ExitStack) -> None:

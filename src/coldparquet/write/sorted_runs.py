@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _RUN_BATCH_ROWS = 16_384
-"""A merge holds a batch of each run in memory."""
+_RUN_BATCH_BYTES = 1024 * 1024
+"""A merge holds a batch of each run in memory, so that wide rows make short batches."""
 
 _MOST_RUNS = 64
 """So many runs are merged into one: each is an open file and a batch in memory."""
@@ -98,8 +99,10 @@ class RunWriter:
             if self._writer is None:
                 options = ipc.IpcWriteOptions(compression=_CODEC)
                 self._writer = ipc.new_stream(self._file, batch.schema, options=options)
-            for start in range(0, batch.num_rows, _RUN_BATCH_ROWS):
-                self._writer.write_batch(batch.slice(start, _RUN_BATCH_ROWS))
+            fitting_rows = batch.num_rows * _RUN_BATCH_BYTES // max(batch.nbytes, 1)
+            step = max(1, min(fitting_rows, _RUN_BATCH_ROWS))
+            for start in range(0, batch.num_rows, step):
+                self._writer.write_batch(batch.slice(start, step))
 
     def close(self) -> None:
         """End the file."""

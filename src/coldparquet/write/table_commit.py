@@ -15,7 +15,6 @@ commit that was made through this library since the state was read.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -25,9 +24,8 @@ from coldparquet.format.txn import parse_txn
 from coldparquet.format.txn_writer import encode_txn, replace_partitions
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.base import RangeRequest
-from coldparquet.storage.local import LocalStore
 from coldparquet.storage.whole_object import read_whole
-from coldparquet.write.server_lock import no_server
+from coldparquet.write.server_lock import no_server_at
 
 if TYPE_CHECKING:
     from coldparquet.format.partition_records import PartitionRecords
@@ -83,7 +81,7 @@ async def commit_partitions(  # noqa: PLR0913 - what can be told is told by name
         records = following.partitions_of(started_from.metadata.interval)
     except FormatError as error:
         raise InvalidInputError(f"this would be no valid state of the table: {error.message}") from error
-    with no_server(path) if isinstance(store, LocalStore) else contextlib.nullcontext():
+    with no_server_at(store, path):
         answer = await read_whole(store, f"{path}/{TRANSACTION_FILE}")
         found = await asyncio.to_thread(parse_txn, answer.data, path=f"{path}/{TRANSACTION_FILE}")
         if encode_txn(found) != encode_txn(before):
