@@ -46,7 +46,11 @@ def test_example_runs(example: Path, directory: Path) -> None:
     assert run([sys.executable, str(example)], directory).strip()
 
 
-@pytest.mark.parametrize("block", blocks("python"), ids=lambda block: block.split("\n", 1)[0])
+SPARKLESS_BLOCKS = [block for block in blocks("python") if "pyspark" not in block]
+"""Those of Spark run in tests/spark, too."""
+
+
+@pytest.mark.parametrize("block", SPARKLESS_BLOCKS, ids=lambda block: block.split("\n", 1)[0])
 def test_python_block_of_the_readme_runs(block: str, directory: Path) -> None:
     assert run([sys.executable, "-c", block], directory).strip()
 
@@ -72,6 +76,7 @@ def shell_lines() -> list[str]:
         "coldparquet bench ",
         ". .venv/",
         "python examples/",
+        "python -m pip install ",
         "cp -r tests/golden/",
         ".venv/bin/python -m tests.benchmarks.",
     )

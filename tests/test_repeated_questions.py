@@ -120,25 +120,29 @@ async def test_what_a_closer_look_fetched_is_not_fetched_again(tmp_path: Path) -
 async def test_a_store_that_turns_out_to_be_slow_does_not_change_what_a_repeated_question_asks_for(
     tmp_path: Path,
 ) -> None:
-    rows = 480_000
-    noise = np.random.default_rng(1).random(rows)
-    columns = {"first": noise, "between": noise.astype(np.float32), "last": noise, "few": np.arange(rows) % 100}
+    """Chunks lie 1.3 MiB apart: at the published latency two requests are faster than one over the gap, at 100 ms they are not."""
+    noise = np.random.default_rng(1).random(320_000)
+    short = {f"short_{number}": np.arange(len(noise)) % 100 for number in range(5)}
+    between = noise.astype(np.float32)
+    columns = {"first": noise, "second": noise, "before": between, **short, "behind": between, "last": noise}
     path = tmp_path / "bucket" / "2024-03-01" / "data.parquet"
     path.parent.mkdir(parents=True)
-    pq.write_table(pa.table(columns), path, row_group_size=40_000, use_dictionary=["few"])  # type: ignore[arg-type]  # names of columns are allowed as well
+    pq.write_table(pa.table(columns), path, row_group_size=len(noise) // 2, use_dictionary=list(short))  # type: ignore[arg-type]  # names of columns are allowed as well
     options = cp.ReadOptions(max_concurrency=2)
-    with ColdStoreServer(tmp_path, ColdStoreOptions(first_byte_s=0.05)) as server:
+    with ColdStoreServer(tmp_path, ColdStoreOptions(first_byte_s=0.1)) as server:
         url = f"s3://bucket/{path.parent.name}"
         async with cp.open_partition(url, storage_options=server.storage_options, options=options) as partition:
-            first = await partition.scan(["first", "last"]).plan()
-            rows_read = await partition.scan(["first", "last"]).to_arrow()
-            await partition.scan(["few"]).to_arrow()  # short requests, which show the latency
+            asked = ["first", "second", "last"]
+            first = await partition.scan(asked).plan()
+            rows_read = await partition.scan(asked).to_arrow()
+            for name in short:
+                await partition.scan([name]).to_arrow()  # short requests, which show the latency
             server.reset()
-            assert (await partition.scan(["first", "last"]).plan()).requests == first.requests
-            assert (await partition.scan(["first", "last"]).to_arrow()).equals(rows_read)
+            assert (await partition.scan(asked).plan()).requests == first.requests
+            assert (await partition.scan(asked).to_arrow()).equals(rows_read)
             assert not server.requests
             # Of what was never asked before, fewer and longer requests pay by now.
-            assert (await partition.scan(["last", "first"]).plan()).request_count < first.request_count
+            assert (await partition.scan(asked[::-1]).plan()).request_count < first.request_count
 
 
 async def test_after_a_refresh_only_the_tables_own_files_are_asked_for(server: ColdStoreServer) -> None:

@@ -10,15 +10,22 @@
 ``cp.sync.open_table`` is the same without ``await``.
 """
 
-from coldparquet import errors, pieces, sync
-from coldparquet.errors import ColdParquetError
-from coldparquet.format.sidecar import Sidecar, parse_sidecar
-from coldparquet.options import ReadOptions, RestoreTerms, StoreOptions
-from coldparquet.plan.predicate import Predicate, col
-from coldparquet.plan.read_plan import ReadPlan
-from coldparquet.restoring.restore_ticket import RestoreTicket
-from coldparquet.scan import Scan
-from coldparquet.table import Table, open_partition, open_table
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from coldparquet import errors, pieces, sync
+    from coldparquet.errors import ColdParquetError
+    from coldparquet.format.sidecar import Sidecar, parse_sidecar
+    from coldparquet.options import ReadOptions, RestoreTerms, StoreOptions
+    from coldparquet.plan.predicate import Predicate, col
+    from coldparquet.plan.read_plan import ReadPlan
+    from coldparquet.restoring.restore_ticket import RestoreTicket
+    from coldparquet.scan import Scan
+    from coldparquet.table import Table, open_partition, open_table
+    from coldparquet.write.table_write import write_table
 
 __all__ = [
     "ColdParquetError",
@@ -38,4 +45,42 @@ __all__ = [
     "parse_sidecar",
     "pieces",
     "sync",
+    "write_table",
 ]
+
+_SUBMODULES = frozenset({"errors", "pieces", "sync"})
+
+_MODULES = {
+    "ColdParquetError": "coldparquet.errors",
+    "Predicate": "coldparquet.plan.predicate",
+    "ReadOptions": "coldparquet.options",
+    "ReadPlan": "coldparquet.plan.read_plan",
+    "RestoreTerms": "coldparquet.options",
+    "RestoreTicket": "coldparquet.restoring.restore_ticket",
+    "Scan": "coldparquet.scan",
+    "Sidecar": "coldparquet.format.sidecar",
+    "StoreOptions": "coldparquet.options",
+    "Table": "coldparquet.table",
+    "col": "coldparquet.plan.predicate",
+    "open_partition": "coldparquet.table",
+    "open_table": "coldparquet.table",
+    "parse_sidecar": "coldparquet.format.sidecar",
+    "write_table": "coldparquet.write.table_write",
+}
+"""Where each name is defined. They are imported when they are used: every import of a module of this package runs this one
+first, and the tasks of an engine, which start in processes of their own, need a small part of the library."""
+
+
+if not TYPE_CHECKING:  # type checkers know which names there are
+
+    def __getattr__(name: str) -> Any:
+        if name in _SUBMODULES:
+            return import_module(f"{__name__}.{name}")
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

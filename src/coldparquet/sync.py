@@ -16,7 +16,7 @@ from coldparquet.scanning.blocking_batches import blocking_batches
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from types import TracebackType
 
     import pandas as pd
@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from coldparquet.scanning.scan_statistics import ScanStatistics
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.trace import RequestRecord
+    from coldparquet.write.begin_write import WriteMode
+    from coldparquet.write.commit_write import WrittenTable
+    from coldparquet.write.options import WriteOptions
+    from coldparquet.write.row_groups import Rows
 
 
 class Batches:
@@ -267,6 +271,41 @@ def open_partition(
         url, storage_options=storage_options, options=options, store_options=store_options, store=store
     )
     return Table(background.run(_opened(opening)))
+
+
+def write_table(  # noqa: PLR0913 - those of coldparquet.write_table
+    url: str | os.PathLike[str],
+    rows: Rows,
+    *,
+    timestamp: str | None = None,
+    partition_by: str | None = None,
+    mode: WriteMode = "error",
+    symbols: Collection[str] = (),
+    options: WriteOptions | None = None,
+    memory_limit_bytes: int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    store_options: StoreOptions | None = None,
+    store: ObjectStore | None = None,
+) -> WrittenTable:
+    """Write rows to a table; see :func:`coldparquet.write_table`."""
+    from coldparquet.write.begin_write import MEMORY_LIMIT_BYTES  # noqa: PLC0415 - who only reads need not load the writer
+    from coldparquet.write.table_write import write_table as write  # noqa: PLC0415
+
+    return background.run(
+        write(
+            url,
+            rows,
+            timestamp=timestamp,
+            partition_by=partition_by,
+            mode=mode,
+            symbols=symbols,
+            options=options,
+            memory_limit_bytes=MEMORY_LIMIT_BYTES if memory_limit_bytes is None else memory_limit_bytes,
+            storage_options=storage_options,
+            store_options=store_options,
+            store=store,
+        )
+    )
 
 
 async def _opened(opening: asynchronous.Opening) -> asynchronous.Table:

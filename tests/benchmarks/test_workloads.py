@@ -83,6 +83,7 @@ def test_a_needle_takes_data_of_its_own_partition_alone(tmp_path: Path) -> None:
         assert len(touched) <= 2, "one stripe of the catalogue tells which partitions may hold it"
 
 
+@pytest.mark.soak
 def test_late_materialisation_fetches_less_where_little_is_left(tmp_path: Path) -> None:
     never, always = f"{OURS}, never late", f"{OURS}, always late"
     bench = late_materialisation.benchmark(rows=300_000).only(OURS, never, always)
@@ -104,15 +105,20 @@ def test_faults_change_no_answer(tmp_path: Path) -> None:
 
 
 def test_the_command_prints_tables_and_draws_pictures(tmp_path: Path) -> None:
-    arguments = ["bench", "wide", "prices", "--small", "--rounds", "1", "--data", str(tmp_path / "data")]
+    arguments = ["bench", "wide", "--small", "--rounds", "1", "--data", str(tmp_path / "data")]
     arguments += ["--pictures", str(tmp_path / "pictures"), "--output", str(tmp_path / "results.json")]
     printed = CliRunner().invoke(app, arguments).stdout
     assert "W7: three of 1,000 columns" in printed
-    assert "GLACIER_IR" in printed
     results = json.loads((tmp_path / "results.json").read_text())["results"]
     assert results["W7: three of 1,000 columns"][OURS]["first"]["requests"] > 0
     for scheme in ("light", "dark"):
         assert "W7" in (tmp_path / "pictures" / f"benchmarks-{scheme}.svg").read_text()
+
+
+@pytest.mark.soak
+def test_the_command_compares_goals_by_their_prices(tmp_path: Path) -> None:
+    printed = CliRunner().invoke(app, ["bench", "prices", "--small", "--rounds", "1", "--data", str(tmp_path)]).stdout
+    assert "GLACIER_IR" in printed
 
 
 def test_unknown_workloads_are_named() -> None:

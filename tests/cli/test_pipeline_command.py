@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -84,6 +86,9 @@ def test_migrate_compact_and_convert_take_their_flags(run: Run, tmp_path: Path, 
     [
         (["index", "/nowhere/at/all"], 1, "no such file"),
         (["index", "LAKE", "--engine", "ray"], 2, "none of local and spark"),
+        (["index", "LAKE", "--tasks", "3"], 2, "it is for --engine spark"),
+        (["index", "LAKE", "--engine", "spark", "--processes", "3"], 2, "it is for --engine local"),
+        (["tier", "LAKE", "--least-bytes", "some"], 2, "it must be a number of bytes"),
         (["index"], 2, "LAKE"),
         (["tier", "LAKE"], 1, "tier needs a rule"),
         (["tier", "LAKE", "--storage-class-after", "soon=COLD"], 1, "no rule for a storage class"),
@@ -94,3 +99,19 @@ def test_wrong_usage(run: Run, lake: Path, arguments: list[str], code: int, mess
     result = run("pipeline", *(str(lake) if argument == "LAKE" else argument for argument in arguments))
     assert result.exit_code == code, result.stdout + result.stderr
     assert message in plain(result.stdout + result.stderr)
+
+
+def test_spark_without_java(lake: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "coldparquet", "pipeline", "index", str(lake), "--engine", "spark"]
+    environment = {"PATH": "/usr/bin:/bin", "JAVA_HOME": str(tmp_path)}
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    assert result.returncode == 1
+    assert "error: Spark did not start: it needs Java 17" in plain(result.stderr)
+    assert "Traceback" not in result.stderr
+
+
+def test_spark_that_is_not_installed(run: Run, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark.sql", None)
+    result = run("pipeline", "index", lake, "--engine", "spark")
+    assert result.exit_code == 1
+    assert "needs the package pyspark.sql: pip install 'coldparquet[cli,spark]'" in plain(result.stderr)

@@ -51,6 +51,7 @@ def assert_everything_answered(answers: dict[str, Any], store: ColdStoreServer) 
     assert answers["count"] == DAYS * ROWS
     assert answers["min_max"] == [0, DAYS * ROWS - 2]
     assert answers["pythons"] == [sys.executable]
+    assert answers["cores"] == 2
     first_day = [request for request in store.requests if "2024-03-01" in request.path and "data" in request.path]
     assert not [request for request in first_day if request.operation == "GetObject"], "pruned by its name"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import reduce
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,7 @@ from tests.support.questdb_tables import copy_parquet_partitions, expected_rows
 from tests.support.spark_values import collected, in_any_order
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -65,19 +67,25 @@ def test_whole_tables(spark: SparkSession, table: str, tmp_path: Path) -> None:
     assert in_any_order(collected(ours)) == in_any_order(collected(native))
 
 
-def found_by(frame: DataFrame) -> list[str]:
-    """Ask all conditions in one job: their rows, with the number of the condition."""
-    asked = [frame.where(condition).withColumn("condition", lit(number)) for number, condition in enumerate(CONDITIONS)]
+def found_by(frames: Iterable[DataFrame]) -> list[str]:
+    """Ask all conditions in one job, each of a frame of its own: their rows, with the number of the condition."""
+    asked = [
+        frame.where(condition).withColumn("condition", lit(number))
+        for number, (condition, frame) in enumerate(zip(CONDITIONS, frames, strict=False))
+    ]
     columns = collected(reduce(DataFrame.unionAll, asked))
     assert set(columns["condition"]) == set(range(len(CONDITIONS))), "every condition finds something"
     return in_any_order(columns)
 
 
-def test_conditions_with_pushdown(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("session", ["spark", "spark_without_pushdown"])
+def test_conditions(session: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    spark: SparkSession = request.getfixturevalue(session)
     ours, native = both(spark, "row_groups", tmp_path)
-    assert found_by(ours) == found_by(native)
-
-
-def test_conditions_without_pushdown(spark_without_pushdown: SparkSession, tmp_path: Path) -> None:
-    ours, native = both(spark_without_pushdown, "row_groups", tmp_path)
-    assert found_by(ours) == found_by(native)
+    path = str(tmp_path / "row_groups")
+    reader = spark.read.format("coldparquet").options(columns=",".join(ours.columns), push_filters="true")
+    expected = found_by(repeat(native))
+    assert found_by(repeat(ours)) == expected
+    assert found_by(reader.load(path) for _ in CONDITIONS) == expected, (
+        "with filters taken over, where Spark pushes them"
+    )

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
 import coldparquet as cp
+from coldparquet.cli.commands import app
 from coldparquet.pipelines import ConvertJob, IndexJob, run_pipeline
 from coldparquet.spark.engine import SparkEngine
 from coldparquet.testing.simulator import ColdStoreServer
 from coldparquet.testing.simulator_options import ColdStoreOptions
-from tests.support.lakes import damage, expected_of, fates, make_lake
+from tests.support.lakes import damage, expected_of, fates, make_lake, partition_count
 from tests.support.questdb_tables import assert_same_rows
 
 if TYPE_CHECKING:
@@ -46,6 +49,16 @@ async def test_index_on_spark(tmp_path: Path, spark: SparkSession) -> None:
     frame = spark.createDataFrame(there.to_arrow())
     assert {row["action"]: row["count"] for row in frame.groupBy("action").count().collect()} == there.actions
     assert SECRET not in str(there.as_dict())
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_command_takes_the_session_that_is_there(tmp_path: Path) -> None:
+    lake = make_lake(tmp_path, "interval_day")
+    arguments = ["pipeline", "index", str(lake), "--engine", "spark", "--tasks", "2", "--json"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.stderr
+    report = json.loads(result.stdout)
+    assert (report["engine"], report["actions"]) == ("spark", {"written": partition_count("interval_day")})
 
 
 async def test_conversion_on_spark(tmp_path: Path, spark: SparkSession) -> None:

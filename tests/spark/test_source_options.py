@@ -11,7 +11,7 @@ import pytest
 from coldparquet.errors import InvalidInputError
 from coldparquet.options import MIB, ReadOptions, RestoreTerms, StoreOptions
 from coldparquet.spark.credentials import Credentials
-from coldparquet.spark.options import SourceOptions, table_urls
+from coldparquet.spark.options import SourceOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,7 +98,7 @@ def test_columns(text: str, columns: tuple[str, ...]) -> None:
     ],
 )
 def test_urls(options: dict[str, str], urls: tuple[str, ...]) -> None:
-    assert table_urls(options) == urls
+    assert SourceOptions.parse(options).urls == urls
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_urls(options: dict[str, str], urls: tuple[str, ...]) -> None:
         ({"path": "a", "pieces": "many"}, "whole number"),
         ({"path": "a", "max_usd": "cheap"}, "must be a number"),
         ({"path": "a", "max_bytes": "12 parsecs"}, "number of bytes"),
-        ({"path": "a", "nanoseconds": "int"}, "'timestamp' or 'long'"),
+        ({"path": "a", "nanoseconds": "int"}, "one of 'timestamp', 'long'"),
         ({"path": "a", "push_filters": "1"}, "true or false"),
         ({"path": "a", "goal": "best"}, "goal is 'best'"),
         ({"path": "a", "columns": "[ts]"}, "JSON list"),

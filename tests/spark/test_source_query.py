@@ -21,6 +21,17 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 SECRET = "planted-5e2d"  # noqa: S105 - planted, to be looked for
+LOG_EVERYTHING = """
+rootLogger.level = info
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %p %c{1}: %m%n
+logger.spark.name = org.apache.spark
+logger.spark.level = info
+"""
 BOTH = pytest.mark.parametrize("pushdown", ["true", "false"])
 
 
@@ -152,9 +163,10 @@ def ask_with_secrets(spark: SparkSession, table: str) -> int:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("java")
-def test_the_event_log_holds_no_secret(table: Path, tmp_path: Path) -> None:
+def test_event_log_and_log_hold_no_secret(table: Path, tmp_path: Path) -> None:
     events = tmp_path / "events"
     events.mkdir()
+    (tmp_path / "log4j2.properties").write_text(LOG_EVERYTHING)
     rows = run_in_spark(
         ask_with_secrets,
         str(table),
@@ -164,11 +176,14 @@ def test_the_event_log_holds_no_secret(table: Path, tmp_path: Path) -> None:
             "spark.eventLog.enabled": "true",
             "spark.eventLog.dir": events.as_uri(),
             "spark.eventLog.compress": "false",
+            "spark.log.level": "INFO",  # and the file below, because PySpark keeps to warnings otherwise
             "spark.executorEnv.STORE_SECRET": json.dumps({"secret": SECRET}),
         },
-        variables={"STORE_SECRET": json.dumps({"secret": SECRET})},
+        variables={"STORE_SECRET": json.dumps({"secret": SECRET}), "SPARK_CONF_DIR": str(tmp_path)},
     )
     assert rows > 0
     logged = [path.read_text() for path in events.rglob("*") if path.is_file()]
     assert any("BatchScan coldparquet" in text for text in logged)
-    assert not any(SECRET in text for text in logged)
+    printed = (tmp_path / "driver.log").read_text()
+    assert "INFO DAGScheduler" in printed
+    assert not any(SECRET in text for text in (*logged, printed))

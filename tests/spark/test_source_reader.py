@@ -116,6 +116,7 @@ def test_a_schema_of_some_columns_prunes_the_others(table: Path) -> None:
     ("options", "schema", "kind", "words"),
     [
         ({}, StructType([StructField("price", IntegerType())]), "SchemaMismatch", "'price' is DOUBLE"),
+        ({}, StructType([StructField("price", DoubleType(), nullable=False)]), "SchemaMismatch", "leave NOT NULL out"),
         ({}, StructType([StructField("prize", DoubleType())]), "UnknownColumn", "did you mean 'price'"),
         ({"where": "prize > 3"}, None, "UnknownColumn", "did you mean 'price'"),
         ({"where": "price >"}, None, "InvalidPredicate", "price >"),
@@ -156,6 +157,7 @@ def test_several_tables_and_patterns(tmp_path: Path) -> None:
     one = directly(tmp_path / "db" / "a1", ["ts", "id"])
     for options, times in (
         ({"path": f"{tmp_path}/db/a*"}, 2),
+        ({"path": f"{tmp_path}/db/a1/,{tmp_path}/db/a*"}, 2),
         ({"path": f"{tmp_path}/db/a1,{tmp_path}/db/b1,{tmp_path}/db/a2"}, 3),
         ({"paths": json.dumps([f"{tmp_path}/db/[ab]1"])}, 2),
     ):

@@ -16,7 +16,7 @@ from tests.support.live_servers import REQUIRED_VARIABLE, install, missing_comma
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.benchmark, pytest.mark.usefixtures("java")]
+pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.benchmark, pytest.mark.usefixtures("java")]
 
 ASKED = (spark_trades.ONE_DAY, spark_trades.EXTREMES_DAY, spark_trades.THREE_DAYS)
 

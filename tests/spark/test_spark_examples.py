@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 import subprocess
 import sys
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = [
+    block for block in re.findall(r"^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILINE) if "pyspark" in block
+]
 EXAMPLES = sorted((ROOT / "examples").glob("spark_*.py"))
 
 
@@ -38,4 +43,12 @@ def test_example_runs(
     # An example ends its own session; other tests still need this one.
     monkeypatch.setattr(SparkSession, "stop", lambda _: None)
     runpy.run_path(str(example))["main"](trades)
+    assert capfd.readouterr().out.strip()
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("block", BLOCKS)
+def test_block_of_the_readme_runs(block: str, trades: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    # Spark's workers do not follow a change of the working directory.
+    exec(block.replace('"trades"', f'"{trades}"').replace('"btc"', f'"{trades.parent / "btc"}"'), {})  # noqa: S102
     assert capfd.readouterr().out.strip()

@@ -188,6 +188,7 @@ def test_a_wrong_schema_is_told(table: GrowingTable) -> None:
         ({"maxFilesPerTrigger": "3"}, "there is no option 'maxfilespertrigger'; did you mean"),
         ({"path": "a,b"}, "a stream follows one table"),
         ({"path": "lake/*"}, "a stream follows one table"),
+        ({"path": "lake/t?"}, "a stream follows one table"),
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, str], message: str) -> None:

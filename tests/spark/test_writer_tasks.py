@@ -140,7 +140,8 @@ def test_the_types_of_spark(tmp_path: Path) -> None:
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "several tables": ({"path": "a,b"}, "2 tables"),
     "an unknown option": ({"symbol": "side"}, "did you mean 'symbols'"),
-    "if_exists": ({"if_exists": "replace"}, "append, error, ignore"),
+    "if_exists": ({"if_exists": "replace"}, "one of 'error', 'append', 'ignore'"),
+    "an option of reading": ({"where": "price > 3"}, "no option 'where'"),
     "a number": ({"row_group_rows": "many"}, "whole number"),
     "a truth": ({"pages": "yes"}, "true or false"),
     "types": ({"types": "UUID"}, "JSON object"),

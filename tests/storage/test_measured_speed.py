@@ -106,7 +106,7 @@ def test_stores_at_one_endpoint_learn_from_each_other() -> None:
         first.note(get(100, 0.2))
     assert SpeedMeter(StoreAt(label)).speed(connections=9).first_byte_s == pytest.approx(0.2)
     assert SpeedMeter(StoreAt(label)).speed(connections=9).connections == 9
-    assert SpeedMeter(StoreAt(unique_label())).speed(connections=9) == StoreSpeed(connections=9)
+    assert SpeedMeter(StoreAt(unique_label())).speed(connections=9) == StoreSpeed(connections=9, is_remote=True)
 
 
 def test_a_label_that_becomes_exact_takes_what_was_measured_along() -> None:

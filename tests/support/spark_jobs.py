@@ -14,6 +14,7 @@ import pyarrow as pa
 
 import coldparquet.spark as cold
 from coldparquet.maintenance.index import index_table
+from coldparquet.spark.cores import core_count
 from tests.support.answers import DAY_US, FIRST_DAY_US, day_of_trades
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def prices_found() -> list[float]:
 
 def ask_everything(spark: SparkSession, url: str) -> dict[str, Any]:
     """Ask in every way: the data source with pushed filters, pieces of a plan, helpers that need no job; and who worked."""
-    frame = spark.read.format("coldparquet").option("columns", ",".join(COLUMNS)).load(url)
+    frame = spark.read.format("coldparquet").options(columns=",".join(COLUMNS), push_filters="true").load(url)
     least, greatest = cold.min_max(spark, url, "size")
     return {
         "source": prices(frame.where(WHERE)),
@@ -54,6 +55,7 @@ def ask_everything(spark: SparkSession, url: str) -> dict[str, Any]:
         "count": cold.count(spark, url),
         "min_max": [least, greatest],
         "pythons": worker_pythons(spark),
+        "cores": core_count(spark),
     }
 
 

@@ -80,14 +80,19 @@ class _Selection:
     columns: tuple[str, ...]
     where: str
 
+    @property
+    def ours(self) -> str:
+        """What we are told: the same file as S3A, or the table, where S3A needs a pattern."""
+        return self.table if "*" in self.files else self.files
+
     def s3a(self, place: SparkPlace, bucket: str = BUCKET) -> Any:
         return _summary(_parquet(place, self.files, bucket).where(self.where), self.columns)
 
     def source(self, place: SparkPlace) -> Any:
-        return _summary(_cold(place, _url(self.table), self.columns).where(self.where), self.columns)
+        return _summary(_cold(place, _url(self.ours), self.columns, self.where), self.columns)
 
     def read(self, place: SparkPlace) -> Any:
-        frame = cold.read(place.session, _url(self.table), columns=self.columns, where=self.where)
+        frame = cold.read(place.session, _url(self.ours), columns=self.columns, where=self.where)
         return _summary(frame, self.columns)
 
     def ways(self) -> dict[str, SparkCall]:
@@ -136,7 +141,7 @@ def _questions() -> dict[str, SparkQuestion]:
 def _counting(of: _Selection) -> dict[str, SparkCall]:
     return {
         S3A: lambda place: _parquet(place, of.files).count(),
-        OURS: lambda place: _cold(place, _url(of.table)).count(),
+        OURS: lambda place: _cold(place, _url(of.table), ()).count(),
         HELPER: lambda place: cold.count(place.session, _url(of.table)),
     }
 
@@ -170,9 +175,10 @@ def _parquet(place: SparkPlace, path: str, bucket: str = BUCKET) -> DataFrame:
     return place.session.read.parquet(f"s3a://{bucket}/{path}")
 
 
-def _cold(place: SparkPlace, url: str, columns: Sequence[str] = ()) -> DataFrame:
-    reader = place.session.read.format("coldparquet")
-    return (reader.option("columns", ",".join(columns)) if columns else reader).load(url)
+def _cold(place: SparkPlace, url: str, columns: Sequence[str], where: str | None = None) -> DataFrame:
+    """Load a table as is recommended: the condition is an option. No column at all is enough to count rows."""
+    told = {"columns": ",".join(columns)} if where is None else {"columns": ",".join(columns), "where": where}
+    return place.session.read.format("coldparquet").options(**told).load(url)
 
 
 def _summary(frame: DataFrame, columns: Sequence[str]) -> list[Any]:

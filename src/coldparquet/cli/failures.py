@@ -56,7 +56,8 @@ def reported_failures(*, as_json: bool) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("coldparquet"):
             raise
-        missing = f"this command needs the package {error.name}: pip install 'coldparquet[cli,s3]'"
+        extras = "cli,spark" if error.name.partition(".")[0] == "pyspark" else "cli,s3"
+        missing = f"this command needs the package {error.name}: pip install 'coldparquet[{extras}]'"
         report(UnsupportedError(missing, kind="MissingPackage"), as_json=as_json)
         raise typer.Exit(FAILED) from None
     except KeyboardInterrupt:

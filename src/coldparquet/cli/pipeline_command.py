@@ -87,22 +87,40 @@ def run_and_report(
 @contextmanager
 def _started(engine: EngineChoice) -> Iterator[Engine]:
     """Start the engine; a Spark session that was not there before is stopped in the end."""
+    _refuse_others(engine)
     if engine.name == "local":
         yield LocalEngine(processes=engine.processes)
         return
-    if engine.name != "spark":
-        raise typer.BadParameter(f"{engine.name!r} is none of local and spark", param_hint="--engine")
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - only this engine needs it
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - only this engine needs it
+    from pyspark.sql import SparkSession  # noqa: PLC0415
 
     from coldparquet.spark.engine import SparkEngine  # noqa: PLC0415
+    from coldparquet.spark.failures import error_of  # noqa: PLC0415
 
     is_ours = SparkSession.getActiveSession() is None
-    spark = SparkSession.builder.appName("coldparquet").getOrCreate()
+    try:
+        spark = SparkSession.builder.appName("coldparquet").getOrCreate()
+    except PySparkException as error:
+        raise error_of(error) or error from None
     try:
         yield SparkEngine(spark=spark, tasks=engine.tasks, credentials=engine.credentials)
     finally:
         if is_ours:
             spark.stop()
+
+
+def _refuse_others(engine: EngineChoice) -> None:
+    """Make sure that there is such an engine, and that it knows the flags that are given."""
+    flags: dict[str, dict[str, object]] = {
+        "local": {"--processes": engine.processes},
+        "spark": {"--tasks": engine.tasks, "--credentials": engine.credentials},
+    }
+    if engine.name not in flags:
+        raise typer.BadParameter(f"{engine.name!r} is none of local and spark", param_hint="--engine")
+    for other, values in flags.items():
+        for flag, value in values.items():
+            if other != engine.name and value is not None:
+                raise typer.BadParameter(f"it is for --engine {other}", param_hint=flag)
 
 
 def _print_report(console: Console, report: PipelineReport) -> None:

@@ -9,6 +9,7 @@ import typer
 
 from coldparquet.cli.failures import reported_failures
 from coldparquet.cli.flags import STORAGE_PANEL, Anonymous, EndpointUrl, Json, Pack, StorageOptions
+from coldparquet.cli.read_flags import byte_count
 from coldparquet.cli.storage_flags import parse_storage_options
 
 if TYPE_CHECKING:
@@ -253,8 +254,8 @@ def tier(
     *,
     storage_class_after: StorageClassAfter = None,
     least_bytes: Annotated[
-        int, typer.Option("--least-bytes", min=0, metavar="BYTES", help="Smaller files stay where they are.")
-    ] = 131_072,
+        int, typer.Option("--least-bytes", metavar="SIZE", parser=byte_count, help="Smaller files stay where they are.")
+    ] = "128KiB",  # type: ignore[assignment] # typer parses defaults, too
     restore_within_days: Annotated[
         int | None,
         typer.Option(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
+
+from coldparquet.byte_sizes import parse_byte_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,23 +14,18 @@ if TYPE_CHECKING:
     from coldparquet.options import Goal, ReadOptions, RestoreTier
 
 _COST = "Cost"
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
-"""Written with or without a B behind them, in letters of any case."""
-
-_SIZE = re.compile(r"(?P<number>\d{1,15}(\.\d{1,6})?) ?(?P<unit>[A-Za-z]{0,3})", re.ASCII)
 
 
-def parse_byte_count(text: str) -> int:
-    """Parse a number of bytes, such as ``1000000``, ``250MB`` or ``1.5GiB``.
+def byte_count(text: str) -> int:
+    """Take a flag's number of bytes, with or without a unit.
 
     Raises:
-        typer.BadParameter: It does not read so.
+        typer.BadParameter: It is none.
     """
-    match = _SIZE.fullmatch(text.strip())
-    unit = None if match is None else _UNITS.get(match["unit"].upper().removesuffix("B"))
-    if match is None or unit is None:
-        raise typer.BadParameter(f"{text!r} is no number of bytes; write it as 1000000, 250MB or 1.5GiB")
-    return int(float(match["number"]) * unit)
+    try:
+        return parse_byte_count(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r}; {error}") from None
 
 
 def _one_of(*words: str, instead: str = "") -> Callable[[str], str]:
@@ -69,7 +65,7 @@ MaxBytesFlag = Annotated[
     typer.Option(
         "--max-bytes",
         metavar="SIZE",
-        parser=parse_byte_count,
+        parser=byte_count,
         help="Read nothing if more data would be fetched: 1000000, 250MB, 1.5GiB.",
         rich_help_panel=_COST,
     ),

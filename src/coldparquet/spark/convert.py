@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import AnalysisException
 
 from coldparquet.concurrency import background
-from coldparquet.errors import NotFoundError
-from coldparquet.pipelines.convert_job import COLDPARQUET, DONE_MARKER
+from coldparquet.pipelines.convert_job import COLDPARQUET, left_overs
 from coldparquet.pipelines.work import WorkResult, failure
 from coldparquet.spark.failures import error_of
 from coldparquet.spark.writer import write
@@ -109,11 +108,9 @@ def _options(explicit: Mapping[str, Any], credentials: str | None) -> dict[str, 
 
 
 async def _is_complete(url: str, storage_options: Mapping[str, Any]) -> bool:
+    """Tell whether files are there already; Spark would remove whatever else is, so that this is refused."""
     store, path = open_store(url, storage_options=storage_options)
     try:
-        await store.info(f"{path}/{DONE_MARKER}")
-    except NotFoundError:
-        return False
+        return await left_overs(store, path) is None
     finally:
         await store.aclose()
-    return True

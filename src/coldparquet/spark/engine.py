@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
-from pyspark.sql import functions
 
 from coldparquet.errors import InvalidInputError, StorageError
 from coldparquet.pipelines.access import Access, LakeStores
@@ -23,6 +22,7 @@ from coldparquet.pipelines.convert_job import ConvertJob
 from coldparquet.pipelines.item_runner import items_per_worker, run_items
 from coldparquet.pipelines.jobs import job_as_dict, job_from_dict
 from coldparquet.pipelines.work import WorkItem, WorkResult
+from coldparquet.spark.cores import TASKS_PER_CORE, core_count
 from coldparquet.spark.credentials import Credentials
 from coldparquet.spark.failures import error_of
 
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from coldparquet.pipelines.job import Job
-
-_TASKS_PER_CORE = 3
-"""So that cores which are done early get another one; a Python task costs 25-30 ms whatever it does."""
 
 _RESULTS = "result string"
 
@@ -107,13 +104,7 @@ class SparkEngine:
     def _task_count(self, item_count: int, items_per_task: int) -> int:
         """Return 3 tasks per core, or fewer where there is little to do."""
         worthwhile = -(-item_count // items_per_task)
-        if worthwhile <= _TASKS_PER_CORE:
-            return worthwhile
-        # As many partitions as Spark makes by itself: one per core. Connect offers no other way to ask.
-        places = self.spark.range(1 << 16).select(functions.spark_partition_id().alias("place"))
-        last = places.agg(functions.max("place")).first()
-        cores = 1 + (last[0] if last is not None else 0)
-        return min(worthwhile, _TASKS_PER_CORE * cores)
+        return worthwhile if worthwhile <= TASKS_PER_CORE else min(worthwhile, TASKS_PER_CORE * core_count(self.spark))
 
     def _credentials(self, explicit: Any) -> dict[str, Any]:
         named = Credentials.parse({} if self.credentials is None else {"credentials": self.credentials})

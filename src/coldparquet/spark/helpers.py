@@ -6,9 +6,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from coldparquet.concurrency import background, gather_or_cancel
+from coldparquet.spark.cores import TASKS_PER_CORE, core_count
 from coldparquet.spark.options import SourceOptions
 from coldparquet.spark.planning import ScanOfTables, any_column, opened_tables, schema_of
-from coldparquet.spark.task import TaskSettings, read_pieces
+from coldparquet.spark.task import read_pieces
+from coldparquet.spark.task_settings import TaskSettings
 from coldparquet.spark.types import arrow_schema_of
 
 if TYPE_CHECKING:
@@ -18,9 +20,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from coldparquet.scan import Scan
-
-TASKS_PER_CORE = 3
-"""Enough for cores that are done early to take another task, and few enough for what each costs."""
 
 
 def read(
@@ -53,7 +52,7 @@ def read(
         ColdParquetError: Whatever opening and planning raise, as the classes that they are.
     """
     asked = _options(url, where, storage_options, options, columns=columns)
-    most = asked.most_pieces or _cores(spark) * TASKS_PER_CORE
+    most = asked.most_pieces or core_count(spark) * TASKS_PER_CORE
     tables = background.run(opened_tables(asked))
     schema = schema_of(tables, asked)
     planned = background.run(ScanOfTables(asked, schema, tables).plan(most_tasks=most))
@@ -136,14 +135,6 @@ def _answers(options: SourceOptions, ask: Callable[[Scan], Any]) -> list[Any]:
         return await gather_or_cancel([ask(scan) for scan in scans])
 
     return background.run(answers())
-
-
-def _cores(spark: SparkSession) -> int:
-    """Return how many tasks run at once; 1 where a Connect server does not say."""
-    try:
-        return int(spark.sparkContext.defaultParallelism)
-    except Exception:  # noqa: BLE001 - Connect has no context, and raises what PySpark raises then
-        return int(spark.conf.get("spark.default.parallelism", "1") or 1)
 
 
 def _task(

@@ -17,7 +17,7 @@
 | ``prices`` | JSON file with what the store charges, read on the driver |
 | ``archived`` | ``refuse``, ``skip`` or ``restore`` partitions in an archive class |
 | ``restore_tier``, ``restore_days``, ``restore_wait`` | how to restore them |
-| ``cache_directory`` | where each machine keeps sidecars and fetched ranges between runs |
+| ``cache_directory`` | where the driver keeps sidecars between runs; tasks keep nothing |
 | ``max_attempts`` | how often a request may fail in a row |
 | ``credentials``, ``storage_options``, ``storage.KEY`` | see :mod:`coldparquet.spark.credentials` |
 
@@ -26,25 +26,37 @@ Names are the same in letters of any case; an unknown one is refused.
 
 from __future__ import annotations
 
-import difflib
-import json
-import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
+from coldparquet.byte_sizes import parse_byte_count
 from coldparquet.errors import InvalidInputError
 from coldparquet.options import ReadOptions, RestoreTerms, StoreOptions
 from coldparquet.prices import PriceTable
-from coldparquet.spark.credentials import STORAGE_PREFIX, Credentials
+from coldparquet.spark.credentials import Credentials
+from coldparquet.spark.option_reading import (
+    OptionReading,
+    column_names,
+    list_of_texts,
+    number,
+    one_of,
+    positive_count,
+    truth,
+    whole_number,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
 NanosecondsAs: TypeAlias = Literal["timestamp", "long"]
 """TIMESTAMP_NS: as Spark's timestamp, cut to microseconds, or as nanoseconds since 1970."""
 
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
-_SIZE = re.compile(r"(?P<number>\d{1,15}(\.\d{1,6})?) ?(?P<unit>[A-Za-z]{0,3})", re.ASCII)
+_OPTIONS = frozenset(
+    """
+    archived batch_rows cache_directory columns credentials goal max_attempts max_bytes max_concurrency max_requests max_usd
+    memory_limit nanoseconds path paths pieces prices push_filters restore_days restore_tier restore_wait storage_options where
+    """.split()  # noqa: SIM905 - twenty quoted words, one per line, would be harder to read
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,157 +89,54 @@ class SourceOptions:
                 ``InvalidOption``).
             NotFoundError: There is no such price table.
         """
-        lowered = {name.lower(): value for name, value in options.items()}
-        _refuse_unknown(lowered, also)
-        read = OptionReading(lowered)
+        read = OptionReading(options)
+        read.refuse_unknown(_OPTIONS | also)
         restore = RestoreTerms(
-            **read.given(tier=("restore_tier", str), days=("restore_days", _whole), wait=("restore_wait", _truth))
+            **read.keywords(
+                tier=("restore_tier", str), days=("restore_days", whole_number), wait=("restore_wait", truth)
+            )
         )
         return cls(
-            urls=table_urls(lowered),
-            columns=read.one("columns", _names),
+            urls=table_urls(read),
+            columns=read.one("columns", column_names),
             where=read.one("where", str),
-            push_filters=read.one("push_filters", _truth) or False,
-            nanoseconds=read.one("nanoseconds", _nanoseconds) or "timestamp",
+            push_filters=read.one("push_filters", truth) or False,
+            nanoseconds=read.one("nanoseconds", one_of(*get_args(NanosecondsAs))) or "timestamp",
             most_pieces=read.one("pieces", positive_count),
             read_options=ReadOptions(
                 # Spark's strings are no dictionaries: making some of the pages' would be work for nothing.
                 symbols="string",
                 restore=restore,
-                **read.given(
+                **read.keywords(
                     goal=("goal", str),
-                    memory_limit_bytes=("memory_limit", byte_count),
-                    max_concurrency=("max_concurrency", _whole),
-                    batch_rows=("batch_rows", _whole),
-                    max_bytes=("max_bytes", byte_count),
-                    max_requests=("max_requests", _whole),
-                    max_usd=("max_usd", _number),
+                    memory_limit_bytes=("memory_limit", parse_byte_count),
+                    max_concurrency=("max_concurrency", whole_number),
+                    batch_rows=("batch_rows", whole_number),
+                    max_bytes=("max_bytes", parse_byte_count),
+                    max_requests=("max_requests", whole_number),
+                    max_usd=("max_usd", number),
                     prices=("prices", PriceTable.read),
                     archived=("archived", str),
                 ),
             ),
             store_options=StoreOptions(
-                **read.given(cache_directory=("cache_directory", str), max_attempts=("max_attempts", _whole))
+                **read.keywords(cache_directory=("cache_directory", str), max_attempts=("max_attempts", whole_number))
             ),
-            credentials=Credentials.parse(lowered),
+            credentials=Credentials.parse(read.given),
         )
 
 
-def table_urls(options: Mapping[str, str]) -> tuple[str, ...]:
+def table_urls(read: OptionReading) -> tuple[str, ...]:
     """Return the tables that are named by the options ``path`` (commas between them) and ``paths`` (a JSON list).
-
-    Args:
-        options: With names in lower case.
 
     Raises:
         InvalidInputError: There is none, or ``paths`` is no list of texts (kind ``InvalidOption``).
     """
-    urls = [part.strip() for part in options.get("path", "").split(",")]
-    if "paths" in options:
-        urls += _list_of_texts(options["paths"])
+    urls = [part.strip() for part in read.given.get("path", "").split(",")]
+    urls += read.one("paths", list_of_texts) or ()
     found = tuple(dict.fromkeys(url for url in urls if url))
     if not found:
         raise InvalidInputError(
             'no table is named: spark.read.format("coldparquet").load("s3://bucket/db/trades")', kind="InvalidOption"
         )
     return found
-
-
-class OptionReading:
-    """The options that are given, each turned into the value that it stands for."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._options = options
-
-    def one(self, name: str, convert: Callable[[str], Any]) -> Any:
-        """Return the value of one option, None where it is not given."""
-        if name not in self._options:
-            return None
-        text = self._options[name]
-        try:
-            return convert(text)
-        except ValueError as error:
-            if isinstance(error, InvalidInputError):
-                raise
-            raise InvalidInputError(f"the option {name} is {text!r}; {error}", kind="InvalidOption") from None
-
-    def given(self, **wanted: tuple[str, Callable[[str], Any]]) -> dict[str, Any]:
-        """Return the values of those options that are given, by the names that the library has for them."""
-        return {field: self.one(name, convert) for field, (name, convert) in wanted.items() if name in self._options}
-
-
-_OPTIONS = frozenset(
-    """
-    archived batch_rows cache_directory columns credentials goal max_attempts max_bytes max_concurrency max_requests max_usd
-    memory_limit nanoseconds path paths pieces prices push_filters restore_days restore_tier restore_wait storage_options where
-    """.split()  # noqa: SIM905 - twenty quoted words, one per line, would be harder to read
-)
-
-
-def _refuse_unknown(options: Mapping[str, str], also: frozenset[str]) -> None:
-    known = _OPTIONS | also
-    for name in options:
-        if name in known or name.startswith(STORAGE_PREFIX):
-            continue
-        near = difflib.get_close_matches(name, known, n=1)
-        advice = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(known))} and storage.KEY"
-        raise InvalidInputError(f"there is no option {name!r}; {advice}", kind="InvalidOption", option=name)
-
-
-def _names(text: str) -> tuple[str, ...]:
-    if text.lstrip().startswith("["):
-        return tuple(_list_of_texts(text))
-    return tuple(name for part in text.split(",") if (name := part.strip()))
-
-
-def _list_of_texts(text: str) -> list[str]:
-    try:
-        values = json.loads(text)
-    except ValueError:
-        values = None
-    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise InvalidInputError(f'{text!r} is no JSON list of texts; write it as ["ts", "price"]', kind="InvalidOption")
-    return values
-
-
-def _nanoseconds(text: str) -> str:
-    if text not in ("timestamp", "long"):
-        raise ValueError("it must be 'timestamp' or 'long'")
-    return text
-
-
-def _whole(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError("it must be a whole number") from None
-
-
-def positive_count(text: str) -> int:
-    """Read a whole number that is at least 1; ``ValueError`` says what it must be."""
-    count = _whole(text)
-    if count < 1:
-        raise ValueError("it must be at least 1")
-    return count
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError("it must be a number") from None
-
-
-def _truth(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError("it must be true or false")
-    return text.lower() == "true"
-
-
-def byte_count(text: str) -> int:
-    """Read a number of bytes, with or without a unit; ``ValueError`` says what it must be."""
-    match = _SIZE.fullmatch(text.strip())
-    unit = None if match is None else _UNITS.get(match["unit"].upper().removesuffix("B"))
-    if match is None or unit is None:
-        raise ValueError("it must be a number of bytes, such as 1000000, 250MB or 1.5GiB")
-    return int(float(match["number"]) * unit)

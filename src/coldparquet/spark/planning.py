@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import time
 import zlib
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import StructType
 
 from coldparquet.concurrency import background, gather_or_cancel
-from coldparquet.errors import InvalidInputError, UnsupportedError
+from coldparquet.errors import ColdParquetError, InvalidInputError, UnsupportedError
 from coldparquet.plan.predicate import And, Predicate
 from coldparquet.plan.where import parse_predicate
 from coldparquet.spark.filters import ColumnMeanings
@@ -38,6 +39,18 @@ costs 25-30 ms whatever it does."""
 
 _MOST_OPEN_TABLES = 8
 
+_MOST_PARTITIONS_PLANNED_EARLY = 16
+"""Whoever only wants to know the columns of a larger table shall not wait for the metadata of its partitions."""
+
+_MOST_PARTITIONS_ASKED_EARLY = 512
+"""The same where the option ``where`` shows that there is a question: the plan is needed, and looks at fewer of them."""
+
+_MOST_BYTES_PLANNED_EARLY = 512 * 1024
+"""An early plan travels through Java twice, and stays there as long as the DataFrame."""
+
+_EARLY_PLAN_LASTS_S = 60
+"""A DataFrame that is loaded and queried by one script is planned once; who comes back to it later sees the table as it is then."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedShares:
@@ -47,6 +60,22 @@ class PlannedShares:
     """For each task its pieces; at least one task, so that there is somebody to carry the explanation."""
     explanation: bytes
     """Text, compressed; see :func:`explanation_text`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlyPlan:
+    """A plan that was made when the columns were looked up: Spark does that in one process, and plans in another."""
+
+    schema: str
+    """The columns, as :meth:`StructType.json` writes them."""
+    shares: PlannedShares
+    made_s: float
+    """Unix time."""
+
+    def shares_for(self, schema: StructType) -> PlannedShares | None:
+        """Return the plan if it is of these columns and still new, else None."""
+        is_new = abs(time.time() - self.made_s) <= _EARLY_PLAN_LASTS_S
+        return self.shares if is_new and self.schema == schema.json() else None
 
 
 class ScanOfTables:
@@ -168,9 +197,29 @@ def shares_of(pieces: Sequence[ScanPiece], *, most: int | None, together: bool) 
     return shares
 
 
-async def table_schema(options: SourceOptions) -> StructType:
-    """Open the tables and return the columns that a scan with these options has. Requests: those of opening them."""
-    return schema_of(await opened_tables(options), options)
+async def schema_and_plan(options: SourceOptions) -> tuple[StructType, EarlyPlan | None]:
+    """Open the tables, return the columns that a scan with these options has and, if it is a small one, its plan.
+
+    Requests: those of opening the tables, and of a plan that is made.
+    """
+    tables = await opened_tables(options)
+    schema = schema_of(tables, options)
+    return schema, await _plan_early(options, schema, tables)
+
+
+async def _plan_early(options: SourceOptions, schema: StructType, tables: tuple[Table, ...]) -> EarlyPlan | None:
+    """Plan a scan that nobody has asked for yet, if that is cheap and can do no harm."""
+    most_partitions = _MOST_PARTITIONS_PLANNED_EARLY if options.where is None else _MOST_PARTITIONS_ASKED_EARLY
+    is_small = sum(len(table.partitions) for table in tables) <= most_partitions
+    if not is_small or options.push_filters or options.read_options.archived == "restore":
+        return None
+    try:
+        shares = await ScanOfTables(options, schema, tables).plan()
+    except ColdParquetError:
+        return None  # whoever looks at the columns alone need not know; a query plans again, and says so
+    if sum(len(piece) for share in shares.shares for piece in share) > _MOST_BYTES_PLANNED_EARLY:
+        return None
+    return EarlyPlan(schema=schema.json(), shares=shares, made_s=time.time())
 
 
 def schema_of(tables: Sequence[Table], options: SourceOptions) -> StructType:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from coldparquet.concurrency import background
 from coldparquet.spark.failures import told_to_spark
-from coldparquet.spark.task import TaskSettings, read_pieces
+from coldparquet.spark.task_settings import TaskSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from coldparquet.spark.options import SourceOptions
+    from coldparquet.spark.planning import PlannedShares, ScanOfTables
 
 
 class PiecesPartition(InputPartition):
@@ -44,13 +46,15 @@ class TableReader(DataSourceReader):
     Args:
         options: What was asked for.
         schema: What Spark shall get: columns of the tables.
+        planned: The plan, where it was made before.
     """
 
-    def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        from coldparquet.spark.planning import ScanOfTables  # noqa: PLC0415 - tasks, which import this module, do not plan
-        from coldparquet.spark.types import arrow_schema_of  # noqa: PLC0415
+    def __init__(self, options: SourceOptions, schema: StructType, planned: PlannedShares | None = None) -> None:
+        from coldparquet.spark.types import arrow_schema_of  # noqa: PLC0415 - tasks, which import this module, have no use for it
 
-        self._scan = ScanOfTables(options, schema)
+        self._options = options
+        self._schema = schema
+        self._planned = planned
         self._settings = TaskSettings.of(options, arrow_schema_of(schema)).as_dict()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -59,7 +63,7 @@ class TableReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the scan and cut it into the shares of tasks. Runs on the driver.
 
-        Requests: those of opening the tables and of ``Scan.plan``; none for data.
+        Requests: those of opening the tables and of ``Scan.plan``; none for data, and none at all with a plan from before.
 
         Raises:
             InvalidInputError: The schema is not the table's (kind ``SchemaMismatch``), or a condition cannot be understood.
@@ -67,14 +71,22 @@ class TableReader(DataSourceReader):
             ColdParquetError: Whatever planning a scan raises.
         """
         with told_to_spark():
-            planned = background.run(self._scan.plan())
+            planned = self._planned or background.run(self._scan.plan())
         return [
             PiecesPartition(pieces, planned.explanation if number == 0 else None)
             for number, pieces in enumerate(planned.shares)
         ]
 
+    @cached_property
+    def _scan(self) -> ScanOfTables:
+        from coldparquet.spark.planning import ScanOfTables  # noqa: PLC0415 - tasks do not plan
+
+        return ScanOfTables(self._options, self._schema)
+
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the share of one task. Runs on an executor. Requests: for data alone."""
+        from coldparquet.spark.task import read_pieces  # noqa: PLC0415 - planning does not read
+
         pieces: tuple[bytes, ...] = partition.pieces if isinstance(partition, PiecesPartition) else ()
         with told_to_spark():
             yield from read_pieces(pieces, TaskSettings.from_dict(self._settings))

@@ -10,13 +10,13 @@ from pyspark.sql.datasource import DataSource
 from coldparquet.concurrency import background
 from coldparquet.spark.failures import told_to_spark
 from coldparquet.spark.options import SourceOptions
-from coldparquet.spark.planning import table_schema
-from coldparquet.spark.reader import FilteringReader, TableReader
 from coldparquet.spark.stream_options import STREAM_OPTIONS
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, DataSourceWriter
     from pyspark.sql.types import StructType
+
+    from coldparquet.spark.planning import EarlyPlan
 
 _PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 """The module that Spark runs to plan a scan where filters are pushed."""
@@ -31,7 +31,7 @@ class DefaultSource(DataSource):
     * Columns: Spark never tells a Python data source which ones it needs. Say so with the option ``columns`` or with ``.schema(...)``,
       or all of them are fetched.
     * State: a loaded DataFrame is planned once, for its first query, and reads that state of the tables ever after; load it
-      again for a newer one.
+      again for a newer one. Of tables with few partitions ``load`` plans, too: a query within a minute reads the state of then.
 
     Filters of Spark are taken over only with the option ``push_filters`` and where ``spark.sql.python.filterPushdown.enabled`` is
     ``true``. Both are off by default because Spark (4.1 to 4.3 at least) remembers the filters of a loaded DataFrame's last query
@@ -41,22 +41,32 @@ class DefaultSource(DataSource):
         spark.read.format("coldparquet").option("push_filters", True).load(url).where("price > 3")
     """
 
+    _early_plan: EarlyPlan | None = None
+    """Made along with the columns. Spark sends the source on to where it plans, with what is in it."""
+
     @classmethod
     def name(cls) -> str:
         """Return what ``format`` is called with."""
         return "coldparquet"
 
     def schema(self) -> StructType:
-        """Look at the tables. Requests: those of opening them, on the driver."""
+        """Look at the tables. Requests: those of opening them and, where they have few partitions, of planning, on the driver."""
+        from coldparquet.spark.planning import schema_and_plan  # noqa: PLC0415 - Spark imports this module in other processes, too
+
         with told_to_spark():
-            return background.run(table_schema(SourceOptions.parse(self.options, also=STREAM_OPTIONS)))
+            options = SourceOptions.parse(self.options, also=STREAM_OPTIONS)
+            schema, self._early_plan = background.run(schema_and_plan(options))
+        return schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query."""
+        from coldparquet.spark.reader import FilteringReader, TableReader  # noqa: PLC0415 - only reading needs it
+
         with told_to_spark():
             options = SourceOptions.parse(self.options)
-        takes_filters = options.push_filters and _pushes_filters()
-        return FilteringReader(options, schema) if takes_filters else TableReader(options, schema)
+        if options.push_filters and _pushes_filters():
+            return FilteringReader(options, schema)
+        return TableReader(options, schema, None if self._early_plan is None else self._early_plan.shares_for(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return the reader of a stream."""

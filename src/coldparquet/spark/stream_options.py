@@ -18,8 +18,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Self, TypeAlias, get_args
 
+from coldparquet.byte_sizes import parse_byte_count
 from coldparquet.catalog.table_progress import ON_CHANGE, StepLimit
-from coldparquet.spark.options import OptionReading, byte_count, positive_count
+from coldparquet.spark.option_reading import OptionReading, one_of, positive_count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from coldparquet.catalog.table_progress import OnChange
 
 StartingFrom: TypeAlias = Literal["earliest", "latest"]
-_STARTING_FROM: tuple[StartingFrom, ...] = get_args(StartingFrom)
 _POLL_S = 1.0
 
 MOST_PARTITIONS = "maxPartitionsPerTrigger"
@@ -61,32 +61,18 @@ class StreamOptions:
         Raises:
             InvalidInputError: A value is none that the option takes (kind ``InvalidOption``).
         """
-        read = OptionReading({name.lower(): value for name, value in options.items()})
+        read = OptionReading(options)
         poll_s = read.one("poll_seconds", _seconds)
         return cls(
-            on_change=read.one("on_change", _on_change) or "error",
-            starting_from=read.one("starting_from", _starting_from) or "earliest",
+            on_change=read.one("on_change", one_of(*ON_CHANGE)) or "error",
+            starting_from=read.one("starting_from", one_of(*get_args(StartingFrom))) or "earliest",
             limit=StepLimit(
-                partitions=read.one(MOST_PARTITIONS.lower(), positive_count),
-                rows=read.one(MOST_ROWS.lower(), positive_count),
-                compressed_bytes=read.one(MOST_BYTES.lower(), _byte_limit),
+                partitions=read.one(MOST_PARTITIONS, positive_count),
+                rows=read.one(MOST_ROWS, positive_count),
+                compressed_bytes=read.one(MOST_BYTES, _byte_limit),
             ),
             poll_s=_POLL_S if poll_s is None else poll_s,
         )
-
-
-def _on_change(text: str) -> str:
-    return _one_of(ON_CHANGE, text)
-
-
-def _starting_from(text: str) -> str:
-    return _one_of(_STARTING_FROM, text)
-
-
-def _one_of(words: tuple[str, ...], text: str) -> str:
-    if text.lower() not in words:
-        raise ValueError(f"it must be one of {', '.join(map(repr, words))}")
-    return text.lower()
 
 
 def _seconds(text: str) -> float:
@@ -101,7 +87,7 @@ def _seconds(text: str) -> float:
 
 
 def _byte_limit(text: str) -> int:
-    limit_bytes = byte_count(text)
+    limit_bytes = parse_byte_count(text)
     if limit_bytes < 1:
         raise ValueError("it must be at least 1 byte")
     return limit_bytes

@@ -52,7 +52,9 @@ from coldparquet.spark.planning import BYTES_PER_TASK
 from coldparquet.spark.reader import PiecesPartition
 from coldparquet.spark.stream_options import STREAM_OPTIONS, StreamOptions
 from coldparquet.spark.table_follower import FollowedRows, TableFollower
-from coldparquet.spark.task import TaskSettings, read_pieces
+from coldparquet.spark.table_urls import is_pattern
+from coldparquet.spark.task import read_pieces
+from coldparquet.spark.task_settings import TaskSettings
 from coldparquet.spark.types import arrow_schema_of, check_requested
 from coldparquet.storage.open_store import shown_url
 from coldparquet.table import open_table
@@ -65,8 +67,6 @@ if TYPE_CHECKING:
 
     from coldparquet.catalog.table_state import TableState
     from coldparquet.table import Table
-
-_PATTERN_CHARACTERS = frozenset("*[")
 
 
 class ColdParquetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -210,10 +210,10 @@ class ColdParquetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
 
 
 def _only_table(urls: Sequence[str]) -> str:
-    if len(urls) != 1 or _PATTERN_CHARACTERS & set(urls[0].rpartition("://")[2]):
+    if len(urls) != 1 or is_pattern(urls[0]):
         raise InvalidInputError(
-            f"a stream follows one table, and this names several ({few_names([shown_url(url) for url in urls])}); give each a stream of its own, and"
-            " union them",
+            f"a stream follows one table, and this names several ({few_names([shown_url(url) for url in urls])}); give each a"
+            " stream of its own, and union them",
             kind="OneTableOnly",
         )
     return urls[0]

@@ -34,11 +34,12 @@ async def expand_urls(
     """
     found: list[str] = []
     for url in urls:
-        found += await _matching(url, storage_options, store_options) if _is_pattern(url) else [url]
-    return tuple(dict.fromkeys(found))
+        found += await _matching(url, storage_options, store_options) if is_pattern(url) else [url]
+    return tuple({url.rstrip("/"): url for url in found}.values())  # each once, or its rows would come twice
 
 
-def _is_pattern(url: str) -> bool:
+def is_pattern(url: str) -> bool:
+    """Tell whether a URL stands for the tables that it matches."""
     scheme, _, path = url.rpartition("://")
     # A question mark on the web begins a query string, and on S3 ``?versionId=`` the version of one object.
     return scheme not in _WEB_SCHEMES and "?versionId=" not in path and bool(_PATTERN_CHARACTERS & set(path))

@@ -124,9 +124,17 @@ def check_requested(requested: StructType, schema: pa.Schema) -> None:
         schema: The same columns as they are in the table.
 
     Raises:
-        InvalidInputError: One of them has another type (kind ``SchemaMismatch``).
+        InvalidInputError: One of them has another type, or shall never be null, which Spark would take for granted (kind
+            ``SchemaMismatch``).
     """
     for wanted, field in zip(requested, schema, strict=True):
+        if not wanted.nullable:
+            raise InvalidInputError(
+                f"the schema says that column {field.name!r} is never null; leave NOT NULL out, because Spark would answer IS"
+                " NULL without a look at the rows",
+                kind="SchemaMismatch",
+                column=field.name,
+            )
         possible = [spark_type(field), spark_type(field, nanoseconds="long")]
         if wanted.dataType in possible:
             continue

@@ -12,44 +12,37 @@
 | ``codec``, ``codec_level``, ``row_group_rows``, ``page_rows``, ``pages``, ``bloom_columns`` | those of :class:`coldparquet.write.WriteOptions` |
 | ``memory_limit`` | rows that wait to be sorted in each task: 256MiB |
 | ``max_attempts``, ``credentials``, ``storage_options``, ``storage.KEY`` | as for reading |
+
+Names are the same in letters of any case; an unknown one is refused, those of reading too.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
+from coldparquet.byte_sizes import parse_byte_count
 from coldparquet.errors import InvalidInputError
-from coldparquet.spark.options import SourceOptions
+from coldparquet.options import StoreOptions
+from coldparquet.spark.credentials import Credentials
+from coldparquet.spark.option_reading import OptionReading, column_names, one_of, truth, whole_number
+from coldparquet.spark.options import table_urls
+from coldparquet.write.begin_write import MEMORY_LIMIT_BYTES, WriteMode
 from coldparquet.write.options import WriteOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from coldparquet.options import StoreOptions
-    from coldparquet.spark.credentials import Credentials
-    from coldparquet.write.begin_write import WriteMode
-
-WRITER_OPTIONS = frozenset(
-    {
-        "bloom_columns",
-        "clustered",
-        "codec",
-        "codec_level",
-        "if_exists",
-        "page_rows",
-        "pages",
-        "partition_by",
-        "row_group_rows",
-        "symbols",
-        "timestamp",
-        "types",
-    }
+_OPTIONS = frozenset(
+    """
+    bloom_columns clustered codec codec_level credentials if_exists max_attempts memory_limit page_rows pages partition_by path
+    paths row_group_rows storage_options symbols timestamp types
+    """.split()  # noqa: SIM905 - twenty quoted words, one per line, would be harder to read
 )
-"""Names in lower case; the others are those of :mod:`coldparquet.spark.options`."""
 
-_IF_EXISTS: dict[str, WriteMode] = {"append": "append", "error": "error", "ignore": "ignore"}
+_IF_EXISTS = tuple(mode for mode in get_args(WriteMode) if mode != "overwrite")
+"""``overwrite`` is Spark's own mode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,59 +73,38 @@ class WriterOptions:
             InvalidInputError: No table or several are named, an option is unknown, or its value is none that it takes (kind
                 ``InvalidOption``).
         """
-        source = SourceOptions.parse(options, also=WRITER_OPTIONS)
-        if len(source.urls) != 1:
-            raise InvalidInputError(
-                f"{len(source.urls)} tables are named; rows are written to one", kind="InvalidOption"
-            )
-        given = {name.lower(): value for name, value in options.items()}
-        if_exists = given.get("if_exists", "append")
-        if if_exists not in _IF_EXISTS:
-            raise _wrong("if_exists", if_exists, f"use one of {', '.join(_IF_EXISTS)}")
-        write_options: dict[str, Any] = {name: _whole(name, given[name]) for name in _WHOLE if name in given}
-        if "codec" in given:
-            write_options["codec"] = given["codec"]
+        read = OptionReading(options)
+        read.refuse_unknown(_OPTIONS)
+        urls = table_urls(read)
+        if len(urls) != 1:
+            raise InvalidInputError(f"{len(urls)} tables are named; rows are written to one", kind="InvalidOption")
+        if_exists: WriteMode = read.one("if_exists", one_of(*_IF_EXISTS)) or "append"
         return cls(
-            url=source.urls[0],
-            mode="overwrite" if overwrite else _IF_EXISTS[if_exists],
-            timestamp=given.get("timestamp"),
-            partition_by=given.get("partition_by"),
-            symbols=_names(given.get("symbols", "")),
-            types=_types(given.get("types", "{}")),
-            is_clustered=_truth("clustered", given.get("clustered", "false")),
+            url=urls[0],
+            mode="overwrite" if overwrite else if_exists,
+            timestamp=read.one("timestamp", str),
+            partition_by=read.one("partition_by", str),
+            symbols=read.one("symbols", column_names) or (),
+            types=read.one("types", _types) or {},
+            is_clustered=read.one("clustered", truth) or False,
             write_options=WriteOptions(
-                pages=_truth("pages", given.get("pages", "false")),
-                bloom_columns=_names(given.get("bloom_columns", "")),
-                **write_options,
+                **read.keywords(
+                    codec=("codec", str),
+                    codec_level=("codec_level", whole_number),
+                    row_group_rows=("row_group_rows", whole_number),
+                    page_rows=("page_rows", whole_number),
+                    pages=("pages", truth),
+                    bloom_columns=("bloom_columns", column_names),
+                )
             ),
-            memory_limit_bytes=source.read_options.memory_limit_bytes,
-            store_options=source.store_options,
-            credentials=source.credentials,
+            memory_limit_bytes=read.one("memory_limit", parse_byte_count) or MEMORY_LIMIT_BYTES,
+            store_options=StoreOptions(**read.keywords(max_attempts=("max_attempts", whole_number))),
+            credentials=Credentials.parse(read.given),
         )
 
     def access(self) -> dict[str, Any]:
         """Return how to reach the store, resolved in this process, as the functions of the library take it."""
         return {"storage_options": self.credentials.storage_options(), "store_options": self.store_options}
-
-
-_WHOLE = ("codec_level", "row_group_rows", "page_rows")
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name for part in text.split(",") if (name := part.strip()))
-
-
-def _whole(name: str, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise _wrong(name, text, "it must be a whole number") from None
-
-
-def _truth(name: str, text: str) -> bool:
-    if text.lower() not in {"true", "false"}:
-        raise _wrong(name, text, "it must be true or false")
-    return text.lower() == "true"
 
 
 def _types(text: str) -> dict[str, str]:
@@ -141,9 +113,5 @@ def _types(text: str) -> dict[str, str]:
     except ValueError:
         types = None
     if not isinstance(types, dict) or not all(isinstance(type_name, str) for type_name in types.values()):
-        raise _wrong("types", text, 'it must be a JSON object such as {"id": "UUID"}')
+        raise ValueError('it must be a JSON object such as {"id": "UUID"}')
     return types
-
-
-def _wrong(name: str, text: str, advice: str) -> InvalidInputError:
-    return InvalidInputError(f"the option {name} is {text!r}; {advice}", kind="InvalidOption", option=name)

@@ -1,0 +1,146 @@
+"""A small table is planned where its columns are looked up; the plan travels with the source, and nothing is asked twice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import pickle
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql.types import DoubleType, StructField, StructType
+
+import coldparquet as cp
+from coldparquet.errors import BudgetExceededError
+from coldparquet.maintenance.index import index_table
+from coldparquet.spark.source import DefaultSource
+from coldparquet.testing.simulator import ColdStoreServer
+from tests.support.written_partitions import trades
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql.datasource import DataSourceReader
+
+SECRET = "planted-77ab"  # noqa: S105 - planted, to be looked for
+
+
+@pytest.fixture
+async def root(tmp_path: Path) -> Path:
+    for number in range(3):
+        directory = tmp_path / "root" / "bucket" / "trades" / f"2024-03-0{number + 1}"
+        directory.mkdir(parents=True)
+        pq.write_table(trades(number * 1_000, 1_000), directory / "data.parquet", row_group_size=250)
+    await index_table(tmp_path / "root" / "bucket" / "trades")
+    return tmp_path / "root"
+
+
+@pytest.fixture
+def server(root: Path) -> Iterator[ColdStoreServer]:
+    with ColdStoreServer(root) as running:
+        yield running
+
+
+def source(server: ColdStoreServer, url: str = "s3://bucket/trades", **options: str) -> DefaultSource:
+    return DefaultSource({"path": url, "storage_options": json.dumps(server.storage_options), **options})
+
+
+def loaded(table_source: DefaultSource) -> tuple[DefaultSource, StructType]:
+    """Look the columns up, and send the source to where it plans, as Spark does."""
+    schema = table_source.schema()
+    return pickle.loads(pickle.dumps(table_source)), schema  # noqa: S301 - our own bytes
+
+
+def rows_of(reader: DataSourceReader) -> pa.Table:
+    batches: list[Any] = [batch for partition in reader.partitions() for batch in reader.read(partition)]
+    return pa.Table.from_batches(batches)
+
+
+def expected(root: Path, columns: list[str], where: str | None = None) -> pa.Table:
+    with cp.sync.open_table(root / "bucket" / "trades", options=cp.ReadOptions(symbols="string")) as table:
+        return table.scan(columns, where).to_arrow()
+
+
+def same(found: pa.Table, rows: pa.Table) -> bool:
+    return bool(found.combine_chunks().equals(rows.cast(found.schema).replace_schema_metadata().combine_chunks()))
+
+
+def test_a_loaded_file_is_planned_without_another_request(server: ColdStoreServer, root: Path) -> None:
+    url = "s3://bucket/trades/2024-03-02/data.parquet"
+    where = "price > 10"
+    there, schema = loaded(source(server, url, columns="ts,price", where=where))
+    assert Counter(request.method for request in server.requests) == {"GET": 2, "HEAD": 1}  # `_pm`, `_pages`
+    server.reset()
+    reader = there.reader(schema)
+    partitions = reader.partitions()
+    assert not server.requests
+    found = pa.Table.from_batches([batch for partition in partitions for batch in reader.read(partition)])  # type: ignore[misc]
+    assert {(request.method, request.path) for request in server.requests} == {
+        ("GET", "bucket/trades/2024-03-02/data.parquet")
+    }
+    times = pq.read_table(root / url.removeprefix("s3://"))["ts"]
+    assert found.num_rows == sum(
+        1 for row in expected(root, ["ts"], where)["ts"].to_pylist() if times[0].as_py() <= row <= times[-1].as_py()
+    )
+
+
+def test_rows_of_an_early_plan(server: ColdStoreServer, root: Path) -> None:
+    there, schema = loaded(source(server, columns="price,symbol", where="price > 10", pieces="2"))
+    server.reset()
+    assert same(rows_of(there.reader(schema)), expected(root, ["price", "symbol"], "price > 10"))
+    assert all(request.path.endswith("data.parquet") and request.method == "GET" for request in server.requests)
+
+
+def test_an_old_plan_is_made_anew(server: ColdStoreServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    there, schema = loaded(source(server, columns="price"))
+    server.reset()
+    loaded_s = time.time()
+    monkeypatch.setattr(time, "time", lambda: loaded_s + 59)
+    there.reader(schema).partitions()
+    assert not server.requests
+    monkeypatch.setattr(time, "time", lambda: loaded_s + 61)
+    there.reader(schema).partitions()
+    assert server.requests
+
+
+def test_other_columns_are_planned_anew(server: ColdStoreServer, root: Path) -> None:
+    there, _ = loaded(source(server))
+    asked = StructType([StructField("price", DoubleType())])
+    assert same(rows_of(there.reader(asked)), expected(root, ["price"]))
+
+
+def test_what_stands_against_a_query_is_said_by_the_query(server: ColdStoreServer) -> None:
+    there, schema = loaded(source(server, max_bytes="10"))
+    reader = there.reader(schema)
+    with pytest.raises(BudgetExceededError, match="max_bytes is 10"):
+        reader.partitions()
+
+
+@pytest.mark.parametrize(("options", "looked_into"), [({}, 1), ({"where": "price > 10"}, 17)])
+async def test_many_partitions_wait_for_a_question(tmp_path: Path, options: dict[str, str], looked_into: int) -> None:
+    """Without a condition, nobody reads the sidecars of a larger table in order to know its columns."""
+    table = tmp_path / "bucket" / "days"
+    for day in range(1, 18):
+        (table / f"2024-03-{day:02}").mkdir(parents=True)
+        pq.write_table(trades(day * 10, 10), table / f"2024-03-{day:02}" / "data.parquet")
+    await index_table(table)
+    with ColdStoreServer(tmp_path) as server:
+        await asyncio.to_thread(source(server, "s3://bucket/days", columns="price", **options).schema)
+        asked = {request.path for request in server.requests if request.path.endswith("_pm")}
+    assert len(asked) == looked_into
+
+
+def test_no_credential_travels_with_an_early_plan(server: ColdStoreServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STORE_SECRET", json.dumps({**server.storage_options, "secret": SECRET}))
+    table_source = DefaultSource({"path": "s3://bucket/trades", "credentials": "env:STORE_SECRET"})
+    before = len(pickle.dumps(table_source))
+    schema = table_source.schema()
+    data = pickle.dumps(table_source)
+    assert len(data) > before + 500  # the plan is in it
+    assert SECRET.encode() not in data
+    assert rows_of(pickle.loads(data).reader(schema)).num_rows == 3_000  # noqa: S301 - our own bytes
