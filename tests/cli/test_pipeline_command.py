@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,8 +18,6 @@ from tests.support.lakes import damage, make_lake
 from tests.support.table_copies import copy_table
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.support.command_line import Run
 
 
@@ -43,6 +44,57 @@ def test_a_failure_is_listed_first_and_exits_with_1(run: Run, lake: Path) -> Non
     assert bad.name in result.stdout.splitlines()[1]
     assert "1 failed" in result.stdout
     assert "7 written" in result.stdout
+
+
+def test_a_lake_that_is_missing_does_not_stop_the_others(run: Run, lake: Path, tmp_path: Path) -> None:
+    good, empty = lake / "db" / "interval_day", tmp_path / "empty"
+    empty.mkdir()
+    result = run("pipeline", "index", empty, good, tmp_path / "absent")
+    assert result.exit_code == 1
+    assert "empty: no table lies" in plain(result.stdout)
+    assert "absent: there is no such" in plain(result.stdout)
+    assert "index: 4 partitions of 1 table in" in result.stdout
+    assert result.stdout.rstrip().endswith("; lakes and directories: 2 not opened")
+    assert (min(good.iterdir()) / "_pm").exists()
+
+    only_bad = run("pipeline", "index", empty, tmp_path / "absent")
+    assert only_bad.exit_code == 1
+    assert not only_bad.stdout
+    assert plain(only_bad.stderr).startswith(f"error: {empty}: no table lies there")
+
+
+def test_verify_counts_partitions_and_tables_apart_and_names_what_is_not_sound(
+    run: Run, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("pipeline", "index", lake)
+    sound = run("pipeline", "verify", lake)
+    assert sound.exit_code == 0
+    [summary] = sound.stdout.splitlines()
+    assert summary.startswith("verify: 8 partitions of 2 tables in")
+    assert re.search(r": 8 sound \([^)]*\); tables: 2 sound$", summary)
+
+    monkeypatch.chdir(lake)  # short names fit into one line
+    days, hours = (sorted(Path("db", name).iterdir()) for name in ("interval_day", "interval_hour"))
+    shutil.copytree(days[0], days[0].with_suffix(".1"))
+    (days[1] / "_pm").unlink()
+    damage(hours[0])
+    result = run("pipeline", "verify", "db")
+    assert result.exit_code == 1
+    lines = result.stdout.splitlines()
+    assert [line.split()[:3] for line in lines if line.startswith("db/")] == [
+        ["db/interval_hour", hours[0].name, "error"],
+        ["db/interval_day", days[1].name, "warning"],
+        ["db/interval_day", "advice", f"{days[0].stem}.1"],
+    ]
+    counts = lines[-1].partition(": ")[2].partition(": ")[2]
+    assert re.sub(r" \([^)]*\)", "", counts) == "6 sound, 1 warning, 1 error; tables: 1 advice, 1 sound"
+
+
+def test_a_long_list_is_cut(run: Run, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coldparquet.cli.pipeline_command._LISTED", 3)
+    result = run("pipeline", "index", lake, "--dry-run")
+    assert sum("would write" in line for line in result.stdout.splitlines()) == 3 + 1  # and the summary
+    assert "... and 5 more; --json shows all" in result.stdout
 
 
 def test_a_dry_run_of_tiering_shows_dollars(run: Run, tmp_path: Path, lake: Path) -> None:

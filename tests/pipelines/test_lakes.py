@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from coldparquet.errors import InvalidInputError, NotFoundError
-from coldparquet.pipelines.lakes import Lake, find_tables
+from coldparquet.errors import AccessError, InvalidInputError, NotFoundError
+from coldparquet.pipelines.lakes import Lake, find_tables, search_tables
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.trace import TraceStore
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from coldparquet.storage.base import Listing
 
 OBJECTS = {
     "bucket/db/quotes/_txn": b"",
@@ -39,7 +41,9 @@ OBJECTS = {
     ],
 )
 def test_a_url_is_a_directory_and_a_pattern(url: str, directory: str, pattern: tuple[str, ...]) -> None:
-    assert Lake.parse(url) == Lake(url=directory, pattern=pattern)
+    lake = Lake.parse(url)
+    assert lake == Lake(url=directory, pattern=pattern)
+    assert lake.full_url.removeprefix("./") == url.rstrip("/")
 
 
 @pytest.mark.parametrize(
@@ -88,6 +92,39 @@ async def test_no_tables(root: str, pattern: tuple[str, ...]) -> None:
     with pytest.raises(NotFoundError) as caught:
         await find_tables(MemoryStore(OBJECTS), root, pattern)
     assert caught.value.kind == "NoTables"
+
+
+class GuardedStore(MemoryStore):
+    """A store that does not let everybody list everything."""
+
+    def __init__(self, *closed: str) -> None:
+        super().__init__(OBJECTS)
+        self._closed = closed
+
+    async def list(self, path: str, *, first_page_only: bool = False) -> Listing:
+        if path in self._closed:
+            raise AccessError("not for you", path=path)
+        return await super().list(path, first_page_only=first_page_only)
+
+
+@pytest.mark.parametrize("pattern", [(), ("*",)])
+async def test_directories_that_cannot_be_listed_are_told_beside_the_others(pattern: tuple[str, ...]) -> None:
+    store = GuardedStore("bucket/db/deeper/still", "bucket/db/trades_eu")
+    found = await search_tables(store, "bucket/db", pattern)
+    assert found.tables == ("quotes", "trades_us")
+    assert {path: error.kind for path, error in found.failures.items()} == {
+        "deeper/still": "AccessDenied",
+        "trades_eu": "AccessDenied",
+    }
+    with pytest.raises(AccessError) as caught:
+        await find_tables(store, "bucket/db", pattern)
+    assert caught.value.path == "bucket/db/deeper/still"
+
+
+@pytest.mark.parametrize("closed", ["bucket/db/deeper", "bucket/db/deeper/still"])
+async def test_without_any_table_it_is_an_error_what_cannot_be_listed(closed: str) -> None:
+    with pytest.raises(AccessError, match="not for you"):
+        await search_tables(GuardedStore(closed), "bucket/db/deeper", ())
 
 
 async def test_directories_that_lead_round_in_circles(tmp_path: Path) -> None:

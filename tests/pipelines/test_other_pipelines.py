@@ -5,12 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import coldparquet as cp
+from coldparquet.errors import NotFoundError
 from coldparquet.maintenance.verify import verify_table
 from coldparquet.pipelines import CompactJob, ConvertJob, IndexJob, PublishJob, VerifyJob, run_pipeline
 from coldparquet.testing.simulator import ColdStoreServer
@@ -19,6 +21,9 @@ from tests.support.lakes import damage, expected_of, fates, make_lake
 from tests.support.questdb_tables import assert_same_rows, plain
 from tests.support.table_copies import contents_of, copy_table
 from tests.support.written_partitions import trades
+
+if TYPE_CHECKING:
+    from coldparquet.pipelines.job import Job
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -53,6 +58,7 @@ async def test_verify_without_looking(tmp_path: Path) -> None:
     lake = make_lake(tmp_path, "interval_day")
     report = await run_pipeline(VerifyJob(dry_run=True), str(lake))
     assert report.actions["would verify"] == 4
+    assert report.count("nothing to do") == 0
 
 
 async def test_compaction_by_target_size(tmp_path: Path) -> None:
@@ -139,6 +145,32 @@ async def test_conversion_to_parquet_and_back(tmp_path: Path, monkeypatch: pytes
     assert set(fates(await run_pipeline(back, str(plain_files / "interval_day"))).values()) == {"converted"}
     assert_same_rows(await rows_of(tmp_path / "back"), expected_of("interval_day"))
     assert set(fates(await run_pipeline(back, str(plain_files / "interval_day"))).values()) == {"kept"}
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+async def test_a_lake_that_cannot_be_opened_changes_nothing_for_the_others(tmp_path: Path, *, dry_run: bool) -> None:
+    good = make_lake(tmp_path, "interval_day") / "db" / "interval_day"
+    absent = str(tmp_path / "absent" / "*")
+    jobs: list[tuple[Job, str]] = [
+        (IndexJob(dry_run=dry_run), "done"),
+        (VerifyJob(dry_run=dry_run), "done"),
+        (CompactJob(dry_run=dry_run), "nothing to do"),
+        (PublishJob(destination=str(tmp_path / "published"), dry_run=dry_run), "nothing to do"),
+        (ConvertJob(destination=str(tmp_path / "converted"), dry_run=dry_run), "done"),
+    ]
+    for job, outcome in jobs:
+        report = await run_pipeline(job, [absent, str(good)])
+        [failed] = (result for result in report.results if result.outcome == "failed")
+        assert (failed.table, failed.action, failed.kind) == (absent, "not opened", "NotFound")
+        others = [result for result in report.results if result is not failed]
+        assert {result.table for result in others} == {str(good)}
+        assert outcome in {result.outcome for result in others}
+        with pytest.raises(NotFoundError) as caught:
+            await run_pipeline(job, [absent, absent])
+        assert caught.value.kind == "NotFound"
+    # The place is the one that it has when the other lake is there.
+    assert (tmp_path / "converted" / "interval_day" / "_SUCCESS").exists() is not dry_run
+    assert not list((tmp_path / "converted").glob("*.parquet"))
 
 
 async def test_formats_that_spark_alone_knows(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pickle
 import shutil
 import sys
 from typing import TYPE_CHECKING, Any
+from unittest.mock import MagicMock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -125,11 +126,40 @@ def test_a_schema_of_some_columns_prunes_the_others(table: Path) -> None:
 def test_wrong_questions_are_refused_on_the_driver(
     table: Path, options: dict[str, str], schema: StructType | None, kind: str, words: str
 ) -> None:
-    reader = reader_of(source(table, **options), schema)
+    seen = schema or source(table).schema()
     with pytest.raises(InvalidInputError, match=words) as caught:
-        reader.partitions()
+        reader_of(source(table, **options), seen).partitions()
     assert caught.value.kind == kind
     assert str(caught.value).endswith(f"[{kind}]")
+
+
+@pytest.mark.parametrize("columns", ["", "side", "price,side"])
+@pytest.mark.parametrize(
+    ("where", "kind"), [("prize > 3", "UnknownColumn"), ("price >", "InvalidPredicate"), ("price > 'x'", None)]
+)
+def test_a_wrong_condition_is_refused_by_load(table: Path, where: str, kind: str | None, columns: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        source(table, where=where, columns=columns).schema()
+    assert kind in (None, caught.value.kind)
+    assert source(table, where="price > 3", columns=columns).schema() == source(table, columns=columns).schema()
+
+
+def test_explain_says_what_to_ask_instead() -> None:
+    """A DataFrame of ``coldparquet.spark.read`` has a plan in which Spark scans nothing."""
+    frame: Any = MagicMock()
+    frame._jdf.queryExecution().optimizedPlan().collectLeaves().size.return_value = 0
+    with pytest.raises(InvalidInputError, match=r"explain\(spark\.read\.format\(") as caught:
+        coldparquet.spark.explain(frame)
+    assert caught.value.kind == "NoColdParquetScan"
+
+
+def test_a_missing_package_is_told_with_what_to_set() -> None:
+    found = coldparquet.spark.error_of(
+        RuntimeError("...\nModuleNotFoundError: No module named 'coldparquet'\n\tat ...")
+    )
+    assert isinstance(found, UnsupportedError)
+    assert found.kind == "MissingPackage"
+    assert "let PYSPARK_PYTHON name its interpreter" in str(found)
 
 
 def test_budgets_are_kept_on_the_driver(table: Path) -> None:

@@ -196,6 +196,12 @@ def test_wrong_options_are_refused(options: dict[str, str], message: str) -> Non
         ColdParquetStreamReader({"path": "table", **options}, NUMBER)
 
 
+def test_wrong_values_are_refused_by_load(table: GrowingTable) -> None:
+    """Before Spark makes a stream reader: it follows what that raises with an ``UnboundLocalError`` of its own."""
+    with pytest.raises(InvalidInputError, match=r"on_change is 'panic'.*\[InvalidOption\]$"):
+        DefaultSource({"path": str(table.directory), "on_change": "panic"}).schema()
+
+
 def test_the_source_knows_the_options_of_streams(table: GrowingTable) -> None:
     source = DefaultSource({"path": str(table.directory), "columns": "number", "maxRowsPerTrigger": "5"})
     schema = source.schema()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -24,9 +26,9 @@ from pyspark.sql.types import (
 )
 
 import coldparquet as cp
-from coldparquet.errors import ColdParquetError, InvalidInputError
+from coldparquet.errors import AccessError, ColdParquetError, InvalidInputError
 from coldparquet.format.partition_names import PartitionInterval
-from coldparquet.spark.writer import ColdParquetWriter, StagedParts, partition_expression
+from coldparquet.spark.writer import ColdParquetWriter, StagedParts, partition_expression, write
 from coldparquet.spark.writer_options import WriterOptions
 from tests.support.table_rows import in_order, names_in, overwritten, same_rows, ticks
 
@@ -89,6 +91,26 @@ def test_a_failed_job_leaves_nothing(tmp_path: Path) -> None:
         )
     writer.abort([message, None])
     assert not (tmp_path / "t").exists()
+
+
+def test_what_could_not_be_removed_is_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def keep(*_: Any, **__: Any) -> None:
+        raise AccessError("removing is not permitted", path="t/2024-03-01.7")
+
+    rows = ticks(20)
+    with caplog.at_level(logging.WARNING, "coldparquet"):
+        writer = on_driver(tmp_path / "t")
+        writer.commit([in_task(writer, rows)])
+        assert not caplog.messages
+        monkeypatch.setattr(import_module("coldparquet.write.commit_write"), "release_versions", keep)
+        writer = on_driver(tmp_path / "t", if_exists="append")
+        writer.commit([in_task(writer, rows)])
+    (message,) = caplog.messages
+    assert message.startswith(f"{tmp_path}/t: the rows are written")
+    assert message.endswith("t/2024-03-01.7: removing is not permitted")
+    assert same_rows(read(tmp_path / "t"), in_order([rows, rows]))
 
 
 def test_a_table_that_exists(tmp_path: Path) -> None:
@@ -156,6 +178,14 @@ def test_wrong_options_are_refused_before_anything_is_written(tmp_path: Path, na
     options, message = WRONG[name]
     with pytest.raises(InvalidInputError, match=message):
         on_driver(tmp_path / "t", **options)
+    assert not (tmp_path / "t").exists()
+
+
+def test_a_wrong_mode_is_told_with_all_that_there_are(tmp_path: Path) -> None:
+    mode: Any = "owerwrite"
+    nothing: Any = None
+    with pytest.raises(InvalidInputError, match="mode is 'owerwrite'; use one of error, append, overwrite, ignore"):
+        write(nothing, str(tmp_path / "t"), timestamp="ts", mode=mode)
     assert not (tmp_path / "t").exists()
 
 

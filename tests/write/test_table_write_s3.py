@@ -43,6 +43,14 @@ def _requests(server: ColdStoreServer) -> list[str]:
     ]
 
 
+def assert_steps(sent: list[str], *steps: list[str]) -> None:
+    """Compare request by request; those of one step are in flight at the same time, and arrive in any order."""
+    stops = [sum(map(len, steps[: number + 1])) for number in range(len(steps))]
+    arrived = [sorted(sent[stop - len(step) : stop]) for step, stop in zip(steps, stops, strict=True)]
+    assert arrived == [sorted(step) for step in steps]
+    assert sent[stops[-1] :] == []
+
+
 async def read(server: ColdStoreServer) -> Any:
     return await read_table(URL, storage_options=server.storage_options)
 
@@ -66,15 +74,17 @@ async def test_the_requests_of_a_new_table_and_of_an_append(server: ColdStoreSer
         "PutObject _txn",
     ]
     await write_table(URL, ticks(50, seed=1, days=1), mode="append", storage_options=server.storage_options)
-    assert requests(server) == [
-        *("GetObject _txn", "GetObject _meta", "GetObject _todo_"),
-        *("ListObjectsV2", "PutObject _writing.65538", "ListObjectsV2"),
-        *("GetObject _catalogue", "GetObject _txn", "GetObject _meta", "ListObjectsV2"),
-        *("GetObject 2024-01-01.0/_pm", "HeadObject 2024-01-01.0/data.parquet", "GetObject 2024-01-01.0/data.parquet"),
-        *("PutObject 2024-01-01.65538/data.parquet", "PutObject 2024-01-01.65538/_pm"),
-        *("GetObject _txn", "GetObject _meta", "GetObject _writing.65538", "GetObject _txn", "PutObject _txn"),
-        *("GetObject _writing.65538", "ListObjectsV2", "DeleteObjects", "GetObject _catalogue"),
-    ]
+    assert_steps(
+        requests(server),
+        *(["GetObject _txn", "GetObject _meta"], ["GetObject _todo_"]),
+        *(["ListObjectsV2"], ["PutObject _writing.65538"], ["ListObjectsV2"]),
+        ["GetObject _catalogue", "GetObject _txn", "GetObject _meta", "ListObjectsV2"],
+        ["GetObject 2024-01-01.0/_pm", "HeadObject 2024-01-01.0/data.parquet"],
+        *(["GetObject 2024-01-01.0/data.parquet"], ["PutObject 2024-01-01.65538/data.parquet"]),
+        *(["PutObject 2024-01-01.65538/_pm"], ["GetObject _txn", "GetObject _meta"]),
+        *(["GetObject _writing.65538"], ["GetObject _txn"], ["PutObject _txn"], ["GetObject _writing.65538"]),
+        *(["ListObjectsV2"], ["DeleteObjects"], ["GetObject _catalogue"]),
+    )
     assert same_rows(await read(server), in_order([rows, ticks(50, seed=1, days=1)]))
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,6 +18,7 @@ from coldparquet.cli.output import output_console, print_json, progress_bar, vis
 from coldparquet.pipelines.jobs import job_from_dict
 from coldparquet.pipelines.local_engine import LocalEngine
 from coldparquet.pipelines.run import run_pipeline
+from coldparquet.pipelines.work import NOT_OPENED
 from coldparquet.plan.wording import human_bytes, human_dollars, human_seconds, plural
 
 if TYPE_CHECKING:
@@ -98,6 +101,10 @@ def _started(engine: EngineChoice) -> Iterator[Engine]:
     from coldparquet.spark.failures import error_of  # noqa: PLC0415
 
     is_ours = SparkSession.getActiveSession() is None
+    if is_ours:
+        # Workers take the python3 of PATH otherwise, which is another one where this environment is not activated.
+        # spark-submit hands spark.pyspark.python over as this variable.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     try:
         spark = SparkSession.builder.appName("coldparquet").getOrCreate()
     except PySparkException as error:
@@ -145,25 +152,42 @@ def _print_report(console: Console, report: PipelineReport) -> None:
         console.print()
     for note in report.notes:
         console.print(Text(f"note: {visible(note)}", style="dim"))
-    console.print(_summary(report))
+    console.print(_summary(report), soft_wrap=True)
 
 
-def _worst_first(result: WorkResult) -> int:
-    return ("failed", "done", "nothing to do").index(result.outcome)
+def _worst_first(result: WorkResult) -> tuple[int, bool]:
+    return ("failed", "done", "nothing to do").index(result.outcome), result.action != "warning"
 
 
 def _summary(report: PipelineReport) -> Text:
-    """Write ``index: 365 partitions of 4 tables in 2.1 s: 360 written (1.2 MiB), 5 kept``."""
+    """Write ``index: 365 partitions of 4 tables in 2.1 s: 360 written (1.2 MiB), 5 kept; tables: 4 catalogue written``."""
+    places = [result for result in report.results if result.action == NOT_OPENED]
+    partitions = [result for result in report.results if result.partition]
+    tables = [result for result in report.results if not result.partition and result.action != NOT_OPENED]
+    subject = plural(len({result.table for result in (*partitions, *tables)}), "table")
+    if partitions:
+        subject = f"{plural(len(partitions), 'partition')} of {subject}"
+    groups = [
+        _fates("", partitions),
+        _fates("tables: " if partitions else "", tables),
+        _fates("lakes and directories: ", places),
+    ]
+    head = f"{report.job}: {subject} in {human_seconds(report.elapsed_s)}: "
+    return Text(head) + Text("; ").join(group for group in groups if group)
+
+
+def _fates(label: str, results: Sequence[WorkResult]) -> Text:
+    """Write ``tables: 3 sound, 1 advice``, the most frequent one first; nothing where there are no results."""
+    by_action: dict[str, list[WorkResult]] = {}
+    for result in results:
+        by_action.setdefault(result.action, []).append(result)
     parts = []
-    for action in report.actions:
-        results = [result for result in report.results if result.action == action]
-        amounts = _amounts(results) if results[0].outcome == "done" else ""
-        style = _STYLES[results[0].outcome]
-        parts.append(Text(f"{len(results):,} {action}{f' ({amounts})' if amounts else ''}", style=style))
-    tables = plural(len({result.table for result in report.results}), "table")
-    partitions = plural(sum(bool(result.partition) for result in report.results), "partition")
-    head = f"{report.job}: {partitions} of {tables} in {human_seconds(report.elapsed_s)}: "
-    return Text(head) + Text(", ").join(parts)
+    for action, same in sorted(by_action.items(), key=lambda one: -len(one[1])):
+        amounts = _amounts(same) if same[0].outcome == "done" else ""
+        parts.append(
+            Text(f"{len(same):,} {action}{f' ({amounts})' if amounts else ''}", style=_STYLES[same[0].outcome])
+        )
+    return Text(label if parts else "") + Text(", ").join(parts)
 
 
 def _amounts(results: Sequence[WorkResult]) -> str:

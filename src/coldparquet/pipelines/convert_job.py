@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import InvalidInputError, NotFoundError, UnsupportedError
 from coldparquet.options import MIB, ReadOptions
-from coldparquet.pipelines.lakes import find_tables
+from coldparquet.pipelines.tables import TablesToPlan, tables_of
 from coldparquet.pipelines.work import WorkItem, WorkPlan, WorkResult, join_url
 from coldparquet.plan.wording import few_names
 from coldparquet.storage.checked import CheckedStore
@@ -98,19 +97,21 @@ class ConvertJob:
 
     async def plan(self, lakes: Sequence[Lake], stores: LakeStores) -> WorkPlan:
         """Find the sources: all tables of the lakes, or each lake as it stands where that is of another format."""
+        found = TablesToPlan(tables=(), failures=())
         if self.source_format == COLDPARQUET:
-            found = await gather_or_cancel([self._tables(lake, stores) for lake in lakes])
-            items = [item for of_lake in found for item in of_lake]
+            found = await tables_of(lakes, stores)
+            items = [table.item for table in found.tables]
         else:
-            items = [WorkItem(lake="/".join((lake.url, *lake.pattern)), table="") for lake in lakes]
-        places = self._places(items)
+            items = [WorkItem(lake=lake.full_url, table="") for lake in lakes]
+        # A table goes to the same place whether or not what was named beside it can be opened today.
+        places = self._places(items, is_only_source=len(items) == 1 and not found.failures)
         items = [
             WorkItem(lake=item.lake, table=item.table, work={"destination": place})
             for item, place in zip(items, places, strict=True)
         ]
         if not self.dry_run:
-            return WorkPlan(items=tuple(items))
-        return WorkPlan(items=(), settled=tuple(map(_would_convert, items)))
+            return WorkPlan(items=tuple(items), settled=found.failures)
+        return WorkPlan(items=(), settled=(*found.failures, *map(_would_convert, items)))
 
     async def run(self, item: WorkItem, stores: LakeStores) -> WorkResult:
         """Convert one source on this machine.
@@ -131,17 +132,13 @@ class ConvertJob:
         """Do nothing: each destination was completed by itself."""
         return ()
 
-    async def _tables(self, lake: Lake, stores: LakeStores) -> list[WorkItem]:
-        store, root = stores.lake(lake.url)
-        return [WorkItem(lake=lake.url, table=table) for table in await find_tables(store, root, lake.pattern)]
-
-    def _places(self, items: Sequence[WorkItem]) -> list[str]:
+    def _places(self, items: Sequence[WorkItem], *, is_only_source: bool) -> list[str]:
         """Return where each source goes.
 
         Raises:
             InvalidInputError: Two of them would go to the same place (kind ``SamePlace``).
         """
-        if len(items) == 1:
+        if is_only_source:
             return [join_url(self.destination, items[0].table)]
         names = [item.table or item.lake.rstrip("/").rpartition("/")[2] for item in items]
         twice = sorted({name for name in names if names.count(name) > 1})

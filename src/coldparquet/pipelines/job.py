@@ -38,11 +38,11 @@ class Job(Protocol):
         ...
 
     async def plan(self, lakes: Sequence[Lake], stores: LakeStores) -> WorkPlan:
-        """Find out what is left to do, on the driver. Tables that cannot be planned are in the plan, not raised.
+        """Find out what is left to do, on the driver. Tables and lakes that cannot be planned are in the plan, not raised.
 
         Raises:
-            NotFoundError: A lake has no table.
-            AccessError: A lake cannot be listed.
+            NotFoundError: No lake has a table.
+            AccessError: No lake can be listed.
         """
         ...
 

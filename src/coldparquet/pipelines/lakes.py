@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from coldparquet.catalog.partition import DATA_FILE
 from coldparquet.catalog.table_files import TRANSACTION_FILE
 from coldparquet.concurrency import gather_or_cancel
-from coldparquet.errors import InvalidInputError, NotFoundError
+from coldparquet.errors import ColdParquetError, InvalidInputError, NotFoundError
 from coldparquet.format.partition_names import parse_partition_directory
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.open_store import shown_url
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from coldparquet.storage.base import Listing, ObjectStore
 
@@ -37,6 +37,11 @@ class Lake:
     """A directory: everything before the first part with a pattern."""
     pattern: tuple[str, ...] = ()
     """Patterns of the names of the directories below it, one for each level; empty for all tables at any depth."""
+
+    @property
+    def full_url(self) -> str:
+        """The directory and the pattern."""
+        return "/".join((self.url.rstrip("/"), *self.pattern)) if self.pattern else self.url
 
     @classmethod
     def parse(cls, url: str) -> Lake:
@@ -66,8 +71,32 @@ class Lake:
         return cls(url=f"{scheme}{separator}{base}", pattern=tuple(parts[plain:]))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundTables:
+    """What a search for tables has found; paths are below the directory where it began."""
+
+    tables: tuple[str, ...]
+    """In alphabetical order; an empty path for the directory itself."""
+    failures: Mapping[str, ColdParquetError]
+    """Directories that could not be listed, in alphabetical order, and why."""
+
+
 async def find_tables(store: ObjectStore, root: str, pattern: Sequence[str]) -> list[str]:
-    """Find the tables below a directory, in alphabetical order.
+    """Find the tables below a directory, all of them or none: for readers, who must not miss any.
+
+    Requests, arguments and errors: those of :func:`search_tables`.
+
+    Raises:
+        ColdParquetError: A directory cannot be listed.
+    """
+    found = await search_tables(store, root, pattern)
+    for error in found.failures.values():
+        raise error
+    return list(found.tables)
+
+
+async def search_tables(store: ObjectStore, root: str, pattern: Sequence[str]) -> FoundTables:
+    """Find the tables below a directory, and leave out what cannot be listed.
 
     A table is a directory with a ``_txn``, or with directories named like partitions. What lies below a table is its own.
     Requests: 1 listing per directory that is looked into, more for those with more than 1,000 entries.
@@ -78,35 +107,44 @@ async def find_tables(store: ObjectStore, root: str, pattern: Sequence[str]) -> 
         pattern: As of :class:`Lake`.
 
     Returns:
-        Their paths below the directory; an empty one for the directory itself.
+        The tables, and the directories that could not be listed.
 
     Raises:
         NotFoundError: There is no table (kind ``NoTables``), or nothing at all.
+        ColdParquetError: The directory itself cannot be listed, or where no table was found, one below it.
     """
     search = _Search(store, root.rstrip("/") or "/")
     found = await search.matching("", tuple(pattern), 0)
+    failures = dict(sorted(search.failures.items()))
+    if "" in failures:
+        raise failures[""]
     if not found:
+        for error in failures.values():
+            raise error
         raise NotFoundError(
             "no table lies there: expected directories with a _txn, or with partitions such as 2024-03-01/data.parquet"
             + (f", below directories that match {'/'.join(pattern)}" if pattern else ""),
             kind="NoTables",
             path=root,
         )
-    return sorted(found)
+    return FoundTables(tables=tuple(sorted(found)), failures=failures)
 
 
 class _Search:
-    """Walks through directories."""
+    """Walks through directories; one that cannot be listed does not keep it from the others."""
 
     def __init__(self, store: ObjectStore, root: str) -> None:
         self._store = store
         self._root = root
         self._slots = asyncio.Semaphore(_LISTINGS_AT_ONCE)
+        self.failures: dict[str, ColdParquetError] = {}
 
     async def matching(self, below: str, pattern: tuple[str, ...], depth: int) -> list[str]:
         if not pattern:
             return await self.tables(below, depth)
         listing = await self._list(below, first_page_only=False)
+        if listing is None:
+            return []
         if TRANSACTION_FILE in _object_names(listing):  # of what lies below, nobody but `_txn` knows what counts
             return []
         names = [path.rpartition("/")[2] for path in listing.directories]
@@ -119,8 +157,10 @@ class _Search:
 
     async def tables(self, below: str, depth: int) -> list[str]:
         listing = await self._list(below, first_page_only=True)
-        if not listing.is_complete and not _is_table(listing):
+        if listing is not None and not listing.is_complete and not _is_table(listing):
             listing = await self._list(below, first_page_only=False)
+        if listing is None:
+            return []
         if _is_table(listing):
             return [below]
         if depth >= _DEEPEST:
@@ -140,10 +180,14 @@ class _Search:
         on_the_way = [os.path.realpath("/".join((self._root, *parts[:depth]))) for depth in range(len(parts) + 1)]
         return len(set(on_the_way)) < len(on_the_way)
 
-    async def _list(self, below: str, *, first_page_only: bool) -> Listing:
+    async def _list(self, below: str, *, first_page_only: bool) -> Listing | None:
         path = f"{self._root.rstrip('/')}/{below}" if below else self._root
         async with self._slots:
-            return await self._store.list(path, first_page_only=first_page_only)
+            try:
+                return await self._store.list(path, first_page_only=first_page_only)
+            except ColdParquetError as error:
+                self.failures[below] = error
+                return None
 
 
 def _is_table(listing: Listing) -> bool:

@@ -34,10 +34,10 @@ async def run_pipeline(  # noqa: PLR0913 - what can be told is told by name
 ) -> PipelineReport:
     """Run a job over all tables of one or more lakes.
 
-    One bad table or partition does not stop the run: what went wrong is in the report. What is left to do is found in the
+    One bad lake, table or partition does not stop the run: what went wrong is in the report. What is left to do is found in the
     tables themselves, so that running it again does only that, also after a run was killed.
 
-    Requests: those of finding the tables (:func:`~coldparquet.pipelines.lakes.find_tables`), of planning, of each item and of
+    Requests: those of finding the tables (:func:`~coldparquet.pipelines.lakes.search_tables`), of planning, of each item and of
     finishing: see the job.
 
     Args:
@@ -57,8 +57,8 @@ async def run_pipeline(  # noqa: PLR0913 - what can be told is told by name
 
     Raises:
         InvalidInputError: A lake's URL cannot be meant, or there is none.
-        NotFoundError: A lake has no table.
-        AccessError: A lake cannot be listed.
+        NotFoundError: No lake has a table.
+        AccessError: No lake can be listed.
         StorageError: The engine broke down.
     """
     started_s = time.monotonic()

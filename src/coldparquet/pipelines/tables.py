@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from coldparquet.catalog.partition import DATA_FILE, SIDECAR_FILE, PartitionLocation
@@ -11,17 +11,20 @@ from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import AccessError, ColdParquetError
 from coldparquet.format.partition_names import PartitionDirectory, PartitionInterval
 from coldparquet.format.partition_records import PartitionRecord
-from coldparquet.pipelines.lakes import find_tables
-from coldparquet.pipelines.work import WorkItem, WorkPlan, failure
+from coldparquet.pipelines.lakes import FoundTables, search_tables
+from coldparquet.pipelines.work import NOT_OPENED, WorkItem, WorkPlan, failure
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from coldparquet.pipelines.access import LakeStores
     from coldparquet.pipelines.lakes import Lake
+    from coldparquet.pipelines.work import WorkResult
     from coldparquet.storage.base import ObjectInfo, ObjectStore
 
 _TABLES_AT_ONCE = 16
+_LAKES_AT_ONCE = 4
+"""A search lists 16 directories at once, and each lake has a store of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +38,15 @@ class TableToPlan:
     """Of its directory, without a trailing slash."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablesToPlan:
+    """The tables of all lakes, and the places in which nobody could look for any."""
+
+    tables: tuple[TableToPlan, ...]
+    failures: tuple[WorkResult, ...]
+    """One for each lake, or directory of one, that could not be opened."""
+
+
 async def plan_tables(
     lakes: Sequence[Lake], stores: LakeStores, plan_one: Callable[[TableToPlan], Awaitable[WorkPlan]]
 ) -> WorkPlan:
@@ -46,7 +58,7 @@ async def plan_tables(
         plan_one: Plans one; its errors become results of that table.
 
     Raises:
-        NotFoundError: A lake has no table (kind ``NoTables``).
+        ColdParquetError: No lake could be opened; the error is that of the first one.
     """
     slots = asyncio.Semaphore(_TABLES_AT_ONCE)
 
@@ -57,7 +69,9 @@ async def plan_tables(
             except ColdParquetError as error:
                 return WorkPlan(items=(), settled=(failure(table.item, error),))
 
-    return join_plans(await gather_or_cancel([plan(table) for table in await _tables_of(lakes, stores)]))
+    found = await tables_of(lakes, stores)
+    plans = await gather_or_cancel([plan(table) for table in found.tables])
+    return join_plans([WorkPlan(items=(), settled=found.failures), *plans])
 
 
 async def listed_objects(table: TableToPlan) -> dict[str, ObjectInfo] | None:
@@ -85,16 +99,49 @@ def join_plans(plans: Iterable[WorkPlan]) -> WorkPlan:
     )
 
 
-async def _tables_of(lakes: Sequence[Lake], stores: LakeStores) -> list[TableToPlan]:
-    """Find the tables of all lakes, each once."""
-    found: dict[str, TableToPlan] = {}
-    for lake in lakes:
-        store, root = stores.lake(lake.url)
-        for table in await find_tables(store, root, lake.pattern):
+async def tables_of(lakes: Sequence[Lake], stores: LakeStores) -> TablesToPlan:
+    """Find the tables of all lakes, each once. Requests: those of :func:`~coldparquet.pipelines.lakes.search_tables`.
+
+    Args:
+        lakes: Where to look for tables.
+        stores: Where they lie.
+
+    Raises:
+        ColdParquetError: No lake could be opened; the error is that of the first one.
+    """
+    tables: dict[str, TableToPlan] = {}
+    failures: dict[str, WorkResult] = {}
+    errors: list[ColdParquetError] = []
+    slots = asyncio.Semaphore(_LAKES_AT_ONCE)
+    searches = await gather_or_cancel([_search(lake, stores, slots) for lake in lakes])
+    for lake, found in zip(lakes, searches, strict=True):
+        if isinstance(found, ColdParquetError):
+            errors.append(found)
+            failures[lake.full_url] = _not_opened(WorkItem(lake=lake.full_url, table=""), found)
+            continue
+        for table in found.tables:
             item = WorkItem(lake=lake.url, table=table)
-            table_store, path = stores.table(item)
-            found.setdefault(item.table_url, TableToPlan(item=item, store=table_store, path=path))
-    return list(found.values())
+            store, path = stores.table(item)
+            tables.setdefault(item.table_url, TableToPlan(item=item, store=store, path=path))
+        for directory, error in found.failures.items():
+            item = WorkItem(lake=lake.url, table=directory)
+            failures[item.table_url] = _not_opened(item, error)
+    if len(errors) == len(lakes):
+        raise errors[0]
+    return TablesToPlan(tables=tuple(tables.values()), failures=tuple(failures.values()))
+
+
+async def _search(lake: Lake, stores: LakeStores, slots: asyncio.Semaphore) -> FoundTables | ColdParquetError:
+    async with slots:
+        try:
+            store, root = stores.lake(lake.url)
+            return await search_tables(store, root, lake.pattern)
+        except ColdParquetError as error:
+            return error
+
+
+def _not_opened(place: WorkItem, error: ColdParquetError) -> WorkResult:
+    return replace(failure(place, error), action=NOT_OPENED)
 
 
 def location_as_data(location: PartitionLocation, table_path: str) -> dict[str, Any]:

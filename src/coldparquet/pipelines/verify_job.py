@@ -29,8 +29,8 @@ _DEEP_AT_ONCE = 2
 class VerifyJob:
     """Check every partition of a lake; see :func:`coldparquet.maintenance.verify.verify_table`.
 
-    It writes nothing, so that it checks everything every time. What it finds wrong fails the partition; warnings and advice
-    are in the details of the results.
+    It writes nothing, so that it checks everything every time. What it finds wrong fails the partition; a warning or advice
+    is the reason of a result that is done. All findings are in the details of the results.
     """
 
     name: ClassVar[str] = "verify"
@@ -109,7 +109,7 @@ class VerifyJob:
 
 
 def _would_verify(item: WorkItem) -> WorkResult:
-    return WorkResult(table=item.table_url, partition=item.partition, outcome="nothing to do", action="would verify")
+    return WorkResult(table=item.table_url, partition=item.partition, outcome="done", action="would verify")
 
 
 def _result(
@@ -122,7 +122,7 @@ def _result(
 ) -> WorkResult:
     errors = [finding for finding in findings if finding.severity == "error"]
     worst = next((severity for severity in ("error", "warning", "advice") if _has(findings, severity)), None)
-    told = errors or [finding for finding in findings if finding.severity == "warning"]
+    told = [finding for finding in findings if finding.severity == worst]
     return WorkResult(
         table=item.table_url,
         partition=item.partition,

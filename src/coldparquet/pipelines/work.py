@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 Outcome: TypeAlias = Literal["done", "nothing to do", "failed"]
 
+NOT_OPENED = "not opened"
+"""Action of a result that is about no table: a lake, or a directory of one, in which nobody could look for tables."""
+
 FORMAT_VERSION = 1
 """Of the JSON of items and results."""
 

@@ -41,8 +41,9 @@ def explain(df: DataFrame) -> str:
     texts = [text for scan in _scans(execution.queryExecution().optimizedPlan()) if (text := _text(scan)) is not None]
     if not texts:
         raise InvalidInputError(
-            'nothing in this DataFrame is read with spark.read.format("coldparquet"); of coldparquet.spark.read() ask'
-            " coldparquet.sync.open_table(url).scan(columns, where).plan().explain()",
+            'nothing in this DataFrame is read with spark.read.format("coldparquet"); if it is one of'
+            " coldparquet.spark.read(), which Spark holds no plan of, explain the same options through the data source:"
+            ' explain(spark.read.format("coldparquet").option("columns", "ts,price").option("where", ...).load(url))',
             kind="NoColdParquetScan",
         )
     return "\n\n".join(texts)

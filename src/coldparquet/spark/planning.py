@@ -226,11 +226,16 @@ def schema_of(tables: Sequence[Table], options: SourceOptions) -> StructType:
     """Return the columns that a scan with these options has, as Spark sees them. No request.
 
     Raises:
-        InvalidInputError: A column is unknown, or the tables have not the same ones (kind ``SchemaMismatch``).
+        InvalidInputError: A column is unknown, the condition cannot be understood, or the tables have not the same columns
+            (kind ``SchemaMismatch``).
     """
-    if options.columns == ():
+    counts_rows = options.columns == ()
+    scans = [
+        table.scan(any_column(table) if counts_rows else options.columns, options.where, options=options.read_options)
+        for table in tables
+    ]
+    if counts_rows:
         return StructType([])
-    scans = [table.scan(options.columns, options=options.read_options) for table in tables]
     for table, scan in zip(tables, scans, strict=True):
         _check_same(scan.schema, scans[0].schema, table, tables[0])
     return spark_schema(scans[0].schema, nanoseconds=options.nanoseconds)

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSource
 from coldparquet.concurrency import background
 from coldparquet.spark.failures import told_to_spark
 from coldparquet.spark.options import SourceOptions
-from coldparquet.spark.stream_options import STREAM_OPTIONS
+from coldparquet.spark.stream_options import STREAM_OPTIONS, StreamOptions
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, DataSourceWriter
@@ -55,6 +55,8 @@ class DefaultSource(DataSource):
 
         with told_to_spark():
             options = SourceOptions.parse(self.options, also=STREAM_OPTIONS)
+            # What `streamReader` refuses, Spark (4.1 to 4.3 at least) follows with an UnboundLocalError of its own.
+            StreamOptions.parse(self.options)
             schema, self._early_plan = background.run(schema_and_plan(options))
         return schema
 

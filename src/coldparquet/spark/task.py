@@ -38,7 +38,7 @@ def read_pieces(pieces: Iterable[bytes], settings: TaskSettings) -> Iterator[pa.
     """
     schema = pa.ipc.read_schema(pa.py_buffer(settings.arrow_schema))
     storage_options = Credentials.from_dict(settings.credentials).storage_options()
-    store_options = StoreOptions(cache_directory=settings.cache_directory, max_attempts=settings.max_attempts)
+    store_options = StoreOptions(max_attempts=settings.max_attempts)
     for piece in pieces:
         batches = read_piece_batches(
             piece,

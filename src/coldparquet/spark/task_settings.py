@@ -28,7 +28,6 @@ class TaskSettings:
     memory_limit_bytes: int
     max_concurrency: int
     batch_rows: int
-    cache_directory: str | None
     max_attempts: int
 
     def __repr__(self) -> str:
@@ -46,7 +45,6 @@ class TaskSettings:
             memory_limit_bytes=read.memory_limit_bytes,
             max_concurrency=read.max_concurrency,
             batch_rows=read.batch_rows,
-            cache_directory=options.store_options.cache_directory,
             max_attempts=options.store_options.max_attempts,
         )
 

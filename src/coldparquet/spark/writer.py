@@ -23,6 +23,7 @@ All others are refused: cast them.
 
 from __future__ import annotations
 
+import logging
 import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -39,7 +40,7 @@ from coldparquet.errors import InvalidInputError
 from coldparquet.format.partition_names import PartitionInterval
 from coldparquet.spark.failures import told_to_spark
 from coldparquet.spark.writer_options import WriterOptions
-from coldparquet.write.begin_write import begin_write, partitioning_of
+from coldparquet.write.begin_write import begin_write, check_mode, partitioning_of
 from coldparquet.write.commit_write import abort_write, commit_write
 from coldparquet.write.staging import StagedPart, stage_rows
 
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from coldparquet.write.begin_write import TableWrite, WriteMode
+
+_LOGGER = logging.getLogger("coldparquet")
 
 _MICROS = {
     "timestamp": "unix_micros({name})",
@@ -124,10 +127,17 @@ class ColdParquetWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Let readers see what all tasks have written, on the driver."""
-        if self._write is not None:
-            parts = [part for message in messages if isinstance(message, StagedParts) for part in message.parts]
-            with told_to_spark():
-                background.run(commit_write(self._write, parts, **self._options.access()))
+        if self._write is None:
+            return
+        parts = [part for message in messages if isinstance(message, StagedParts) for part in message.parts]
+        with told_to_spark():
+            written = background.run(commit_write(self._write, parts, **self._options.access()))
+        if written.not_removed is not None:
+            _LOGGER.warning(
+                "%s: the rows are written, but something that nobody sees is left in the directory: %s",
+                written.url,
+                written.not_removed,
+            )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - failed tasks have sent none
         """Remove what tasks have written, on the driver. What a task that still runs writes later is never seen."""
@@ -167,6 +177,7 @@ def write(  # noqa: PLR0913 - what can be told is told by name
         InvalidInputError: What can be found out on the driver: the options are wrong, a new table has no timestamp.
         Exception: What Spark makes of an error in a task; :func:`coldparquet.spark.error_of` finds ours in it.
     """
+    check_mode(mode)
     asked = {
         **(options or {}),
         **({"timestamp": timestamp} if timestamp else {}),

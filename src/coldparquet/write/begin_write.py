@@ -146,8 +146,7 @@ async def begin_write(  # noqa: PLR0913 - what can be told is told by name
         StorageError: The store failed.
     """
     url, options = os.fspath(url), options or WriteOptions()
-    if mode not in get_args(WriteMode):
-        raise InvalidInputError(f"mode is {mode!r}; use one of {', '.join(get_args(WriteMode))}", kind="InvalidOption")
+    check_mode(mode)
     async with open_place(url, storage_options=storage_options, store_options=store_options, store=store) as place:
         files = await read_table_files(place.store, place.path)
         if files is None:
@@ -172,6 +171,16 @@ async def begin_write(  # noqa: PLR0913 - what can be told is told by name
         options=_picklable(options),
         memory_limit_bytes=memory_limit_bytes,
     )
+
+
+def check_mode(mode: str) -> None:
+    """Make sure that there is such a mode.
+
+    Raises:
+        InvalidInputError: There is not (kind ``InvalidOption``).
+    """
+    if mode not in get_args(WriteMode):
+        raise InvalidInputError(f"mode is {mode!r}; use one of {', '.join(get_args(WriteMode))}", kind="InvalidOption")
 
 
 async def partitioning_of(  # noqa: PLR0913 - what can be told is told by name
