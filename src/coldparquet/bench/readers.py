@@ -21,6 +21,7 @@ import pyarrow as pa
 import coldparquet as cp
 from coldparquet.bench.measurement import BUCKET, OURS, Reader
 from coldparquet.storage.open_store import open_store
+from coldparquet.table import Table, open_partition, open_table
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -112,7 +113,7 @@ def coldparquet_reader(question: Question, way: OurWay, endpoint_url: str) -> Re
         for name, how, value in question.conditions
     ]
 
-    async def ask(table: cp.Table) -> int:
+    async def ask(table: Table) -> int:
         rows = 0
         async with table.scan(question.columns, where or None).batches() as batches:
             async for batch in batches:
@@ -127,7 +128,7 @@ def coldparquet_reader(question: Question, way: OurWay, endpoint_url: str) -> Re
 def our_reader(
     path: str,
     endpoint_url: str,
-    ask: Callable[[cp.Table], Awaitable[Any]],
+    ask: Callable[[Table], Awaitable[Any]],
     *,
     partitions: Sequence[str] = (),
     way: OurWay | None = None,
@@ -144,17 +145,17 @@ def our_reader(
     way = way or OurWay()
     store, path_in_store = open_store(f"s3://{path}", storage_options={"endpoint_url": endpoint_url, "anon": True})
     kept: dict[str, Any] = {"store": store, "options": way.options, "store_options": way.store_options}
-    opened: list[cp.Table] = []
+    opened: list[Table] = []
 
     async def first() -> Any:
         if not partitions:
-            opened.append(await cp.open_table(path_in_store, **kept))
+            opened.append(await open_table(path_in_store, **kept))
             return await warm()
         paths = [f"{path_in_store}/{name}" for name in partitions]
         return sum(await asyncio.gather(*map(open_and_ask, paths)))
 
     async def open_and_ask(partition: str) -> Any:
-        table = await cp.open_partition(partition, **kept)
+        table = await open_partition(partition, **kept)
         opened.append(table)
         return await ask(table)
 
