@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HERE = Path(__file__).parent
-NOT_RUN = pytest.StashKey[str]()
 TOLERATED_WARNINGS = (
     # PySpark 4.3 says so whenever it hands rows to pandas, or takes an Arrow function; pandas 3 is what we are tested with.
     "ignore:PySpark does not yet fully support pandas:FutureWarning",
@@ -25,14 +24,13 @@ TOLERATED_WARNINGS = (
 
 
 @pytest.fixture(scope="session")
-def java(request: pytest.FixtureRequest) -> None:
+def java() -> None:
     """Java 17; for tests that start a Spark of their own with ``run_in_spark``."""
     missing = missing_for_spark()
     if missing is None:
         return
     if os.environ.get(REQUIRED_VARIABLE):
         pytest.fail(f"Spark was not started: {missing}, and {REQUIRED_VARIABLE} is set")
-    request.config.stash[NOT_RUN] = missing
     pytest.skip(f"Spark was not started: {missing}")
 
 
@@ -57,11 +55,3 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.parent == HERE:
             for warning in TOLERATED_WARNINGS:
                 item.add_marker(pytest.mark.filterwarnings(warning))
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say loudly what was left out."""
-    missing = terminalreporter.config.stash.get(NOT_RUN, None)
-    if missing is not None:
-        terminalreporter.section("SPARK TESTS DID NOT RUN", red=True, bold=True)
-        terminalreporter.write_line(f"{missing}. With {REQUIRED_VARIABLE}=1 they must run.")

@@ -28,6 +28,7 @@ ColumnVersionsFor: TypeAlias = Literal["native", "symbols", "anything"]
 """``native``: only for native partitions; ``symbols``: for symbol columns too."""
 
 TRANSACTION_FILE = "_txn"
+TODO_FILE = "_todo_"
 METADATA_FILE = "_meta"
 COLUMN_VERSIONS_FILE = "_cv"
 

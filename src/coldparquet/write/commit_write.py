@@ -16,6 +16,7 @@ import numpy as np
 from coldparquet.catalog.table_files import (
     COLUMN_VERSIONS_FILE,
     METADATA_FILE,
+    TODO_FILE,
     TRANSACTION_FILE,
     metadata_copy_name,
     read_table_files,
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from coldparquet.write.table_place import TablePlace
 
 _NAME_FILE = "_name"
-_TODO_FILE = "_todo_"
 _TODO_BYTES = 40
 """All zero: nothing is left to do. Without the file QuestDB does not open the table."""
 
@@ -288,7 +288,7 @@ async def _make_table(place: TablePlace, write: TableWrite, parts: Sequence[Stag
         await store.put(f"{path}/{METADATA_FILE}", write.metadata, overwrite=True)
         await store.put(f"{path}/{COLUMN_VERSIONS_FILE}", column_versions, overwrite=True)
         await store.put(f"{path}/{_NAME_FILE}", encode_name(path.rpartition("/")[2]) + b"\0", overwrite=True)
-        await store.put(f"{path}/{_TODO_FILE}", bytes(_TODO_BYTES), overwrite=True)
+        await store.put(f"{path}/{TODO_FILE}", bytes(_TODO_BYTES), overwrite=True)
         await check_claim(store, path, write.versions)
         await store.put(f"{path}/{TRANSACTION_FILE}", encode_txn(transaction), overwrite=False)
     except InvalidInputError as error:

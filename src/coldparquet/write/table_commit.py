@@ -18,7 +18,7 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from coldparquet.catalog.table_files import TRANSACTION_FILE, TableFiles
+from coldparquet.catalog.table_files import TODO_FILE, TRANSACTION_FILE, TableFiles
 from coldparquet.errors import FormatError, InvalidInputError, NotFoundError, ObjectChangedError
 from coldparquet.format.txn import parse_txn
 from coldparquet.format.txn_writer import encode_txn, replace_partitions
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from coldparquet.format.txn import TableTransaction
     from coldparquet.storage.base import ObjectStore
 
-_TODO_FILE = "_todo_"
 _TODO_COUNT_RANGE = ByteRange(32, 40)
 """Number of steps of an unfinished change of the table (note section 4.7)."""
 
@@ -100,7 +99,7 @@ async def check_nothing_unfinished(store: ObjectStore, path: str) -> None:
         InvalidInputError: One was (kind ``UnfinishedChange``).
     """
     request = RangeRequest(
-        path=f"{path}/{_TODO_FILE}", byte_range=_TODO_COUNT_RANGE, reason="table files", may_be_short=True
+        path=f"{path}/{TODO_FILE}", byte_range=_TODO_COUNT_RANGE, reason="table files", may_be_short=True
     )
     try:
         count = (await store.get(request)).data
