@@ -9,7 +9,7 @@ from hypothesis import settings
 
 from coldparquet.ranges import ByteRange
 from coldparquet.scanning.batch_stream import BatchStream
-from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.wrappers.checked import CheckedStore
 from tests.support.request_logs import unannounced_requests
 from tests.support.server_tests import directory_with_servers
 

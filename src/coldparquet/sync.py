@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from coldparquet.scan import Scan as AsyncScan
     from coldparquet.scanning.scan_statistics import ScanStatistics
     from coldparquet.storage.base import ObjectStore
-    from coldparquet.storage.trace import RequestRecord
+    from coldparquet.storage.wrappers.trace import RequestRecord
     from coldparquet.write.begin_write import WriteMode
     from coldparquet.write.commit_write import WrittenTable
     from coldparquet.write.options import WriteOptions

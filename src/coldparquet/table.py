@@ -21,7 +21,7 @@ from coldparquet.scan import Scan, row_limit
 from coldparquet.scanning.question import Question
 from coldparquet.scanning.remembered_speeds import RememberedSpeeds
 from coldparquet.storage.open_store import open_store, shown_url
-from coldparquet.storage.store_stack import stack_store
+from coldparquet.storage.wrappers.store_stack import stack_store
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from coldparquet.plan.projection import TableColumn
     from coldparquet.plan.where import Where
     from coldparquet.storage.base import ObjectStore
-    from coldparquet.storage.store_stack import StoreStack
-    from coldparquet.storage.trace import RequestRecord
+    from coldparquet.storage.wrappers.store_stack import StoreStack
+    from coldparquet.storage.wrappers.trace import RequestRecord
 
 
 class Table:

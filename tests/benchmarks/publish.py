@@ -30,10 +30,10 @@ from coldparquet.format.table_metadata_writer import encode_table_metadata
 from coldparquet.format.txn import TableTransaction
 from coldparquet.format.txn_writer import encode_txn
 from coldparquet.publish import publish_table
-from coldparquet.storage.checked import CheckedStore
-from coldparquet.storage.local import LocalStore
-from coldparquet.storage.s3 import S3Store
+from coldparquet.storage.local.store import LocalStore
+from coldparquet.storage.s3.store import S3Store
 from coldparquet.storage.upload import PART_BYTES, MemoryBudget, StoreSource, upload_object
+from coldparquet.storage.wrappers.checked import CheckedStore
 from coldparquet.testing.simulator_process import ColdStoreProcess
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from coldparquet.options import StoreOptions
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.base import RangeRequest
 from coldparquet.storage.open_store import open_store
-from coldparquet.storage.s3 import S3Store
-from coldparquet.storage.store_stack import stack_store
+from coldparquet.storage.s3.store import S3Store
+from coldparquet.storage.wrappers.store_stack import stack_store
 from coldparquet.testing.simulator_process import ColdStoreProcess
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from coldparquet.maintenance.pack import pack_table
 from coldparquet.options import StoreOptions
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.base import RangeRequest
-from coldparquet.storage.trace import round_trips
+from coldparquet.storage.wrappers.trace import round_trips
 from coldparquet.testing.stores import LatencyStore
 from tests.support.packed_tables import (
     TABLE,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from coldparquet.storage.base import FetchedRange, ObjectStore
-    from coldparquet.storage.trace import RequestRecord
+    from coldparquet.storage.wrappers.trace import RequestRecord
 
 WITHOUT = StoreOptions(use_catalogue=False)
 DAYS = 30

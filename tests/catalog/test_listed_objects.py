@@ -16,7 +16,7 @@ from tests.support.quoting_store import QuotingStore
 
 if TYPE_CHECKING:
     from coldparquet.storage.base import ObjectInfo
-    from coldparquet.storage.trace import RequestRecord
+    from coldparquet.storage.wrappers.trace import RequestRecord
 
 DAYS, ROWS = 30, 48
 

@@ -26,7 +26,7 @@ from tests.support.packed_tables import TABLE, StoreWithClasses, objects_of
 from tests.support.quoting_store import QuotingStore
 
 if TYPE_CHECKING:
-    from coldparquet.storage.trace import RequestRecord
+    from coldparquet.storage.wrappers.trace import RequestRecord
 
 DAYS, ROWS, ROW_GROUP_ROWS = 16, 2_000, 500
 NEEDLE_DAY, NEEDLE = 5, 314_159_265_358_979_323

@@ -16,9 +16,9 @@ from coldparquet.format import page_index
 from coldparquet.format.page_index import page_index_range
 from coldparquet.format.pages_file import encode_pages_file
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.trace import TraceStore
+from coldparquet.storage.wrappers.checked import CheckedStore
+from coldparquet.storage.wrappers.trace import TraceStore
 from tests.support.paged_files import PagedFile, assert_same_pages, paged_file, pages_by_chunk, written
 from tests.support.questdb_tables import PARTITIONS
 

@@ -14,10 +14,10 @@ from coldparquet.catalog.sidecar_cache import KeptSidecar, SidecarCache, Sidecar
 from coldparquet.catalog.sidecar_lookup import SidecarLookup, look_up_sidecar
 from coldparquet.format.partition_records import PartitionRecord
 from coldparquet.format.sidecar import parse_sidecar
-from coldparquet.storage.checked import CheckedStore
-from coldparquet.storage.disk_cache import DiskCache, group_of
+from coldparquet.storage.caches.disk_cache import DiskCache, group_of
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.trace import TraceStore
+from coldparquet.storage.wrappers.checked import CheckedStore
+from coldparquet.storage.wrappers.trace import TraceStore
 from tests.support.quoting_store import QuotingStore
 
 if TYPE_CHECKING:

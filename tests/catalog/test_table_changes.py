@@ -13,7 +13,7 @@ from coldparquet.catalog.table_progress import EVERYTHING, next_state, windows_b
 from coldparquet.catalog.table_state import PartitionState, TableState, recorded_state
 from coldparquet.errors import ObjectChangedError
 from coldparquet.format.partition_names import PartitionInterval
-from coldparquet.storage.local import LocalStore
+from coldparquet.storage.local.store import LocalStore
 from tests.support.questdb_tables import GOLDEN
 
 if TYPE_CHECKING:

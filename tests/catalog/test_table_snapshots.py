@@ -20,7 +20,7 @@ from coldparquet.format.txn import parse_txn
 from coldparquet.format.txn_writer import encode_txn
 from coldparquet.maintenance.index import index_table
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.trace import round_trips
+from coldparquet.storage.wrappers.trace import round_trips
 from coldparquet.testing.stores import Failure, FaultStore, LatencyStore
 from tests.support.questdb_tables import GOLDEN, assert_same_rows, expected_rows
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from coldparquet.cli.waterfall import waterfall
 from coldparquet.maintenance.index import index_table
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.trace import RequestRecord
+from coldparquet.storage.wrappers.trace import RequestRecord
 from coldparquet.testing.simulator import ColdStoreServer
 from coldparquet.testing.simulator_options import ColdStoreOptions
 from tests.support.questdb_tables import PARTITIONS

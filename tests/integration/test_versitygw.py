@@ -9,7 +9,7 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.maintenance.index import index_table
-from coldparquet.storage.s3 import S3Store
+from coldparquet.storage.s3.store import S3Store
 from coldparquet.storage.whole_object import read_whole
 from coldparquet.testing.store_contract import StoreContract
 from tests.support.random_tables import assert_identical, random_table

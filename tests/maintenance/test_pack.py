@@ -21,7 +21,7 @@ from coldparquet.publish import PublishOptions, publish_table
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.base import RangeRequest
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.trace import TraceStore
+from coldparquet.storage.wrappers.trace import TraceStore
 from coldparquet.write.compact import compact_table
 from tests.support.packed_tables import TABLE, name_of, objects_of, partitions_alone, table_of_days
 from tests.support.questdb_tables import assert_same_rows, expected_rows

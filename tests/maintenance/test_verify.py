@@ -18,10 +18,10 @@ from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.migrate import migrate_table
 from coldparquet.maintenance.verify import VerifyReport, verify_table
 from coldparquet.options import ReadOptions
-from coldparquet.storage.local import LocalStore
+from coldparquet.storage.local.store import LocalStore
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.trace import TraceStore
-from coldparquet.storage.wrapper import StoreWrapper
+from coldparquet.storage.wrappers.trace import TraceStore
+from coldparquet.storage.wrappers.wrapper import StoreWrapper
 from coldparquet.write.options import WriteOptions
 from coldparquet.write.partition_update import append_rows, replace_row_groups
 from coldparquet.write.partition_writer import write_partition

@@ -20,7 +20,7 @@ from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.value_check import check_values
 from coldparquet.maintenance.verify import verify_table
 from coldparquet.storage.base import StoredChecksum
-from coldparquet.storage.trace import TraceStore
+from coldparquet.storage.wrappers.trace import TraceStore
 from tests.support.archive_store import ArchiveStore
 from tests.support.bloom_files import file_with_blooms
 from tests.support.table_copies import copy_table

@@ -8,7 +8,7 @@ import coldparquet as cp
 from coldparquet.pieces import open_stores
 from coldparquet.plan.read_plan import RowGroupRead
 from coldparquet.storage.open_store import open_store
-from coldparquet.storage.wrapper import StoreWrapper
+from coldparquet.storage.wrappers.wrapper import StoreWrapper
 from coldparquet.testing.simulator import ColdStoreServer
 from tests.support.piece_tables import DAYS, ROW_GROUPS_OF_DAY, data_path, day_file, store_of_days
 from tests.support.random_tables import assert_identical

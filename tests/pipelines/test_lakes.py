@@ -8,9 +8,9 @@ import pytest
 
 from coldparquet.errors import AccessError, InvalidInputError, NotFoundError
 from coldparquet.pipelines.lakes import Lake, find_tables, search_tables
-from coldparquet.storage.local import LocalStore
+from coldparquet.storage.local.store import LocalStore
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.trace import TraceStore
+from coldparquet.storage.wrappers.trace import TraceStore
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -24,7 +24,7 @@ from coldparquet.pipelines.access import Access
 from coldparquet.pipelines.jobs import JOBS, job_as_dict, job_from_dict
 from coldparquet.pipelines.tables import location_as_data, location_from_data
 from coldparquet.pipelines.work import WorkItem, WorkResult, failure
-from coldparquet.storage.local import LocalStore
+from coldparquet.storage.local.store import LocalStore
 from tests.support.questdb_tables import GOLDEN
 from tests.support.table_copies import copy_table
 

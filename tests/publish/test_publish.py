@@ -15,8 +15,8 @@ from coldparquet.format.txn import parse_txn
 from coldparquet.maintenance.index import index_table
 from coldparquet.publish import PublishOptions, PublishProgress, parse_storage_class_rule, publish_table
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.trace import TraceStore
 from coldparquet.storage.whole_object import read_whole
+from coldparquet.storage.wrappers.trace import TraceStore
 from tests.support.published_tables import (
     PARQUET_ROWS,
     SNAPSHOTS,

@@ -11,9 +11,9 @@ from coldparquet.errors import ColdParquetError, InvalidInputError, NotFoundErro
 from coldparquet.publish import PublishOptions, publish_table
 from coldparquet.storage import upload
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.trace import TraceStore
 from coldparquet.storage.whole_object import read_whole
-from coldparquet.storage.wrapper import StoreWrapper
+from coldparquet.storage.wrappers.trace import TraceStore
+from coldparquet.storage.wrappers.wrapper import StoreWrapper
 from coldparquet.testing.stores import DyingStore
 from tests.support.crash_points import few_or_all_points, tried
 from tests.support.published_tables import (

@@ -9,9 +9,10 @@ import pytest
 
 from coldparquet.errors import StorageError
 from coldparquet.publish import publish_table
-from coldparquet.storage import retry_decision, upload
+from coldparquet.storage import upload
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.wrapper import StoreWrapper
+from coldparquet.storage.wrappers import retry_decision
+from coldparquet.storage.wrappers.wrapper import StoreWrapper
 from tests.support.published_tables import TABLE, expected_parquet_rows, read_rows
 from tests.support.questdb_tables import assert_same_rows
 from tests.support.table_copies import copy_table

@@ -23,7 +23,7 @@ from coldparquet.format.txn_writer import encode_txn, replace_partitions
 from coldparquet.publish import PublishOptions, publish_table
 from coldparquet.publish.published import Manifest, manifest_name, parse_manifest
 from coldparquet.storage.fsspec_store import FsspecStore
-from coldparquet.storage.local import LocalStore
+from coldparquet.storage.local.store import LocalStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.whole_object import read_whole
 from tests.support.published_tables import SNAPSHOTS, TABLE, expected_parquet_rows, put_in_state, read_rows

@@ -9,9 +9,9 @@ import pytest
 from coldparquet.errors import AccessError, NotFoundError, ObjectChangedError, StorageError
 from coldparquet.publish import PublishOptions, StorageClassRule, publish_table
 from coldparquet.storage import upload
-from coldparquet.storage.s3 import S3Store
-from coldparquet.storage.trace import TraceStore
-from coldparquet.storage.wrapper import StoreWrapper
+from coldparquet.storage.s3.store import S3Store
+from coldparquet.storage.wrappers.trace import TraceStore
+from coldparquet.storage.wrappers.wrapper import StoreWrapper
 from coldparquet.testing.simulator import ColdStoreServer
 from coldparquet.testing.simulator_options import ColdStoreOptions
 from coldparquet.testing.stores import DyingStore

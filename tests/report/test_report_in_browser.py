@@ -12,7 +12,7 @@ from coldparquet.prices import PriceTable
 from coldparquet.ranges import ByteRange
 from coldparquet.report import ScanReport, html_report, svg_waterfall
 from coldparquet.scanning.scan_statistics import ScanStatistics
-from coldparquet.storage.trace import RequestRecord
+from coldparquet.storage.wrappers.trace import RequestRecord
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -21,7 +21,7 @@ from coldparquet.report import ScanReport, html_report, scan_report, svg_waterfa
 from coldparquet.report.request_kinds import kind_of, purpose_of, remarks_on
 from coldparquet.scanning.scan_statistics import ScanStatistics
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.trace import RequestRecord
+from coldparquet.storage.wrappers.trace import RequestRecord
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

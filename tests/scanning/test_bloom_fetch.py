@@ -17,10 +17,10 @@ from coldparquet.plan.prune import prune
 from coldparquet.plan.statistics import SidecarStatistics
 from coldparquet.ranges import ByteRange
 from coldparquet.scanning.bloom_fetch import BLOOM_REASON, fetch_blooms
-from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.trace import TraceStore
-from coldparquet.storage.wrapper import StoreWrapper
+from coldparquet.storage.wrappers.checked import CheckedStore
+from coldparquet.storage.wrappers.trace import TraceStore
+from coldparquet.storage.wrappers.wrapper import StoreWrapper
 from tests.support.bloom_files import file_with_blooms, sidecar_in_memory, sidecar_to_keep
 from tests.support.bloom_probing import SIDECARS, bound, fields_of, numbers_file, with_references
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from coldparquet.scanning.batch_stream import BatchStream
     from coldparquet.storage.base import RangeRequest
-    from coldparquet.storage.trace import RequestRecord
+    from coldparquet.storage.wrappers.trace import RequestRecord
 
 ROW_GROUPS, ROW_GROUP_ROWS = 20, 100
 ROWS = ROW_GROUPS * ROW_GROUP_ROWS

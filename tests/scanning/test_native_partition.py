@@ -22,10 +22,10 @@ from coldparquet.maintenance.index import index_table
 from coldparquet.plan.native_read import NativeSymbol
 from coldparquet.ranges import ByteRange
 from coldparquet.scanning.native_partition import OFFSETS, TIME_SEARCH, plan_native_rows
-from coldparquet.storage.checked import CheckedStore
-from coldparquet.storage.local import LocalStore
+from coldparquet.storage.local.store import LocalStore
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.trace import TraceStore
+from coldparquet.storage.wrappers.checked import CheckedStore
+from coldparquet.storage.wrappers.trace import TraceStore
 from tests.support.native_tables import NATIVE_PARTITIONS, NativePartition, native_partition, read_native
 from tests.support.questdb_tables import assert_same_rows
 from tests.support.table_copies import copy_table

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from coldparquet.ranges import ByteRange, SuffixRange
 from coldparquet.storage.base import FetchedRange
-from coldparquet.storage.disk_cache import DiskCache, group_of
-from coldparquet.storage.disk_ranges import DiskRanges, covering
+from coldparquet.storage.caches.disk_cache import DiskCache, group_of
+from coldparquet.storage.caches.disk_ranges import DiskRanges, covering
 
 if TYPE_CHECKING:
     from pathlib import Path

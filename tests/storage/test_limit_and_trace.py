@@ -7,9 +7,9 @@ import pytest
 from coldparquet.errors import InvalidInputError, NotFoundError
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.base import FetchedRange, Listing, RangeRequest
-from coldparquet.storage.limit import LimitedStore
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.trace import TraceStore, round_trips
+from coldparquet.storage.wrappers.limit import LimitedStore
+from coldparquet.storage.wrappers.trace import TraceStore, round_trips
 from coldparquet.testing.store_contract import CONTENT, StoreContract, request_for
 from coldparquet.testing.stores import FaultStore, Hang, scripted
 

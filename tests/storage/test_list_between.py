@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from coldparquet.storage.s3 import S3Store
+from coldparquet.storage.s3.store import S3Store
 from coldparquet.testing.simulator import ColdStoreServer
 from coldparquet.testing.simulator_options import ColdStoreOptions
 

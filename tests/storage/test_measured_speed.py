@@ -8,10 +8,10 @@ import pytest
 
 from coldparquet.plan.store_speed import StoreSpeed
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.measured_speed import SpeedMeter, SpeedSamples
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.trace import Operation, RequestRecord
-from coldparquet.storage.wrapper import StoreWrapper
+from coldparquet.storage.wrappers.measured_speed import SpeedMeter, SpeedSamples
+from coldparquet.storage.wrappers.trace import Operation, RequestRecord
+from coldparquet.storage.wrappers.wrapper import StoreWrapper
 
 MIB = 1024 * 1024
 

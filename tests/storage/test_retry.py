@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from coldparquet.errors import ColdParquetError, InvalidInputError, NotFoundError, ObjectChangedError, StorageError
 from coldparquet.ranges import ByteRange, SuffixRange
 from coldparquet.storage.base import FetchedRange, RangeRequest, Upload
-from coldparquet.storage.broken_body import BrokenBodyError
-from coldparquet.storage.limit import LimitedStore
+from coldparquet.storage.http.broken_body import BrokenBodyError
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.retry import RetryStore
+from coldparquet.storage.wrappers.limit import LimitedStore
+from coldparquet.storage.wrappers.retry import RetryStore
 from coldparquet.testing.store_contract import CONTENT, StoreContract, request_for
 
 if TYPE_CHECKING:

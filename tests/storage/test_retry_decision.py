@@ -16,8 +16,15 @@ from coldparquet.errors import (
     StorageError,
     UnsupportedError,
 )
-from coldparquet.storage.broken_body import BrokenBodyError
-from coldparquet.storage.retry_decision import Effect, GiveUp, Retry, decide_retry, is_throttled, parse_retry_after
+from coldparquet.storage.http.broken_body import BrokenBodyError
+from coldparquet.storage.wrappers.retry_decision import (
+    Effect,
+    GiveUp,
+    Retry,
+    decide_retry,
+    is_throttled,
+    parse_retry_after,
+)
 
 TRANSIENT: list[ColdParquetError] = [
     StorageError("slow down", kind="SlowDown", status=503),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.errors import StorageError
-from coldparquet.storage.s3_listing import parse_list_page
+from coldparquet.storage.s3.listing import parse_list_page
 
 
 def page(content: str) -> bytes:

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.errors import AccessError, InvalidInputError
-from coldparquet.storage.s3 import S3Store
-from coldparquet.storage.s3_address import bucket_address
-from coldparquet.storage.s3_credentials import RequestSigner, resolve_account
-from coldparquet.storage.s3_options import parse_s3_options
+from coldparquet.storage.s3.address import bucket_address
+from coldparquet.storage.s3.credentials import RequestSigner, resolve_account
+from coldparquet.storage.s3.options import parse_s3_options
+from coldparquet.storage.s3.store import S3Store
 
 if TYPE_CHECKING:
     from pathlib import Path

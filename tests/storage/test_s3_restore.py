@@ -23,8 +23,8 @@ from coldparquet.errors import (
 from coldparquet.ranges import ByteRange, SuffixRange
 from coldparquet.storage.base import ObjectInfo, RangeRequest, RestoreState, StoredChecksum
 from coldparquet.storage.open_store import open_store
-from coldparquet.storage.s3 import S3Store
-from coldparquet.storage.s3_object_facts import info_from_headers
+from coldparquet.storage.s3.object_facts import info_from_headers
+from coldparquet.storage.s3.store import S3Store
 from coldparquet.testing.store_contract import CONTENT, request_for
 from tests.support.questdb_tables import PARTITIONS
 from tests.support.s3_servers import MOTO_KEYS, boto3_client, moto_server

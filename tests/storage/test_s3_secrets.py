@@ -13,9 +13,9 @@ from aiohttp import web
 
 from coldparquet.errors import ColdParquetError
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.s3 import S3Store
-from coldparquet.storage.s3_credentials import resolve_account
-from coldparquet.storage.s3_options import parse_s3_options
+from coldparquet.storage.s3.credentials import resolve_account
+from coldparquet.storage.s3.options import parse_s3_options
+from coldparquet.storage.s3.store import S3Store
 from coldparquet.testing.simulator_options import ColdStoreOptions
 from coldparquet.testing.store_contract import request_for
 

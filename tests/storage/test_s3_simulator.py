@@ -9,7 +9,7 @@ import pytest
 
 from coldparquet.errors import AccessError, InvalidInputError, NotFoundError, ObjectChangedError, StorageError
 from coldparquet.ranges import ByteRange, SuffixRange
-from coldparquet.storage.s3 import S3Store
+from coldparquet.storage.s3.store import S3Store
 from coldparquet.testing.simulator import ColdStoreServer
 from coldparquet.testing.simulator_options import ColdStoreOptions
 from coldparquet.testing.store_contract import StoreContract, request_for

@@ -19,8 +19,8 @@ from coldparquet.errors import (
     StorageError,
 )
 from coldparquet.storage.base import StoredChecksum, Upload, UploadedPart
-from coldparquet.storage.s3 import S3Store
-from coldparquet.storage.s3_listing import parse_upload_page
+from coldparquet.storage.s3.listing import parse_upload_page
+from coldparquet.storage.s3.store import S3Store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

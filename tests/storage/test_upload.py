@@ -15,12 +15,10 @@ from coldparquet.errors import InvalidInputError, NotFoundError, ObjectChangedEr
 from coldparquet.ranges import ByteRange
 from coldparquet.storage import upload
 from coldparquet.storage.base import ObjectInfo, StoredChecksum, Upload, UploadedPart
-from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.fsspec_store import FsspecStore
-from coldparquet.storage.local import LocalStore
+from coldparquet.storage.local.store import LocalStore
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.s3 import S3Store
-from coldparquet.storage.trace import TraceStore
+from coldparquet.storage.s3.store import S3Store
 from coldparquet.storage.upload import (
     MemoryBudget,
     StoreSource,
@@ -29,7 +27,9 @@ from coldparquet.storage.upload import (
     upload_object,
     upload_request_count,
 )
-from coldparquet.storage.wrapper import StoreWrapper
+from coldparquet.storage.wrappers.checked import CheckedStore
+from coldparquet.storage.wrappers.trace import TraceStore
+from coldparquet.storage.wrappers.wrapper import StoreWrapper
 from coldparquet.testing.simulator import ColdStoreServer
 from tests.support.s3_servers import MOTO_KEYS, boto3_client, moto_server
 

@@ -24,8 +24,8 @@ from coldparquet.plan.native_read import NativeColumn, NativeSymbol
 from coldparquet.plan.native_requests import place_native, plan_native_requests
 from coldparquet.scanning.native_partition import plan_native_rows
 from coldparquet.storage.base import RangeRequest
-from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.memory import MemoryStore
+from coldparquet.storage.wrappers.checked import CheckedStore
 from tests.support.questdb_tables import GOLDEN
 
 if TYPE_CHECKING:

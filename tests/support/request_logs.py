@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from coldparquet.plan.read_plan import ReadPlan
-    from coldparquet.storage.trace import RequestRecord
+    from coldparquet.storage.wrappers.trace import RequestRecord
 
 
 def data_requests(log: Iterable[RequestRecord]) -> list[tuple[str, ByteRange]]:

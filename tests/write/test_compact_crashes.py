@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import pytest
 
 from coldparquet.errors import StorageError
-from coldparquet.storage.local import LocalStore
+from coldparquet.storage.local.store import LocalStore
 from coldparquet.testing.stores import DyingStore
 from coldparquet.write.compact import compact_table
 from coldparquet.write.compaction_report import CompactionOptions

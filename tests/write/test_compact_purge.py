@@ -14,8 +14,8 @@ import pytest
 from coldparquet.catalog.table_files import read_table_files
 from coldparquet.errors import UnsupportedError
 from coldparquet.format.partition_records import PartitionRecords
-from coldparquet.storage.local import LocalStore
-from coldparquet.storage.wrapper import StoreWrapper
+from coldparquet.storage.local.store import LocalStore
+from coldparquet.storage.wrappers.wrapper import StoreWrapper
 from coldparquet.write.compact import compact_table
 from coldparquet.write.compaction_report import CompactionOptions
 from coldparquet.write.local_files import exclusive_lock

@@ -15,7 +15,7 @@ import coldparquet as cp
 from coldparquet.catalog.table_files import TableFiles, read_table_files
 from coldparquet.errors import ObjectChangedError
 from coldparquet.format.partition_records import PartitionRecords
-from coldparquet.storage.local import LocalStore
+from coldparquet.storage.local.store import LocalStore
 from coldparquet.write import WriteOptions, append_rows, replace_row_groups, write_partition
 from coldparquet.write.compact import compact_table
 from coldparquet.write.compaction_report import CompactionOptions

@@ -15,7 +15,7 @@ import pytest
 import coldparquet as cp
 from coldparquet.errors import NotFoundError
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.wrapper import StoreWrapper
+from coldparquet.storage.wrappers.wrapper import StoreWrapper
 from coldparquet.write import WriteOptions, append_rows, replace_row_groups, write_partition
 from tests.support.crash_points import few_or_all_points, tried
 from tests.support.power_cut import FailingFiles, Loss, Moment, PowerCut

@@ -13,8 +13,8 @@ import coldparquet as cp
 from coldparquet.catalog.table_files import read_table_files
 from coldparquet.errors import InvalidInputError, NotFoundError, ObjectChangedError
 from coldparquet.format.partition_records import PartitionRecords
-from coldparquet.storage.local import LocalStore
-from coldparquet.storage.wrapper import StoreWrapper
+from coldparquet.storage.local.store import LocalStore
+from coldparquet.storage.wrappers.wrapper import StoreWrapper
 from coldparquet.write.server_lock import no_server
 from coldparquet.write.table_commit import check_nothing_unfinished, commit_partitions
 from tests.support.compaction import in_memory

@@ -10,7 +10,7 @@ import pytest
 
 from coldparquet.errors import AccessError, ColdParquetError, NotFoundError, StorageError
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.wrapper import StoreWrapper
+from coldparquet.storage.wrappers.wrapper import StoreWrapper
 from coldparquet.testing.stores import DyingStore
 from coldparquet.write import write_table
 from tests.support.crash_points import few_or_all_points, tried

@@ -9,7 +9,7 @@ import pytest
 
 from coldparquet.errors import StorageError
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.wrapper import StoreWrapper
+from coldparquet.storage.wrappers.wrapper import StoreWrapper
 from coldparquet.write.version_claims import VersionRange, claim_versions, claims, release_versions
 
 PATH = "bucket/trades"

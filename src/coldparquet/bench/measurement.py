@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 from coldparquet.bench.physical_limit import longest_chain_s
 from coldparquet.errors import InternalError
 from coldparquet.prices import PriceTable
-from coldparquet.storage.trace import round_trips
+from coldparquet.storage.wrappers.trace import round_trips
 from coldparquet.testing.simulator_options import ColdStoreOptions, ServedRequest
 from coldparquet.testing.simulator_process import ColdStoreProcess
 

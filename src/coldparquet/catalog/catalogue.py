@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from coldparquet.catalog.packed_sidecars import PackedLookup
     from coldparquet.catalog.partition import PartitionLocation
     from coldparquet.plan.read_plan import MetadataRequest
-    from coldparquet.storage.cached_store import CachedStore
+    from coldparquet.storage.caches.cached_store import CachedStore
 
 
 class Catalogue:

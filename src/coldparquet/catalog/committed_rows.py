@@ -17,8 +17,8 @@ from coldparquet.catalog.table_files import TRANSACTION_FILE, TRANSACTION_HEADER
 from coldparquet.errors import NotFoundError, ObjectChangedError
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.base import RangeRequest
-from coldparquet.storage.local import may_be_overwritten
-from coldparquet.storage.wrapper import StoreWrapper
+from coldparquet.storage.local.store import may_be_overwritten
+from coldparquet.storage.wrappers.wrapper import StoreWrapper
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

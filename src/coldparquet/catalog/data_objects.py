@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from coldparquet.storage.base import ObjectInfo
-    from coldparquet.storage.cached_store import CachedStore
+    from coldparquet.storage.caches.cached_store import CachedStore
 
 
 class DataObjects:

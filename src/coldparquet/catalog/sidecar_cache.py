@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 from coldparquet.options import MIB
 from coldparquet.storage.base import is_lasting_etag
-from coldparquet.storage.disk_cache import group_of
+from coldparquet.storage.caches.disk_cache import group_of
 from coldparquet.storage.threads import run_to_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from coldparquet.storage.disk_cache import DiskCache
+    from coldparquet.storage.caches.disk_cache import DiskCache
 
 _MEMORY_LIMIT_BYTES = 64 * MIB
 """Sidecars of about a thousand partitions; a process has one such memory, however many tables it opens."""

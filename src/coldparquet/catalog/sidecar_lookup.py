@@ -13,7 +13,7 @@ from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_fetch import SidecarFetch
 from coldparquet.plan.read_plan import MetadataRequest
 from coldparquet.storage.base import RangeRequest
-from coldparquet.storage.ledger import note_cache_hit
+from coldparquet.storage.wrappers.ledger import note_cache_hit
 
 if TYPE_CHECKING:
     from coldparquet.catalog.partition import PartitionLocation

@@ -19,7 +19,7 @@ from coldparquet.concurrency import both
 from coldparquet.errors import InternalError, UnsupportedError
 from coldparquet.plan.projection import table_columns, table_columns_of_metadata
 from coldparquet.plan.read_plan import MetadataRequest
-from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.wrappers.checked import CheckedStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from coldparquet.options import ReadOptions
     from coldparquet.plan.projection import TableColumn
     from coldparquet.storage.base import ObjectStore
-    from coldparquet.storage.cached_store import CachedStore
+    from coldparquet.storage.caches.cached_store import CachedStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from coldparquet.catalog.sidecar_cache import PROCESS_MEMORY, SidecarCache, SidecarMemory
-from coldparquet.storage.cached_store import CachedStore
-from coldparquet.storage.disk_cache import DiskCache, group_of
-from coldparquet.storage.disk_ranges import DiskRanges
+from coldparquet.storage.caches.cached_store import CachedStore
+from coldparquet.storage.caches.disk_cache import DiskCache, group_of
+from coldparquet.storage.caches.disk_ranges import DiskRanges
+from coldparquet.storage.caches.range_cache import RangeCache
 from coldparquet.storage.fsspec_store import FsspecStore
-from coldparquet.storage.local import LocalStore
-from coldparquet.storage.range_cache import RangeCache
+from coldparquet.storage.local.store import LocalStore
 
 if TYPE_CHECKING:
     from coldparquet.options import StoreOptions
     from coldparquet.storage.base import ObjectStore
-    from coldparquet.storage.checked import CheckedStore
+    from coldparquet.storage.wrappers.checked import CheckedStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from pyarrow.fs import S3FileSystem
 
 from coldparquet.cli.demo_data import SCHEMA
 from coldparquet.prices import PriceTable
-from coldparquet.storage.trace import round_trips
+from coldparquet.storage.wrappers.trace import round_trips
 from coldparquet.table import open_table
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from coldparquet.plan.read_plan import ReadPlan
-    from coldparquet.storage.trace import RequestRecord
+    from coldparquet.storage.wrappers.trace import RequestRecord
     from coldparquet.testing.simulator import ColdStoreServer
     from coldparquet.testing.simulator_options import ServedRequest
 

@@ -23,9 +23,9 @@ from coldparquet.plan.instant import format_instant
 from coldparquet.plan.wording import human_bytes, plural
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.base import RangeRequest
-from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.open_store import open_store
-from coldparquet.storage.store_stack import stack_store
+from coldparquet.storage.wrappers.checked import CheckedStore
+from coldparquet.storage.wrappers.store_stack import stack_store
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence

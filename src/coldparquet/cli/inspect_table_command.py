@@ -16,7 +16,7 @@ from coldparquet.concurrency import gather_or_cancel
 from coldparquet.format.partition_names import EARLIEST_NS, LATEST_NS, SECOND_NS
 from coldparquet.plan.instant import Instant, parse_instant
 from coldparquet.plan.wording import human_bytes, plural
-from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.wrappers.checked import CheckedStore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

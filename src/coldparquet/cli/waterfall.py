@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from coldparquet.report.request_kinds import RequestKind
-    from coldparquet.storage.trace import RequestRecord
+    from coldparquet.storage.wrappers.trace import RequestRecord
 
 _NUMBER_WIDTH = 8
 """``1,234 ms``, ``1.2 MiB``."""
@@ -39,7 +39,7 @@ def waterfall(records: Sequence[RequestRecord], *, width: int, max_lines: int) -
     Dots: waiting for a turn; a shaded bar: until the first byte, where that is known; a full one: until the last.
 
     Args:
-        records: What a :class:`~coldparquet.storage.trace.TraceStore` recorded; times count from its first request.
+        records: What a :class:`~coldparquet.storage.wrappers.trace.TraceStore` recorded; times count from its first request.
         width: Characters in a line.
         max_lines: Requests that get a line; the last line tells how many did not.
     """

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from coldparquet.format.catalogue_file import PackedSidecar
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.options import ReadOptions
-    from coldparquet.storage.checked import CheckedStore
+    from coldparquet.storage.wrappers.checked import CheckedStore
 
 DEFAULT_LIMIT_BYTES = 64 * 1024 * 1024
 """Filters of more bytes are not packed: whoever renews the catalogue writes all of them anew."""

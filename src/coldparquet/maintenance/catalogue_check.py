@@ -10,7 +10,7 @@ from coldparquet.catalog.catalogue_fetch import CATALOGUE_FILE, fetch_catalogue
 from coldparquet.catalog.table_caches import NO_CACHES
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.plan.finding import Finding
-from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.wrappers.checked import CheckedStore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

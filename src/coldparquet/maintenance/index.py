@@ -22,9 +22,9 @@ from coldparquet.plan.store_speed import StoreSpeed
 from coldparquet.ranges import SuffixRange
 from coldparquet.scanning.bloom_fetch import fetch_bloom_ranges
 from coldparquet.storage.base import RangeRequest
-from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.open_store import open_store, shown_url
-from coldparquet.storage.store_stack import stack_store
+from coldparquet.storage.wrappers.checked import CheckedStore
+from coldparquet.storage.wrappers.store_stack import stack_store
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -21,9 +21,9 @@ from coldparquet.maintenance.index import (
 )
 from coldparquet.maintenance.index_pages import PagesIndexer
 from coldparquet.options import ReadOptions, StoreOptions, checked_store_options
-from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.open_store import open_store, shown_url
-from coldparquet.storage.store_stack import stack_store
+from coldparquet.storage.wrappers.checked import CheckedStore
+from coldparquet.storage.wrappers.store_stack import stack_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

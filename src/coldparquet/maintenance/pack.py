@@ -29,10 +29,10 @@ from coldparquet.format.catalogue_file import (
 from coldparquet.maintenance.bloom_packer import DEFAULT_LIMIT_BYTES, BloomPacker, bloom_bytes
 from coldparquet.maintenance.partition_packer import LeftOut, PartitionPacker
 from coldparquet.options import ReadOptions, StoreOptions, checked_store_options
-from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.open_store import open_store, shown_url
-from coldparquet.storage.store_stack import stack_store
 from coldparquet.storage.whole_object import read_whole
+from coldparquet.storage.wrappers.checked import CheckedStore
+from coldparquet.storage.wrappers.store_stack import stack_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence

@@ -15,9 +15,9 @@ from coldparquet.maintenance.partition_verifier import PartitionVerifier, Verifi
 from coldparquet.options import ReadOptions, StoreOptions, checked_store_options
 from coldparquet.plan.finding import Finding
 from coldparquet.plan.wording import few_names
-from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.open_store import open_store, shown_url
-from coldparquet.storage.store_stack import stack_store
+from coldparquet.storage.wrappers.checked import CheckedStore
+from coldparquet.storage.wrappers.store_stack import stack_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from coldparquet.concurrency import background
 from coldparquet.storage.open_store import open_store
-from coldparquet.storage.store_stack import stack_store
+from coldparquet.storage.wrappers.store_stack import stack_store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
     from coldparquet.options import StoreOptions
     from coldparquet.storage.base import ObjectStore
-    from coldparquet.storage.store_stack import StoreStack
+    from coldparquet.storage.wrappers.store_stack import StoreStack
 
 _MOST_IDLE = 4
 """Stores that stay open although nobody reads from them: an executor rarely works on more tables at once."""

@@ -21,8 +21,8 @@ from coldparquet.pieces.scan_piece import ScanPiece, schema_of
 from coldparquet.scanning.batch_stream import BatchStream
 from coldparquet.scanning.blocking_batches import blocking_batches
 from coldparquet.scanning.scan_activity import ScanActivity
-from coldparquet.storage.checked import CheckedStore
-from coldparquet.storage.ledger import Ledger
+from coldparquet.storage.wrappers.checked import CheckedStore
+from coldparquet.storage.wrappers.ledger import Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from coldparquet.pieces.piece_content import PieceContent
     from coldparquet.plan.read_plan import ReadPlan
     from coldparquet.storage.base import ObjectStore
-    from coldparquet.storage.cached_store import CachedStore
-    from coldparquet.storage.store_stack import StoreStack
-    from coldparquet.storage.trace import RequestRecord
+    from coldparquet.storage.caches.cached_store import CachedStore
+    from coldparquet.storage.wrappers.store_stack import StoreStack
+    from coldparquet.storage.wrappers.trace import RequestRecord
     from coldparquet.telemetry import Attributes
 
 OpenSource: TypeAlias = "Callable[[], AbstractAsyncContextManager[StoreStack]]"

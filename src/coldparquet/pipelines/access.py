@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from coldparquet.options import ReadOptions, StoreOptions
 from coldparquet.storage.open_store import open_store
-from coldparquet.storage.store_stack import stack_store
+from coldparquet.storage.wrappers.store_stack import stack_store
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable, Mapping

@@ -12,7 +12,7 @@ from coldparquet.options import MIB
 from coldparquet.pipelines.index_job import renew_catalogues
 from coldparquet.pipelines.tables import plan_tables
 from coldparquet.pipelines.work import WorkItem, WorkPlan, WorkResult, failure
-from coldparquet.storage.local import LocalStore
+from coldparquet.storage.local.store import LocalStore
 from coldparquet.write.compact import compact_table
 from coldparquet.write.compaction_report import CompactionOptions
 from coldparquet.write.local_files import LocalFiles

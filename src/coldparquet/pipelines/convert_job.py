@@ -18,11 +18,11 @@ from coldparquet.options import MIB, ReadOptions
 from coldparquet.pipelines.tables import TablesToPlan, tables_of
 from coldparquet.pipelines.work import WorkItem, WorkPlan, WorkResult, join_url
 from coldparquet.plan.wording import few_names
-from coldparquet.storage.checked import CheckedStore
-from coldparquet.storage.local import LocalStore
+from coldparquet.storage.local.store import LocalStore
 from coldparquet.storage.open_store import open_store
-from coldparquet.storage.store_stack import stack_store
 from coldparquet.storage.upload import MemoryBudget, StoreSource, upload_object
+from coldparquet.storage.wrappers.checked import CheckedStore
+from coldparquet.storage.wrappers.store_stack import stack_store
 from coldparquet.table import open_table
 from coldparquet.write.table_write import write_table
 

@@ -15,7 +15,7 @@ from coldparquet.maintenance.migrate import migrate_partition, recorded_partitio
 from coldparquet.maintenance.pack import renew_catalogue
 from coldparquet.pipelines.tables import listed_objects, location_as_data, location_from_data, plan_tables
 from coldparquet.pipelines.work import WorkItem, WorkPlan, WorkResult
-from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.wrappers.checked import CheckedStore
 
 if TYPE_CHECKING:
     import asyncio

@@ -13,7 +13,7 @@ from coldparquet.catalog.table_files import TRANSACTION_FILE
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import ColdParquetError, InvalidInputError, NotFoundError
 from coldparquet.format.partition_names import parse_partition_directory
-from coldparquet.storage.local import LocalStore
+from coldparquet.storage.local.store import LocalStore
 from coldparquet.storage.open_store import shown_url
 
 if TYPE_CHECKING:

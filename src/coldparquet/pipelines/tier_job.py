@@ -23,7 +23,7 @@ from coldparquet.restoring.archive_state import needs_restore
 from coldparquet.restoring.archived_objects import ArchivedObject, restore_offer
 from coldparquet.restoring.restore_requests import request_restores
 from coldparquet.storage.base import classes_unsupported
-from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.wrappers.checked import CheckedStore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

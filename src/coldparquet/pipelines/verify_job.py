@@ -10,7 +10,7 @@ from coldparquet.maintenance.partition_verifier import PartitionVerifier
 from coldparquet.maintenance.verify import find_verifiable
 from coldparquet.pipelines.tables import location_as_data, location_from_data, plan_tables
 from coldparquet.pipelines.work import WorkItem, WorkPlan, WorkResult
-from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.wrappers.checked import CheckedStore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,7 @@ from coldparquet.catalog.discovery import PUBLISHING_FILE
 from coldparquet.errors import InvalidInputError
 from coldparquet.format.partition_names import parse_partition_directory
 from coldparquet.plan.wording import few_names
-from coldparquet.storage.local import LocalStore
+from coldparquet.storage.local.store import LocalStore
 
 if TYPE_CHECKING:
     from coldparquet.publish.published import PublishedTable

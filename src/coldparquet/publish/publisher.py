@@ -26,8 +26,8 @@ from coldparquet.publish.table_objects import announce, commit, plan_table_objec
 from coldparquet.publish.transfer import PartitionWriter
 from coldparquet.publish.version import next_version
 from coldparquet.storage.open_store import open_store, shown_url
-from coldparquet.storage.store_stack import stack_store
 from coldparquet.storage.upload import MemoryBudget, upload_request_count
+from coldparquet.storage.wrappers.store_stack import stack_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from coldparquet.publish.table_objects import TableObject
     from coldparquet.publish.transfer import WrittenPartition
     from coldparquet.storage.base import ObjectStore
-    from coldparquet.storage.store_stack import StoreStack
+    from coldparquet.storage.wrappers.store_stack import StoreStack
 
 _PARTITIONS_AT_ONCE = 4
 """Enough to hide the requests of small partitions behind each other; a large one keeps the network busy by its parts."""

@@ -27,8 +27,8 @@ from coldparquet.format.sidecar_layout import COMMITTED_SIZE
 from coldparquet.options import ReadOptions
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.base import RangeRequest, is_lasting_etag
-from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.upload import StoreSource
+from coldparquet.storage.wrappers.checked import CheckedStore
 
 if TYPE_CHECKING:
     from coldparquet.catalog.partition import PartitionLocation

@@ -26,9 +26,9 @@ from coldparquet.publish.objects import publisher_conflict, put_once
 from coldparquet.publish.published import manifest_name
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.base import RangeRequest
-from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.upload import PART_BYTES, StoreSource, upload_object
 from coldparquet.storage.whole_object import read_whole
+from coldparquet.storage.wrappers.checked import CheckedStore
 
 if TYPE_CHECKING:
     from coldparquet.publish.published import Manifest, PublishedTable

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from coldparquet.report.scan_report import ScanReport
     from coldparquet.scanning.scan_statistics import ScanStatistics
-    from coldparquet.storage.trace import RequestRecord
+    from coldparquet.storage.wrappers.trace import RequestRecord
 
 _MOST_ROWS = 5_000
 """Requests that the table lists before it says how many more there are; browsers become slow beyond."""

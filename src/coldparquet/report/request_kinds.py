@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
-    from coldparquet.storage.trace import RequestRecord
+    from coldparquet.storage.wrappers.trace import RequestRecord
 
 RequestKind: TypeAlias = Literal["listing", "metadata", "data", "writing", "failed"]
 

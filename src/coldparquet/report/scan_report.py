@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from coldparquet.prices import PriceTable
     from coldparquet.scan import Scan
     from coldparquet.scanning.scan_statistics import ScanStatistics
-    from coldparquet.storage.trace import RequestRecord
+    from coldparquet.storage.wrappers.trace import RequestRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from coldparquet.report.request_kinds import KIND_NAMES, kind_of, purpose_of, re
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from coldparquet.storage.trace import RequestRecord
+    from coldparquet.storage.wrappers.trace import RequestRecord
 
 _MOST_LINES = 500
 """More requests than this are summed up in the last line; nobody looks at so many."""

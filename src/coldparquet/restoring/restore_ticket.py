@@ -12,7 +12,7 @@ from coldparquet.errors import InvalidInputError
 from coldparquet.options import MAX_RESTORE_DAYS, ReadOptions, StoreOptions
 from coldparquet.restoring.restore_wait import FIRST_PAUSE_S, wait_until_restored
 from coldparquet.storage.open_store import open_store
-from coldparquet.storage.store_stack import stack_store
+from coldparquet.storage.wrappers.store_stack import stack_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

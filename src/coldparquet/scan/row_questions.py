@@ -15,7 +15,7 @@ from coldparquet.scanning.latest_rows import read_latest_rows
 from coldparquet.scanning.metadata_answers import count_nulls, count_rows, find_extremes, has_rows
 from coldparquet.scanning.newest_rows import find_time, read_last_rows, read_top_rows
 from coldparquet.scanning.scan_activity import ScanActivity
-from coldparquet.storage.ledger import Ledger
+from coldparquet.storage.wrappers.ledger import Ledger
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor

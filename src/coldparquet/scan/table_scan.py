@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from coldparquet.restoring.restore_wait import RestoreProgress
     from coldparquet.scanning.scan_planner import PlannedScan
     from coldparquet.scanning.scan_statistics import ScanStatistics
-    from coldparquet.storage.trace import RequestRecord
+    from coldparquet.storage.wrappers.trace import RequestRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

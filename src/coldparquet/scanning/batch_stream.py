@@ -21,7 +21,7 @@ from coldparquet.scanning.gathering import pair
 from coldparquet.scanning.known_symbols import shared_dictionaries
 from coldparquet.scanning.memory_room import Room
 from coldparquet.scanning.row_group_work import KeptShare, RowGroupWork, StreamMeans
-from coldparquet.storage.ledger import current_ledger
+from coldparquet.storage.wrappers.ledger import current_ledger
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from coldparquet.scanning.memory_room import Holding
     from coldparquet.scanning.scan_activity import ScanActivity
     from coldparquet.scanning.streamed_plan import StreamedPlan
-    from coldparquet.storage.cached_store import CachedStore
+    from coldparquet.storage.caches.cached_store import CachedStore
 
 _UNCOUNTED_BYTES = 160 * MIB
 """What nobody can count: memory that was freed but that the allocators of several threads have not given back yet, an

@@ -14,7 +14,7 @@ from coldparquet.scanning.native_partition import NativePlan
 from coldparquet.scanning.packed_partitions import without_stale_entries
 from coldparquet.scanning.parquet_draft import ParquetDraft, draft_parquet
 from coldparquet.scanning.partition_planner import look_into
-from coldparquet.storage.checked import object_too_small
+from coldparquet.storage.wrappers.checked import object_too_small
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

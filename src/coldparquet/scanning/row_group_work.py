@@ -18,7 +18,7 @@ from coldparquet.options import MIB
 from coldparquet.scanning.gathering import Gathering, pair
 from coldparquet.scanning.memory_room import Holding
 from coldparquet.scanning.read_stages import ReadStages
-from coldparquet.storage.ledger import Turn
+from coldparquet.storage.wrappers.ledger import Turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from coldparquet.scanning.read_stages import Decoded
     from coldparquet.scanning.streamed_plan import StreamedQuestion
     from coldparquet.storage.base import FetchedRange, ObjectStore
-    from coldparquet.storage.ledger import Ledger
+    from coldparquet.storage.wrappers.ledger import Ledger
 
 _RELEASE_EVERY_BYTES = 16 * MIB
 """Where memory is short, so much is decoded between two times that freed memory is given back, which takes 2 ms."""

@@ -10,7 +10,7 @@ from coldparquet.telemetry import OpenSpan
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from coldparquet.storage.ledger import Ledger
+    from coldparquet.storage.wrappers.ledger import Ledger
     from coldparquet.telemetry import Attributes
 
 

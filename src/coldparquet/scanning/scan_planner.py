@@ -24,7 +24,7 @@ from coldparquet.scanning.partition_drafts import draft_partitions, read_metadat
 from coldparquet.scanning.partition_planner import plan_native
 from coldparquet.scanning.request_planner import PlannedRequests, part_bytes_of, plan_requests_of
 from coldparquet.storage.base import is_lasting_etag
-from coldparquet.storage.checked import stale_pages
+from coldparquet.storage.wrappers.checked import stale_pages
 from coldparquet.telemetry import spanned
 
 if TYPE_CHECKING:

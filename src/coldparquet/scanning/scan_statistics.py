@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
     from coldparquet.plan.store_speed import StoreSpeed
     from coldparquet.prices import PriceTable, RequestKind
-    from coldparquet.storage.ledger import Ledger
-    from coldparquet.storage.trace import Operation, RequestRecord
+    from coldparquet.storage.wrappers.ledger import Ledger
+    from coldparquet.storage.wrappers.trace import Operation, RequestRecord
 
 _PRICED_AS: dict[Operation, RequestKind] = {
     "get": "get",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from coldparquet.options import ReadOptions
 from coldparquet.storage.open_store import open_store
-from coldparquet.storage.store_stack import stack_store
+from coldparquet.storage.wrappers.store_stack import stack_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

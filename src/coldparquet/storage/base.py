@@ -2,8 +2,8 @@
 
 A store is anything that holds objects under paths: S3, a local disk, a dictionary, any fsspec filesystem. Paths have
 no scheme (``bucket/db/trades/2024-03-01.12/_pm``); local ones are absolute file paths. Wrappers
-(:class:`~coldparquet.storage.checked.CheckedStore`, :class:`~coldparquet.storage.limit.LimitedStore`,
-:class:`~coldparquet.storage.trace.TraceStore`) are stores themselves and can be stacked.
+(:class:`~coldparquet.storage.wrappers.checked.CheckedStore`, :class:`~coldparquet.storage.wrappers.limit.LimitedStore`,
+:class:`~coldparquet.storage.wrappers.trace.TraceStore`) are stores themselves and can be stacked.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class RangeRequest:
     expected_etag: str | None = None
     """ETag of the object for which a description of it was made that this request relies on: the ``_pages`` beside a
     Parquet file. Unlike ``if_match`` it is not sent, and says nothing where the versions of this store do not last.
-    Only :class:`~coldparquet.storage.checked.CheckedStore` looks at it."""
+    Only :class:`~coldparquet.storage.wrappers.checked.CheckedStore` looks at it."""
     may_be_short: bool = False
     """True where the range may reach past the end of the object, as the first guess at a sidecar's size does."""
     least_object_bytes: int | None = None
     """Size that the object must have at least, such as the Parquet size of the snapshot that was planned.
-    Only :class:`~coldparquet.storage.checked.CheckedStore` looks at it."""
+    Only :class:`~coldparquet.storage.wrappers.checked.CheckedStore` looks at it."""
     may_grow: bool = False
     """True where the object is only ever appended to and the bytes asked for are committed, as those of a Parquet file
     that a running QuestDB adds row groups to: a local file that has grown is still the same version. Object stores

@@ -14,7 +14,7 @@ from fsspec.core import url_to_fs
 
 from coldparquet.errors import InvalidInputError, StorageError, UnsupportedError
 from coldparquet.storage.fsspec_store import FsspecStore, without_secrets
-from coldparquet.storage.local import LocalStore
+from coldparquet.storage.local.store import LocalStore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -116,7 +116,7 @@ def _open_s3(rest: str, options: dict[str, Any], store_options: StoreOptions | N
             raise UnsupportedError(
                 f"reading from S3 needs the package {package}: pip install 'coldparquet[s3]'", kind="MissingPackage"
             )
-    from coldparquet.storage.s3 import S3Store  # noqa: PLC0415 - only S3 needs these packages
+    from coldparquet.storage.s3.store import S3Store  # noqa: PLC0415 - only S3 needs these packages
 
     versions = {path: version[1]} if version else {}
     return S3Store(storage_options=options, versions=versions, store_options=store_options), path
@@ -129,8 +129,8 @@ def _open_web(url: str, options: dict[str, Any], store_options: StoreOptions | N
     base = f"{parts.scheme}://{parts.netloc}{parts.path}"
     filesystem, path = _filesystem(base, options)
     query = f"?{parts.query}" if parts.query else ""
-    from coldparquet.storage.web_options import parse_web_options  # noqa: PLC0415 - only the web needs aiohttp
-    from coldparquet.storage.web_store import WebStore  # noqa: PLC0415
+    from coldparquet.storage.web.options import parse_web_options  # noqa: PLC0415 - only the web needs aiohttp
+    from coldparquet.storage.web.store import WebStore  # noqa: PLC0415
 
     web_options = parse_web_options(options)
     fsspec_store = FsspecStore(filesystem, label=f"{parts.scheme}://{parts.netloc}", query=query)

@@ -46,7 +46,7 @@ class StoreSource:
     """The first bytes of an object of a store, such as the committed ones of a local ``data.parquet``.
 
     Args:
-        store: A :class:`~coldparquet.storage.checked.CheckedStore`, so that all bytes come from one version.
+        store: A :class:`~coldparquet.storage.wrappers.checked.CheckedStore`, so that all bytes come from one version.
         path: The object. It may be longer, and may grow meanwhile.
         size_bytes: How many of its bytes to read.
     """

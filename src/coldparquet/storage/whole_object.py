@@ -8,7 +8,7 @@ from coldparquet.errors import FormatError
 from coldparquet.plan.read_plan import MetadataRequest
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.base import FetchedRange, RangeRequest
-from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.wrappers.checked import CheckedStore
 
 if TYPE_CHECKING:
     from coldparquet.storage.base import ObjectStore

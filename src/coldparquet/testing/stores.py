@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from coldparquet.errors import ColdParquetError, NotFoundError, StorageError
-from coldparquet.storage.wrapper import StoreWrapper
+from coldparquet.storage.wrappers.wrapper import StoreWrapper
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence

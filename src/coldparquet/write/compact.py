@@ -21,9 +21,9 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from coldparquet.options import StoreOptions, checked_store_options
-from coldparquet.storage.local import LocalStore
+from coldparquet.storage.local.store import LocalStore
 from coldparquet.storage.open_store import open_store, shown_url
-from coldparquet.storage.store_stack import stack_store
+from coldparquet.storage.wrappers.store_stack import stack_store
 from coldparquet.write.compaction_report import CompactionOptions
 from coldparquet.write.compaction_run import CompactionRun
 from coldparquet.write.local_files import LocalFiles

@@ -25,8 +25,8 @@ from coldparquet.options import ReadOptions
 from coldparquet.plan.wording import few_names
 from coldparquet.publish.published import is_manifest_name
 from coldparquet.storage.base import RangeRequest
-from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.upload import MemoryBudget
+from coldparquet.storage.wrappers.checked import CheckedStore
 from coldparquet.write.compaction_plan import (
     DuePartition,
     failed,

@@ -20,7 +20,7 @@ from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.format.type_codes import TypeTag, is_decimal
-from coldparquet.storage.local_errors import translated_errors
+from coldparquet.storage.local.errors import translated_errors
 from coldparquet.write.stored_blooms import sidecar_content_of_file
 from coldparquet.write.stored_columns import StoredColumn, decimal_storage, with_symbols
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from coldparquet.errors import InvalidInputError
-from coldparquet.storage.local_errors import translated_errors
+from coldparquet.storage.local.errors import translated_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,11 +20,11 @@ from coldparquet.catalog.page_lookup import PAGES_FILE
 from coldparquet.catalog.partition import DATA_FILE, SIDECAR_FILE
 from coldparquet.catalog.table_files import COLUMN_VERSIONS_FILE, METADATA_FILE, TRANSACTION_FILE
 from coldparquet.errors import InvalidInputError
-from coldparquet.storage.checked import CheckedStore
-from coldparquet.storage.local import LocalStore
-from coldparquet.storage.local_errors import translated_errors
+from coldparquet.storage.local.errors import translated_errors
+from coldparquet.storage.local.store import LocalStore
 from coldparquet.storage.threads import run_to_end
 from coldparquet.storage.upload import MemoryBudget, StoreSource, part_ranges, upload_object
+from coldparquet.storage.wrappers.checked import CheckedStore
 from coldparquet.write.local_files import exclusive_lock
 
 if TYPE_CHECKING:

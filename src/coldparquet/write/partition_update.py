@@ -30,7 +30,7 @@ from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.format.parquet_footer_rewrite import FooterBytes, KeptRowGroup, NewRowGroup, splice_footers
 from coldparquet.format.sidecar_update import footer_content_difference, plan_sidecar_update
 from coldparquet.format.written_footer import with_schema_of
-from coldparquet.storage.local import LocalStore
+from coldparquet.storage.local.store import LocalStore
 from coldparquet.storage.open_store import open_store, shown_url
 from coldparquet.storage.threads import run_to_end
 from coldparquet.write.existing_partition import read_partition

@@ -21,13 +21,13 @@ from coldparquet.errors import InvalidInputError
 from coldparquet.format.parquet_footer import frame_footer, parse_footer
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.options import StoreOptions, checked_store_options
-from coldparquet.storage.checked import CheckedStore
-from coldparquet.storage.local import LocalStore
-from coldparquet.storage.local_errors import translated_errors
+from coldparquet.storage.local.errors import translated_errors
+from coldparquet.storage.local.store import LocalStore
 from coldparquet.storage.open_store import open_store
-from coldparquet.storage.store_stack import stack_store
 from coldparquet.storage.threads import run_to_end
 from coldparquet.storage.upload import PART_BYTES, MemoryBudget, StoreSource, is_same_object, upload_object
+from coldparquet.storage.wrappers.checked import CheckedStore
+from coldparquet.storage.wrappers.store_stack import stack_store
 from coldparquet.write.local_files import FileOperations, LocalFiles, NewFile, exclusive_lock
 from coldparquet.write.options import WriteOptions
 from coldparquet.write.parquet_writer import RowGroupWriter, questdb_json

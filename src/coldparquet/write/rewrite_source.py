@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from coldparquet.format.sidecar_writer import SidecarContent
     from coldparquet.options import ReadOptions
     from coldparquet.storage.base import ObjectStore
-    from coldparquet.storage.checked import CheckedStore
+    from coldparquet.storage.wrappers.checked import CheckedStore
     from coldparquet.write.table_symbols import TableSymbols
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coldparquet.errors import InvalidInputError
-from coldparquet.storage.local import LocalStore
-from coldparquet.storage.local_errors import translated_errors
+from coldparquet.storage.local.errors import translated_errors
+from coldparquet.storage.local.store import LocalStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

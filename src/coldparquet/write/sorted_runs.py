@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 from pyarrow import ipc
 
-from coldparquet.storage.local_errors import translated_errors
+from coldparquet.storage.local.errors import translated_errors
 from coldparquet.write.sorted_merge import merge_sorted, sorted_rows
 
 if TYPE_CHECKING:

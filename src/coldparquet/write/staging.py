@@ -15,9 +15,9 @@ from coldparquet.catalog.table_files import read_table_files
 from coldparquet.errors import InternalError, InvalidInputError, NotFoundError
 from coldparquet.format.symbol_files import OFFSETS_EXTENSION, symbol_file_name
 from coldparquet.format.table_metadata import parse_table_metadata
-from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.open_store import shown_url
 from coldparquet.storage.threads import run_to_end
+from coldparquet.storage.wrappers.checked import CheckedStore
 from coldparquet.write.begin_write import write_conflict
 from coldparquet.write.existing_rows import existing_rows, spool_part
 from coldparquet.write.partition_writer import write_partition

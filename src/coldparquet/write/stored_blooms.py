@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from coldparquet.format.footer_blooms import BloomTransfer
 from coldparquet.options import COALESCING_BY_GOAL, ReadOptions
 from coldparquet.plan.coalesce import coalesce
-from coldparquet.storage.local_errors import translated_errors
+from coldparquet.storage.local.errors import translated_errors
 
 if TYPE_CHECKING:
     from coldparquet.format.fetched_ranges import WantedRanges

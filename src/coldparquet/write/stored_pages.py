@@ -11,7 +11,7 @@ from coldparquet.format.chunk_places import chunk_places
 from coldparquet.format.page_index import page_index_range, parse_page_index
 from coldparquet.format.pages_file import encode_pages_file
 from coldparquet.format.sidecar import parse_sidecar
-from coldparquet.storage.local_errors import translated_errors
+from coldparquet.storage.local.errors import translated_errors
 from coldparquet.write.local_files import NewFile
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from coldparquet.options import StoreOptions, checked_store_options
 from coldparquet.storage.open_store import open_store
-from coldparquet.storage.store_stack import stack_store
+from coldparquet.storage.wrappers.store_stack import stack_store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

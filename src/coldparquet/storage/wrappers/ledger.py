@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextvars import Token
 
-    from coldparquet.storage.trace import Operation, RequestRecord
+    from coldparquet.storage.wrappers.trace import Operation, RequestRecord
 
 KEPT_RECORDS = 16_384
 """Records that are kept, of the newest requests: about 8 MiB. What is summed up counts all requests."""

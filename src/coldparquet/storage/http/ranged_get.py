@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from coldparquet.ranges import ByteRange, SuffixRange
 from coldparquet.storage.base import FetchedRange
-from coldparquet.storage.s3_answers import take_range
+from coldparquet.storage.s3.answers import take_range
 
 if TYPE_CHECKING:
     import aiohttp

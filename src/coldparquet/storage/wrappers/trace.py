@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from coldparquet import telemetry
 from coldparquet.errors import ColdParquetError
-from coldparquet.storage.ledger import KEPT_RECORDS, RequestNotes, begin_request, current_ledger, end_request
-from coldparquet.storage.wrapper import StoreWrapper
+from coldparquet.storage.wrappers.ledger import KEPT_RECORDS, RequestNotes, begin_request, current_ledger, end_request
+from coldparquet.storage.wrappers.wrapper import StoreWrapper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -13,11 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from coldparquet.storage.hedge import HedgedStore
-from coldparquet.storage.limit import LimitedStore
-from coldparquet.storage.measured_speed import SpeedMeter
-from coldparquet.storage.retry import RetryStore
-from coldparquet.storage.trace import TraceStore
+from coldparquet.storage.wrappers.hedge import HedgedStore
+from coldparquet.storage.wrappers.limit import LimitedStore
+from coldparquet.storage.wrappers.measured_speed import SpeedMeter
+from coldparquet.storage.wrappers.retry import RetryStore
+from coldparquet.storage.wrappers.trace import TraceStore
 
 if TYPE_CHECKING:
     from coldparquet.options import StoreOptions

@@ -22,13 +22,12 @@ from yarl import URL
 
 from coldparquet.errors import AccessError, ColdParquetError, InvalidInputError, StorageError
 from coldparquet.options import StoreOptions
-from coldparquet.storage.broken_body import BrokenBodyError
-from coldparquet.storage.http_sessions import READ_BUFFER_BYTES, USER_AGENT, HttpSessions, connector, request_timeout
-from coldparquet.storage.ledger import note_answer
-from coldparquet.storage.s3_address import BucketAddress, bucket_address
-from coldparquet.storage.s3_answers import read_up_to
-from coldparquet.storage.s3_credentials import RequestSigner, S3Account, resolve_account
-from coldparquet.storage.s3_errors import (
+from coldparquet.storage.http.broken_body import BrokenBodyError
+from coldparquet.storage.http.sessions import READ_BUFFER_BYTES, USER_AGENT, HttpSessions, connector, request_timeout
+from coldparquet.storage.s3.address import BucketAddress, bucket_address
+from coldparquet.storage.s3.answers import read_up_to
+from coldparquet.storage.s3.credentials import RequestSigner, S3Account, resolve_account
+from coldparquet.storage.s3.errors import (
     CONNECTION_FAILURES,
     EXPIRED_CODES,
     MAX_ERROR_BODY_BYTES,
@@ -37,7 +36,8 @@ from coldparquet.storage.s3_errors import (
     parse_refusal,
     refusal_error,
 )
-from coldparquet.storage.s3_options import parse_s3_options
+from coldparquet.storage.s3.options import parse_s3_options
+from coldparquet.storage.wrappers.ledger import note_answer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -93,7 +93,7 @@ class S3Connection:
     """Connections to S3 for one store.
 
     Args:
-        storage_options: See :class:`~coldparquet.storage.s3.S3Store`.
+        storage_options: See :class:`~coldparquet.storage.s3.store.S3Store`.
         max_connections: Requests beyond this many wait for a connection; hedges have as many of their own.
         store_options: How long a connection and a silence may take.
     """

@@ -12,9 +12,9 @@ from xml.etree import ElementTree as ET
 
 from coldparquet.errors import AccessError, StorageError
 from coldparquet.storage.base import StoredChecksum
-from coldparquet.storage.s3_answers import read_up_to
-from coldparquet.storage.s3_errors import parse_xml
-from coldparquet.storage.s3_object_facts import CRC32_HEADER, checksum_text, parse_checksum
+from coldparquet.storage.s3.answers import read_up_to
+from coldparquet.storage.s3.errors import parse_xml
+from coldparquet.storage.s3.object_facts import CRC32_HEADER, checksum_text, parse_checksum
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
 """A store that sends requests again where another attempt may succeed, and goes on where a body broke off.
 
-What to do about a failure is decided in :mod:`coldparquet.storage.retry_decision`; here it is done. Failures are counted,
+What to do about a failure is decided in :mod:`coldparquet.storage.wrappers.retry_decision`; here it is done. Failures are counted,
 not time: a transfer that makes progress may take as long as it wants.
 """
 
@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, TypeVar
 from coldparquet.errors import ColdParquetError, ObjectChangedError
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.base import FetchedRange, clipped, is_lasting_etag, object_changed
-from coldparquet.storage.broken_body import BrokenBodyError
-from coldparquet.storage.retry_decision import GiveUp, decide_retry, is_transient
-from coldparquet.storage.wrapper import StoreWrapper
+from coldparquet.storage.http.broken_body import BrokenBodyError
+from coldparquet.storage.wrappers.retry_decision import GiveUp, decide_retry, is_transient
+from coldparquet.storage.wrappers.wrapper import StoreWrapper
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from coldparquet.options import RestoreTier
     from coldparquet.storage.base import Listing, ObjectInfo, ObjectStore, RangeRequest, Upload, UploadedPart
-    from coldparquet.storage.retry_decision import Effect
+    from coldparquet.storage.wrappers.retry_decision import Effect
 
 Result = TypeVar("Result")
 

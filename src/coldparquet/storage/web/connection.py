@@ -13,25 +13,25 @@ import aiohttp
 from yarl import URL
 
 from coldparquet.errors import InvalidInputError
-from coldparquet.storage.broken_body import BrokenBodyError
-from coldparquet.storage.http_sessions import (
+from coldparquet.storage.http.broken_body import BrokenBodyError
+from coldparquet.storage.http.sessions import (
     READ_BUFFER_BYTES,
     USER_AGENT,
     HttpSessions,
     connector,
     request_timeout,
 )
-from coldparquet.storage.ledger import note_answer
-from coldparquet.storage.s3_address import environment_proxy
-from coldparquet.storage.s3_answers import read_up_to
-from coldparquet.storage.s3_errors import CONNECTION_FAILURES, MAX_ERROR_BODY_BYTES, connection_error
-from coldparquet.storage.web_errors import redirect_refused, web_refusal
+from coldparquet.storage.s3.address import environment_proxy
+from coldparquet.storage.s3.answers import read_up_to
+from coldparquet.storage.s3.errors import CONNECTION_FAILURES, MAX_ERROR_BODY_BYTES, connection_error
+from coldparquet.storage.web.errors import redirect_refused, web_refusal
+from coldparquet.storage.wrappers.ledger import note_answer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from coldparquet.options import StoreOptions
-    from coldparquet.storage.web_options import WebOptions
+    from coldparquet.storage.web.options import WebOptions
 
 Answer = TypeVar("Answer")
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from coldparquet.errors import ColdParquetError, NotFoundError, StorageError
-from coldparquet.storage import s3_writes
 from coldparquet.storage.base import (
     FetchedRange,
     Listing,
@@ -23,20 +22,21 @@ from coldparquet.storage.base import (
     already_exists,
     version_gone,
 )
+from coldparquet.storage.http.ranged_get import RANGE_ANSWERS, is_whole, may_be_whole, range_headers, take_ranged_answer
 from coldparquet.storage.object_checksums import check_whole
-from coldparquet.storage.ranged_get import RANGE_ANSWERS, is_whole, may_be_whole, range_headers, take_ranged_answer
-from coldparquet.storage.s3_answers import read_up_to
-from coldparquet.storage.s3_connection import S3Call, S3Connection, encoded_query, object_call
-from coldparquet.storage.s3_errors import parse_refusal, refusal_error
-from coldparquet.storage.s3_listing import MAX_PAGE_BYTES, ListedPage, parse_list_page, parse_upload_page
-from coldparquet.storage.s3_object_facts import (
+from coldparquet.storage.s3 import writes as s3_writes
+from coldparquet.storage.s3.answers import read_up_to
+from coldparquet.storage.s3.connection import S3Call, S3Connection, encoded_query, object_call
+from coldparquet.storage.s3.errors import parse_refusal, refusal_error
+from coldparquet.storage.s3.listing import MAX_PAGE_BYTES, ListedPage, parse_list_page, parse_upload_page
+from coldparquet.storage.s3.object_facts import (
     ASK_FOR_CHECKSUM,
     checksum_from_headers,
     info_from_headers,
     restore_document,
     restore_refusal,
 )
-from coldparquet.storage.s3_writes import WriteAnswer, take_write_answer
+from coldparquet.storage.s3.writes import WriteAnswer, take_write_answer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     import aiohttp
 
     from coldparquet.options import RestoreTier, StoreOptions
-    from coldparquet.storage.s3_listing import UnfinishedUpload
+    from coldparquet.storage.s3.listing import UnfinishedUpload
 
 _RESTORING = frozenset({HTTPStatus.OK, HTTPStatus.ACCEPTED})
 """200: there is a restored copy already, and it stays longer now."""
@@ -61,7 +61,7 @@ class S3Store:
     Nothing is looked up before the first request. The store belongs to the event loop that makes it.
 
     Args:
-        storage_options: As for s3fs; see :func:`~coldparquet.storage.s3_options.parse_s3_options`. What they leave
+        storage_options: As for s3fs; see :func:`~coldparquet.storage.s3.options.parse_s3_options`. What they leave
             open comes from the AWS environment variables, the profile, and on AWS the machine's role.
         max_connections: Requests beyond this many wait for a connection. The default lies above any sensible
             ``ReadOptions.max_concurrency``, so that only one place limits.

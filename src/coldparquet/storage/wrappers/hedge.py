@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from coldparquet.errors import ColdParquetError
-from coldparquet.storage.hedge_pace import HedgePace
-from coldparquet.storage.wrapper import StoreWrapper
+from coldparquet.storage.wrappers.hedge_pace import HedgePace
+from coldparquet.storage.wrappers.wrapper import StoreWrapper
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class HedgedStore(StoreWrapper):
-    """Send slow GETs a second time; see :mod:`coldparquet.storage.hedge_pace` for which, and how many.
+    """Send slow GETs a second time; see :mod:`coldparquet.storage.wrappers.hedge_pace` for which, and how many.
 
     The second request has ``is_hedge`` set: it goes over connections of its own, because those of a pool that went bad tend
     to hang together. Whichever is answered first wins; the other one is cancelled, and gone before the answer is

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from coldparquet.storage.in_flight import InFlightLimit, Slot
-from coldparquet.storage.wrapper import StoreWrapper
+from coldparquet.storage.wrappers.in_flight import InFlightLimit, Slot
+from coldparquet.storage.wrappers.wrapper import StoreWrapper
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +28,7 @@ MAX_BYTES_IN_FLIGHT = 256 * 1024 * 1024
 class LimitedStore(StoreWrapper):
     """Hold back requests while too many are in flight, or too many bytes; they are served in order of arrival.
 
-    How many are too many follows the store, see :class:`~coldparquet.storage.in_flight.InFlightLimit`.
+    How many are too many follows the store, see :class:`~coldparquet.storage.wrappers.in_flight.InFlightLimit`.
 
     Once closed it sends nothing any more, neither new requests nor those that it held back: the store within might
     open new connections for them, which nobody would close.

@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 
 from coldparquet.errors import StorageError
 from coldparquet.storage.base import ObjectInfo
-from coldparquet.storage.s3_errors import parse_xml
+from coldparquet.storage.s3.errors import parse_xml
 
 MAX_PAGE_BYTES = 16 * 1024 * 1024
 """1,000 keys of 1,024 bytes, each byte percent-encoded, and their attributes stay below 4 MiB."""

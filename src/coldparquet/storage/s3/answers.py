@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from coldparquet.errors import StorageError
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.base import FetchedRange, RangeRequest, clipped
-from coldparquet.storage.broken_body import BrokenBodyError
-from coldparquet.storage.ledger import note_received
-from coldparquet.storage.s3_errors import CONNECTION_FAILURES, connection_error
+from coldparquet.storage.http.broken_body import BrokenBodyError
+from coldparquet.storage.s3.errors import CONNECTION_FAILURES, connection_error
+from coldparquet.storage.wrappers.ledger import note_received
 
 if TYPE_CHECKING:
     import aiohttp

@@ -11,7 +11,7 @@ from coldparquet.plan.store_speed import CONNECTION_BYTES_PER_S, FIRST_BYTE_S, S
 
 if TYPE_CHECKING:
     from coldparquet.storage.base import ObjectStore
-    from coldparquet.storage.trace import RequestRecord
+    from coldparquet.storage.wrappers.trace import RequestRecord
 
 _SMALL_BYTES = 64 * 1024
 """Where nobody noted when the first byte came, requests up to this length tell how long it takes."""

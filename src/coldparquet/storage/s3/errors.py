@@ -19,7 +19,7 @@ from coldparquet.errors import (
     ObjectChangedError,
     StorageError,
 )
-from coldparquet.storage.retry_decision import parse_retry_after
+from coldparquet.storage.wrappers.retry_decision import parse_retry_after
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

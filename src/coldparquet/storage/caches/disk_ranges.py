@@ -1,4 +1,4 @@
-"""Fetched ranges in a :class:`~coldparquet.storage.disk_cache.DiskCache`: a new process asks for none of them again."""
+"""Fetched ranges in a :class:`~coldparquet.storage.caches.disk_cache.DiskCache`: a new process asks for none of them again."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.base import FetchedRange, clipped, is_lasting_etag
-from coldparquet.storage.disk_cache import group_of
+from coldparquet.storage.caches.disk_cache import group_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from coldparquet.ranges import SuffixRange
-    from coldparquet.storage.disk_cache import DiskCache
+    from coldparquet.storage.caches.disk_cache import DiskCache
 
 _NEWEST = "newest"
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from coldparquet.errors import StorageError
 from coldparquet.storage.base import Upload, UploadedPart, already_exists, version_gone
-from coldparquet.storage.local_errors import translated_errors
+from coldparquet.storage.local.errors import translated_errors
 
 if TYPE_CHECKING:
     import threading

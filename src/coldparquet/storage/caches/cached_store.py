@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from coldparquet.errors import ObjectChangedError
 from coldparquet.storage.base import is_lasting_etag
-from coldparquet.storage.ledger import note_cache_hit
 from coldparquet.storage.threads import run_to_end
-from coldparquet.storage.wrapper import StoreWrapper
+from coldparquet.storage.wrappers.ledger import note_cache_hit
+from coldparquet.storage.wrappers.wrapper import StoreWrapper
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from coldparquet.storage.base import FetchedRange, RangeRequest, Upload, UploadedPart
-    from coldparquet.storage.checked import CheckedStore
-    from coldparquet.storage.disk_ranges import DiskRanges
-    from coldparquet.storage.range_cache import RangeCache
+    from coldparquet.storage.caches.disk_ranges import DiskRanges
+    from coldparquet.storage.caches.range_cache import RangeCache
+    from coldparquet.storage.wrappers.checked import CheckedStore
 
 
 class CachedStore(StoreWrapper):

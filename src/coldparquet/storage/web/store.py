@@ -10,19 +10,19 @@ from coldparquet.errors import NotFoundError, StorageError, UnsupportedError
 from coldparquet.options import StoreOptions
 from coldparquet.ranges import ByteRange, SuffixRange
 from coldparquet.storage.base import FetchedRange, ObjectInfo, RangeRequest, clipped, object_changed
-from coldparquet.storage.ranged_get import RANGE_ANSWERS, object_size, range_headers, take_ranged_answer
-from coldparquet.storage.s3_answers import read_up_to
-from coldparquet.storage.s3_object_facts import seconds_of_date
-from coldparquet.storage.web_connection import WebCall, WebConnection
-from coldparquet.storage.web_listing import MAX_PAGE_BYTES, is_page, parse_index_page
-from coldparquet.storage.wrapper import StoreWrapper
+from coldparquet.storage.http.ranged_get import RANGE_ANSWERS, object_size, range_headers, take_ranged_answer
+from coldparquet.storage.s3.answers import read_up_to
+from coldparquet.storage.s3.object_facts import seconds_of_date
+from coldparquet.storage.web.connection import WebCall, WebConnection
+from coldparquet.storage.web.listing import MAX_PAGE_BYTES, is_page, parse_index_page
+from coldparquet.storage.wrappers.wrapper import StoreWrapper
 
 if TYPE_CHECKING:
     import aiohttp
 
     from coldparquet.storage.base import Listing
     from coldparquet.storage.fsspec_store import FsspecStore
-    from coldparquet.storage.web_options import WebOptions
+    from coldparquet.storage.web.options import WebOptions
 
 _FIRST_BYTE = ByteRange(0, 1)
 _NO_SUFFIX_KINDS = frozenset({"RangeIgnored", "WrongRange", "RequestRefused"})

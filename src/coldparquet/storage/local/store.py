@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from coldparquet.errors import AccessError, NotFoundError, ObjectChangedError, StorageError
 from coldparquet.ranges import ByteRange
-from coldparquet.storage import local_writes
 from coldparquet.storage.base import (
     FetchedRange,
     Listing,
@@ -24,8 +23,9 @@ from coldparquet.storage.base import (
     restore_unsupported,
     versions_not_listed,
 )
-from coldparquet.storage.local_errors import translated_errors
-from coldparquet.storage.local_writes import file_version
+from coldparquet.storage.local import writes as local_writes
+from coldparquet.storage.local.errors import translated_errors
+from coldparquet.storage.local.writes import file_version
 from coldparquet.storage.threads import run_to_end
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from coldparquet.errors import ObjectChangedError, StorageError
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.base import clipped, is_lasting_etag, object_changed
-from coldparquet.storage.wrapper import StoreWrapper
+from coldparquet.storage.wrappers.wrapper import StoreWrapper
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 from coldparquet.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from coldparquet.storage.s3_credentials import S3Account
-    from coldparquet.storage.s3_options import S3Options
+    from coldparquet.storage.s3.credentials import S3Account
+    from coldparquet.storage.s3.options import S3Options
 
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 """What may stand in a host name or path; S3's stricter rules of length are the server's to enforce."""

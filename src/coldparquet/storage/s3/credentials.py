@@ -18,12 +18,12 @@ from botocore.exceptions import BotoCoreError, ProfileNotFound
 from botocore.session import Session
 
 from coldparquet.errors import AccessError, ColdParquetError, InvalidInputError
-from coldparquet.storage.s3_options import check_endpoint_url
+from coldparquet.storage.s3.options import check_endpoint_url
 
 if TYPE_CHECKING:
     from botocore.credentials import ReadOnlyCredentials
 
-    from coldparquet.storage.s3_options import S3Options
+    from coldparquet.storage.s3.options import S3Options
 
 DEFAULT_REGION = "us-east-1"
 _REDACTED = b"***"

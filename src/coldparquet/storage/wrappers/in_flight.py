@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from coldparquet.errors import ColdParquetError, InvalidInputError
-from coldparquet.storage.ledger import Turn
-from coldparquet.storage.retry_decision import is_throttled
+from coldparquet.storage.wrappers.ledger import Turn
+from coldparquet.storage.wrappers.retry_decision import is_throttled
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -14,7 +14,7 @@ from coldparquet.errors import (
     ObjectChangedError,
     StorageError,
 )
-from coldparquet.storage.s3_errors import parse_refusal
+from coldparquet.storage.s3.errors import parse_refusal
 
 if TYPE_CHECKING:
     import aiohttp

@@ -1,0 +1,1 @@
+"""What is kept of what was fetched: in memory and on disk."""

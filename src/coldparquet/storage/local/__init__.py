@@ -1,0 +1,1 @@
+"""Files on disks of this machine."""

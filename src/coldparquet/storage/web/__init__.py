@@ -1,0 +1,1 @@
+"""Files on web servers, and presigned URLs."""

@@ -1,0 +1,1 @@
+"""Stores around stores, one concern each: versions, retries, hedges, limits, the ledger."""
