@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["coldparquet"]
 # ///
-"""Keep a lake in order every night: python examples/nightly_pipeline.py [LAKE], or with Spark: spark-submit the same.
+"""Keep a lake in order every night: python examples/nightly_pipeline.py [LAKE], or on Spark: spark-submit the same.
 
 A night that was cut off is continued by the next one: each job finds in the tables themselves what is left to do.
 """
@@ -16,7 +16,7 @@ from coldparquet.pipelines.job import Engine, Job
 
 
 def engine() -> Engine:
-    if "SPARK_ENV_LOADED" not in os.environ:  # spark-submit sets it
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit sets it, on a cluster too
         return LocalEngine()
     from pyspark.sql import SparkSession  # noqa: PLC0415 - only there
 

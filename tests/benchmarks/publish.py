@@ -34,7 +34,7 @@ from coldparquet.storage.local.store import LocalStore
 from coldparquet.storage.s3.store import S3Store
 from coldparquet.storage.upload import PART_BYTES, MemoryBudget, StoreSource, upload_object
 from coldparquet.storage.wrappers.checked import CheckedStore
-from coldparquet.testing.simulator_process import ColdStoreProcess
+from coldparquet.testing.simulator import ColdStoreProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable

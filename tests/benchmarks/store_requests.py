@@ -25,7 +25,7 @@ from coldparquet.storage.base import RangeRequest
 from coldparquet.storage.open_store import open_store
 from coldparquet.storage.s3.store import S3Store
 from coldparquet.storage.wrappers.store_stack import stack_store
-from coldparquet.testing.simulator_process import ColdStoreProcess
+from coldparquet.testing.simulator import ColdStoreProcess
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -14,8 +14,7 @@ from coldparquet.cli.failures import reported_failures
 from coldparquet.cli.storage_flags import parse_storage_options
 from coldparquet.errors import StorageError
 from coldparquet.ranges import ByteRange
-from coldparquet.testing.simulator import ColdStoreServer
-from coldparquet.testing.simulator_options import ColdStoreOptions
+from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,8 +12,7 @@ from coldparquet.cli.waterfall import waterfall
 from coldparquet.maintenance.index import index_table
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.wrappers.trace import RequestRecord
-from coldparquet.testing.simulator import ColdStoreServer
-from coldparquet.testing.simulator_options import ColdStoreOptions
+from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
 from tests.support.questdb_tables import PARTITIONS
 
 if TYPE_CHECKING:

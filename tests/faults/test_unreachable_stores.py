@@ -10,8 +10,7 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.errors import AccessError, StorageError
-from coldparquet.testing.simulator import ColdStoreServer
-from coldparquet.testing.simulator_faults import FaultRule
+from coldparquet.testing.simulator import ColdStoreServer, FaultRule
 from tests.support.leaks import open_file_handles, settled_file_handles
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from coldparquet.errors import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coldparquet.testing.simulator_faults import FaultKind
-    from coldparquet.testing.simulator_options import ServedRequest
+    from coldparquet.testing.simulator import FaultKind, ServedRequest
     from tests.faults.fault_cases import FaultCase
 
 _BROKEN = frozenset({"Timeout", "ShortRead", "ConnectionFailed"})
@@ -103,8 +102,11 @@ TAIL_ROWS = 5
 def _explains(case: FaultCase, error: ColdParquetError, struck: Sequence[str]) -> bool:
     if case.replacement is not None and isinstance(error, _REPLACED):
         return True
+    # An answer to HEAD has no body that could say more than its status.
     if "expired-token" in struck and error.details.get("code") == "BadRequest":
-        return True  # an answer to HEAD has no body that could say more than 400
+        return True
+    if "slow-down" in struck and error.details.get("code") == "ServiceUnavailable":
+        return True
     for fault in struck:
         for known, (error_class, kinds) in _EXPLAINED.items():
             if known == fault and isinstance(error, error_class) and (kinds is None or error.kind in kinds):

@@ -12,8 +12,7 @@ import coldparquet as cp
 from coldparquet.format.txn import parse_txn
 from coldparquet.format.txn_writer import encode_txn
 from coldparquet.maintenance.index import index_table
-from coldparquet.testing.simulator import ColdStoreServer
-from coldparquet.testing.simulator_options import ColdStoreOptions
+from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
 from coldparquet.testing.stores import Failure, FaultStore
 from tests.support.altered_tables import change_type
 from tests.support.piece_tables import DAYS, data_path, day_file, store_of_days

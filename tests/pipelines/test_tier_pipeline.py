@@ -11,8 +11,7 @@ import pytest
 import coldparquet as cp
 from coldparquet.pipelines import IndexJob, TierJob, VerifyJob, run_pipeline
 from coldparquet.prices import PriceTable
-from coldparquet.testing.simulator import ColdStoreServer
-from coldparquet.testing.simulator_options import ColdStoreOptions
+from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
 from tests.support.lakes import damage, expected_of, fates, make_lake
 from tests.support.questdb_tables import assert_same_rows
 

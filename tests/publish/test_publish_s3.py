@@ -12,8 +12,7 @@ from coldparquet.storage import upload
 from coldparquet.storage.s3.store import S3Store
 from coldparquet.storage.wrappers.trace import TraceStore
 from coldparquet.storage.wrappers.wrapper import StoreWrapper
-from coldparquet.testing.simulator import ColdStoreServer
-from coldparquet.testing.simulator_options import ColdStoreOptions
+from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
 from coldparquet.testing.stores import DyingStore
 from tests.support.published_tables import TABLE, expected_parquet_rows, put_in_state, read_rows
 from tests.support.questdb_tables import assert_same_rows

@@ -13,9 +13,7 @@ import coldparquet as cp
 from coldparquet.maintenance.index import index_table
 from coldparquet.prices import PriceTable
 from coldparquet.scanning.scan_statistics import request_dollars
-from coldparquet.testing.simulator import ColdStoreServer
-from coldparquet.testing.simulator_faults import FaultRule
-from coldparquet.testing.simulator_options import ColdStoreOptions
+from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer, FaultRule
 from tests.support.questdb_tables import PARTITIONS
 
 if TYPE_CHECKING:

@@ -21,15 +21,13 @@ from typing import TYPE_CHECKING
 import coldparquet as cp
 from coldparquet.cli.demo_data import ROWS_PER_DAY, write_trades
 from coldparquet.maintenance.index import index_table
-from coldparquet.testing.simulator_faults import FaultRule
-from coldparquet.testing.simulator_options import ColdStoreOptions
-from coldparquet.testing.simulator_process import ColdStoreProcess
+from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreProcess, FaultRule
 from tests.support.leaks import open_file_handles, settled_file_handles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from coldparquet.testing.simulator_options import ServedRequest
+    from coldparquet.testing.simulator import ServedRequest
 
 DAYS = 5
 SCANS_AT_ONCE = 16

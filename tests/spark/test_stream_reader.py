@@ -15,8 +15,7 @@ from coldparquet.pieces import close_stores
 from coldparquet.spark.source import DefaultSource
 from coldparquet.spark.stream_options import STREAM_OPTIONS, StreamOptions
 from coldparquet.spark.stream_reader import ColdParquetStreamReader
-from coldparquet.testing.simulator import ColdStoreServer
-from coldparquet.testing.simulator_options import ColdStoreOptions
+from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
 from tests.support.growing_tables import GrowingTable
 
 if TYPE_CHECKING:

@@ -18,9 +18,7 @@ from coldparquet.storage.local.store import LocalStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.s3.store import S3Store
 from coldparquet.storage.wrappers.store_stack import stack_store
-from coldparquet.testing.simulator import ColdStoreServer
-from coldparquet.testing.simulator_faults import FaultRule
-from coldparquet.testing.simulator_options import ColdStoreOptions
+from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer, FaultRule
 from tests.support.s3_servers import MOTO_KEYS, boto3_client, moto_server
 
 if TYPE_CHECKING:

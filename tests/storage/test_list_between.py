@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from coldparquet.storage.s3.store import S3Store
-from coldparquet.testing.simulator import ColdStoreServer
-from coldparquet.testing.simulator_options import ColdStoreOptions
+from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

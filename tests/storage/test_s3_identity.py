@@ -13,8 +13,7 @@ from aiohttp.test_utils import TestServer
 from coldparquet.errors import AccessError
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.s3.store import S3Store
-from coldparquet.testing.simulator import ColdStoreServer
-from coldparquet.testing.simulator_options import ColdStoreOptions
+from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
 from coldparquet.testing.store_contract import request_for
 
 if TYPE_CHECKING:

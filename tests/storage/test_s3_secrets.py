@@ -16,7 +16,7 @@ from coldparquet.ranges import ByteRange
 from coldparquet.storage.s3.credentials import resolve_account
 from coldparquet.storage.s3.options import parse_s3_options
 from coldparquet.storage.s3.store import S3Store
-from coldparquet.testing.simulator_options import ColdStoreOptions
+from coldparquet.testing.simulator import ColdStoreOptions
 from coldparquet.testing.store_contract import request_for
 
 if TYPE_CHECKING:

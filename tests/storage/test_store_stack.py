@@ -18,8 +18,7 @@ from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.s3.store import S3Store
 from coldparquet.storage.wrappers.hedge_pace import HedgePace
 from coldparquet.storage.wrappers.store_stack import StoreStack, stack_store
-from coldparquet.testing.simulator import ColdStoreServer
-from coldparquet.testing.simulator_options import ColdStoreOptions
+from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
 from coldparquet.testing.store_contract import CONTENT, StoreContract, request_for
 from coldparquet.testing.stores import Failure, FaultStore, Hang, scripted
 from tests.support.scripted_server import client_has_gone, respond, scripted_server

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from coldparquet.testing.simulator_options import ServedRequest
+from coldparquet.testing.simulator import ServedRequest
 
 
 def served_request(**facts: Any) -> ServedRequest:

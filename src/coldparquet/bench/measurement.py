@@ -25,8 +25,7 @@ from coldparquet.bench.physical_limit import longest_chain_s
 from coldparquet.errors import InternalError
 from coldparquet.prices import PriceTable
 from coldparquet.storage.wrappers.trace import round_trips
-from coldparquet.testing.simulator_options import ColdStoreOptions, ServedRequest
-from coldparquet.testing.simulator_process import ColdStoreProcess
+from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreProcess, ServedRequest
 
 BUCKET = "bench"
 COLD_STORE = ColdStoreOptions(first_byte_s=0.030, bandwidth_bytes_per_s=90e6)

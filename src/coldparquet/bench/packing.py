@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from coldparquet.errors import InternalError
 from coldparquet.maintenance.pack import pack_table
-from coldparquet.testing.simulator_process import ColdStoreProcess
+from coldparquet.testing.simulator import ColdStoreProcess
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from coldparquet.testing.simulator_options import ServedRequest
+    from coldparquet.testing.simulator import ServedRequest
 
 
 def longest_chain_s(requests: Iterable[ServedRequest], *, first_byte_s: float, bandwidth_bytes_per_s: float) -> float:

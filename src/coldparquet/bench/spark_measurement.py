@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from coldparquet.bench.measurement import BUCKET, COLD_STORE, MakeData, Results, made_data, result_of, take_log
 from coldparquet.bench.spark_session import require_spark, start_session
 from coldparquet.errors import InternalError
-from coldparquet.testing.simulator_process import ColdStoreProcess
+from coldparquet.testing.simulator import ColdStoreProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
 
-    from coldparquet.testing.simulator_options import ColdStoreOptions
+    from coldparquet.testing.simulator import ColdStoreOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from coldparquet.bench.measurement import MakeReader
-    from coldparquet.testing.simulator_options import ColdStoreOptions
+    from coldparquet.testing.simulator import ColdStoreOptions
 
 ROWS, ROW_GROUPS, PAGE_BYTES = 2_000_000, 20, 64 * 1024
 TABLE, DAY = "trades", day_name(0)

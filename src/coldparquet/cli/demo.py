@@ -16,8 +16,7 @@ from coldparquet.cli.demo_readers import DemoQuestion, ask_coldparquet, ask_pyar
 from coldparquet.cli.demo_report import print_demo
 from coldparquet.cli.output import print_json, progress_bar
 from coldparquet.maintenance.index import index_table
-from coldparquet.testing.simulator import ColdStoreServer
-from coldparquet.testing.simulator_options import ColdStoreOptions
+from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
     from coldparquet.plan.read_plan import ReadPlan
     from coldparquet.storage.wrappers.trace import RequestRecord
-    from coldparquet.testing.simulator import ColdStoreServer
-    from coldparquet.testing.simulator_options import ServedRequest
+    from coldparquet.testing.simulator import ColdStoreServer, ServedRequest
 
 Told = TypeVar("Told")
 

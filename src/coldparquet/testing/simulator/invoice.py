@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from coldparquet.prices import RequestKind
-    from coldparquet.testing.simulator_options import ServedRequest
+    from coldparquet.testing.simulator.options import ServedRequest
 
 _KINDS: dict[str, RequestKind] = {
     "GetObject": "get",

@@ -1,13 +1,4 @@
-"""A cold object store on this machine: S3's requests over a directory, with latency, bandwidth and faults.
-
-    with ColdStoreServer(Path("data"), ColdStoreOptions(first_byte_s=0.03, bandwidth_bytes_per_s=90e6)) as server:
-        table = coldparquet.sync.open_table("s3://bucket/trades", storage_options=server.storage_options)
-        print(len(server.requests))
-
-The first level of folders below the root are the buckets. Boto3, s3fs, pyarrow, Polars and DuckDB read from it too,
-so that readers can be compared on one store. It listens on 127.0.0.1 only. For benchmarks run it in a process of its
-own (:class:`~coldparquet.testing.simulator_process.ColdStoreProcess`), or it takes the reader's interpreter lock.
-"""
+"""The simulated cold store in a thread of this process, and how it listens."""
 
 from __future__ import annotations
 
@@ -19,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Self
 from aiohttp import web
 
 from coldparquet.errors import InvalidInputError
-from coldparquet.testing.simulator_handler import ColdStoreHandler
-from coldparquet.testing.simulator_invoice import Invoice, make_invoice
-from coldparquet.testing.simulator_objects import DirectoryStore
-from coldparquet.testing.simulator_options import ColdStoreOptions, ServedRequest
+from coldparquet.testing.simulator.handler import ColdStoreHandler
+from coldparquet.testing.simulator.invoice import Invoice, make_invoice
+from coldparquet.testing.simulator.objects import DirectoryStore
+from coldparquet.testing.simulator.options import ColdStoreOptions, ServedRequest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -30,7 +21,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from coldparquet.prices import PriceTable
-    from coldparquet.testing.simulator_faults import FaultRule
+    from coldparquet.testing.simulator.faults import FaultRule
 
 _START_TIMEOUT_S = 10.0
 

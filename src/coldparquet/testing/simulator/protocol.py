@@ -15,8 +15,8 @@ from coldparquet.ranges import ByteRange
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from coldparquet.testing.simulator_objects import ListPage, StoredObject
-    from coldparquet.testing.simulator_writes import ObjectFacts, PendingUpload
+    from coldparquet.testing.simulator.objects import ListPage, StoredObject
+    from coldparquet.testing.simulator.writes import ObjectFacts, PendingUpload
 
 _NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")

@@ -13,22 +13,22 @@ from urllib.parse import parse_qsl, unquote
 
 from aiohttp import web
 
-from coldparquet.testing import simulator_protocol as protocol
-from coldparquet.testing.simulator_bodies import BodySender, break_connection
-from coldparquet.testing.simulator_call import Call, Outcome, operation_of, sleep_until
-from coldparquet.testing.simulator_classes import StorageClasses, StoreClock
-from coldparquet.testing.simulator_door import Door
-from coldparquet.testing.simulator_faults import BROKEN_CONNECTIONS, FaultDice, FaultRule
-from coldparquet.testing.simulator_invoice import make_invoice
-from coldparquet.testing.simulator_options import ColdStoreOptions, ServedRequest
-from coldparquet.testing.simulator_protocol import AnswerError
-from coldparquet.testing.simulator_reads import ObjectReader, no_such_bucket
-from coldparquet.testing.simulator_writes import ObjectWriter, asked_class
+from coldparquet.testing.simulator import protocol
+from coldparquet.testing.simulator.bodies import BodySender, break_connection
+from coldparquet.testing.simulator.call import Call, Outcome, operation_of, sleep_until
+from coldparquet.testing.simulator.classes import StorageClasses, StoreClock
+from coldparquet.testing.simulator.door import Door
+from coldparquet.testing.simulator.faults import BROKEN_CONNECTIONS, FaultDice, FaultRule
+from coldparquet.testing.simulator.invoice import make_invoice
+from coldparquet.testing.simulator.options import ColdStoreOptions, ServedRequest
+from coldparquet.testing.simulator.protocol import AnswerError
+from coldparquet.testing.simulator.reads import ObjectReader, no_such_bucket
+from coldparquet.testing.simulator.writes import ObjectWriter, asked_class
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from coldparquet.testing.simulator_objects import DirectoryStore, StoredObject
+    from coldparquet.testing.simulator.objects import DirectoryStore, StoredObject
 
 _MAX_KEYS = 1_000
 """S3's largest page of a listing."""

@@ -6,14 +6,14 @@ import time
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from coldparquet.testing.simulator_faults import REFUSALS, FaultRule
-from coldparquet.testing.simulator_protocol import AnswerError
-from coldparquet.testing.simulator_signatures import is_signed_with
+from coldparquet.testing.simulator.faults import REFUSALS, FaultRule
+from coldparquet.testing.simulator.protocol import AnswerError
+from coldparquet.testing.simulator.signatures import is_signed_with
 
 if TYPE_CHECKING:
-    from coldparquet.testing.simulator_call import Call
-    from coldparquet.testing.simulator_faults import FaultKind
-    from coldparquet.testing.simulator_options import ColdStoreOptions
+    from coldparquet.testing.simulator.call import Call
+    from coldparquet.testing.simulator.faults import FaultKind
+    from coldparquet.testing.simulator.options import ColdStoreOptions
 
 _REFUSALS: dict[FaultKind, tuple[HTTPStatus, str, str]] = {
     "slow-down": (HTTPStatus.SERVICE_UNAVAILABLE, "SlowDown", "Please reduce your request rate."),

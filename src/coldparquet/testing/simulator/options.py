@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, get_args
 
 from coldparquet.errors import InvalidInputError
-from coldparquet.testing.simulator_checksums import Algorithm
-from coldparquet.testing.simulator_classes import parse_object_class
-from coldparquet.testing.simulator_faults import FaultRule
+from coldparquet.testing.simulator.checksums import Algorithm
+from coldparquet.testing.simulator.classes import parse_object_class
+from coldparquet.testing.simulator.faults import FaultRule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

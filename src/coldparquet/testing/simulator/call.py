@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from coldparquet.testing.simulator_faults import FaultKind, FaultRule
+    from coldparquet.testing.simulator.faults import FaultKind, FaultRule
 
 _HALF_TICK_S = 0.0005
 """epoll sleeps in whole milliseconds, rounded up; aiming half of one early makes the error centre on zero."""

@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coldparquet.errors import InvalidInputError
-from coldparquet.testing.simulator_checksums import Algorithm, ObjectChecksum, asked_algorithm, checked_checksum
-from coldparquet.testing.simulator_classes import ObjectClass, parse_object_class
-from coldparquet.testing.simulator_protocol import AnswerError
+from coldparquet.testing.simulator.checksums import Algorithm, ObjectChecksum, asked_algorithm, checked_checksum
+from coldparquet.testing.simulator.classes import ObjectClass, parse_object_class
+from coldparquet.testing.simulator.protocol import AnswerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from contextlib import AbstractContextManager
 
-    from coldparquet.testing.simulator_objects import DirectoryStore, OpenedObject
+    from coldparquet.testing.simulator.objects import DirectoryStore, OpenedObject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

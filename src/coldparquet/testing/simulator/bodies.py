@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from coldparquet.testing.simulator_call import Call, Outcome, sleep_until
+from coldparquet.testing.simulator.call import Call, Outcome, sleep_until
 
 if TYPE_CHECKING:
     from coldparquet.ranges import ByteRange
-    from coldparquet.testing.simulator_faults import FaultKind
-    from coldparquet.testing.simulator_objects import OpenedObject
+    from coldparquet.testing.simulator.faults import FaultKind
+    from coldparquet.testing.simulator.objects import OpenedObject
 
 _PIECE_BYTES = 128 * 1024
 """Bodies are sent in pieces of this size: 1.5 ms at 90 MB/s, near the resolution of the event loop's sleep."""

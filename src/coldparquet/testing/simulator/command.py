@@ -1,6 +1,6 @@
 """The simulated cold store as a command, with one argument for each of its options.
 
-    python -m coldparquet.testing.simulator_command --root DIRECTORY --first-byte-ms 30 --bandwidth-mb 90
+    python -m coldparquet.testing.simulator --root DIRECTORY --first-byte-ms 30 --bandwidth-mb 90
         --storage-class 'bucket/trades/2023*=GLACIER' --clock-speed 3600 --fault 'slow-down,operation=*,probability=0.02'
 
 It prints its address as one line of JSON.
@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import get_args
 
 from coldparquet.errors import InvalidInputError
-from coldparquet.testing.simulator import serve
-from coldparquet.testing.simulator_checksums import Algorithm
-from coldparquet.testing.simulator_faults import FaultRule
-from coldparquet.testing.simulator_handler import ColdStoreHandler
-from coldparquet.testing.simulator_objects import DirectoryStore
-from coldparquet.testing.simulator_options import ColdStoreOptions
+from coldparquet.testing.simulator.checksums import Algorithm
+from coldparquet.testing.simulator.faults import FaultRule
+from coldparquet.testing.simulator.handler import ColdStoreHandler
+from coldparquet.testing.simulator.objects import DirectoryStore
+from coldparquet.testing.simulator.options import ColdStoreOptions
+from coldparquet.testing.simulator.server import serve
 
 SECRET_KEY_VARIABLE = "COLD_STORE_SECRET_KEY"  # noqa: S105 - the name of a variable
 """Environment variable that gives the command line its ``secret_key``; arguments are visible to every user."""
@@ -75,7 +75,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m coldparquet.testing.simulator_command", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m coldparquet.testing.simulator", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     defaults = ColdStoreOptions()
     texts = {
@@ -143,7 +143,3 @@ async def _serve_until_told(root: Path, options: ColdStoreOptions, port: int) ->
         if stat.S_ISFIFO(os.fstat(0).st_mode):
             threading.Thread(target=wait_for_end_of_input, daemon=True).start()
         await stopping.wait()
-
-
-if __name__ == "__main__":
-    main()

@@ -9,19 +9,19 @@ from urllib.parse import unquote
 from aiohttp import web
 
 from coldparquet.ranges import ByteRange
-from coldparquet.testing import simulator_protocol as protocol
-from coldparquet.testing.simulator_call import Call, Outcome, sleep_until
-from coldparquet.testing.simulator_checksums import ObjectChecksum
-from coldparquet.testing.simulator_protocol import AnswerError
+from coldparquet.testing.simulator import protocol
+from coldparquet.testing.simulator.call import Call, Outcome, sleep_until
+from coldparquet.testing.simulator.checksums import ObjectChecksum
+from coldparquet.testing.simulator.protocol import AnswerError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from coldparquet.testing.simulator_bodies import BodySender
-    from coldparquet.testing.simulator_classes import ObjectClass, StorageClasses
-    from coldparquet.testing.simulator_objects import DirectoryStore, OpenedObject
-    from coldparquet.testing.simulator_options import ColdStoreOptions
-    from coldparquet.testing.simulator_writes import ObjectWriter
+    from coldparquet.testing.simulator.bodies import BodySender
+    from coldparquet.testing.simulator.classes import ObjectClass, StorageClasses
+    from coldparquet.testing.simulator.objects import DirectoryStore, OpenedObject
+    from coldparquet.testing.simulator.options import ColdStoreOptions
+    from coldparquet.testing.simulator.writes import ObjectWriter
 
 _READ_BYTES = 1024 * 1024
 

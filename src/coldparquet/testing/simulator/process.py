@@ -11,9 +11,9 @@ import urllib.request
 from typing import TYPE_CHECKING, Any, Self
 
 from coldparquet.errors import StorageError
-from coldparquet.testing.simulator import storage_options_for
-from coldparquet.testing.simulator_command import SECRET_KEY_VARIABLE, command_line_for
-from coldparquet.testing.simulator_options import ColdStoreOptions, ServedRequest
+from coldparquet.testing.simulator.command import SECRET_KEY_VARIABLE, command_line_for
+from coldparquet.testing.simulator.options import ColdStoreOptions, ServedRequest
+from coldparquet.testing.simulator.server import storage_options_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,7 +64,7 @@ class ColdStoreProcess:
         Raises:
             StorageError: The child ended or said nothing in time; its own message is on standard error.
         """
-        command = [sys.executable, "-m", "coldparquet.testing.simulator_command"]
+        command = [sys.executable, "-m", "coldparquet.testing.simulator"]
         environment = dict(os.environ)
         environment.pop(SECRET_KEY_VARIABLE, None)
         if self._options.secret_key is not None:
