@@ -12,24 +12,12 @@ minio="$cache/minio-$version/minio"
 
 install_server() { go_install "MinIO $version (about five minutes)" "github.com/minio/minio@$version" "$minio"; }
 
-if [ "${1:-}" = --install ]; then install_server; exit; fi
-need python3
-end_with_parent "$@"
-install_server
+begin_installed "$minio" "$@"
 data_directory "${1:-}"
 port=${2:-$(free_port)}
-log="$directory/server.log"
 mkdir -p "$directory/data/bucket" # a folder there is a bucket
 
 export MINIO_ROOT_USER="${MINIO_ROOT_USER:-$(random_word)}" MINIO_ROOT_PASSWORD="${MINIO_ROOT_PASSWORD:-$(random_word)}"
-
-prepare() {
-  seed_bucket "$port" "$MINIO_ROOT_USER" "$MINIO_ROOT_PASSWORD"
-}
-
-announce() {
-  announce_s3 MinIO "$port" "$MINIO_ROOT_USER" "$MINIO_ROOT_PASSWORD"
-}
-
 export MINIO_BROWSER=off MINIO_UPDATE=off MINIO_CALLHOME_ENABLE=off GOMEMLIMIT=1GiB
-serve "$port" "$minio" server "$directory/data" --address "127.0.0.1:$port" --quiet
+serve_s3 MinIO "$port" "$MINIO_ROOT_USER" "$MINIO_ROOT_PASSWORD" \
+  "$minio" server "$directory/data" --address "127.0.0.1:$port" --quiet

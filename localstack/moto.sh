@@ -14,16 +14,8 @@ python3 -c 'import moto.server, flask' 2>/dev/null || {
 end_with_parent "$@"
 data_directory ""
 port=${1:-$(free_port)}
-log="$directory/server.log"
 export AWS_ACCESS_KEY_ID=moto AWS_SECRET_ACCESS_KEY=moto
 
-prepare() {
-  curl -sSf -X PUT "http://127.0.0.1:$port/bucket" >/dev/null
-  seed_bucket "$port" "$AWS_ACCESS_KEY_ID" "$AWS_SECRET_ACCESS_KEY"
-}
+make_bucket() { curl -sSf -X PUT "http://127.0.0.1:$port/bucket" >/dev/null; }
 
-announce() {
-  announce_s3 moto "$port" "$AWS_ACCESS_KEY_ID" "$AWS_SECRET_ACCESS_KEY"
-}
-
-serve "$port" python3 -m moto.server -H 127.0.0.1 -p "$port"
+serve_s3 moto "$port" "$AWS_ACCESS_KEY_ID" "$AWS_SECRET_ACCESS_KEY" python3 -m moto.server -H 127.0.0.1 -p "$port"

@@ -26,14 +26,11 @@ install_server() {
   rmdir "$fetched"
 }
 
-need java python3
-if [ "${1:-}" = --install ]; then install_server; exit; fi
-end_with_parent "$@"
-install_server
+need java
+begin_installed "$jar" "$@"
 data_directory "${1:-}"
 http_port=${2:-$(free_port)}
 postgres_port=${3:-$(free_port)}
-log="$directory/server.log"
 
 announce() {
   cat <<TEXT

@@ -38,16 +38,18 @@ seed_bucket() {
     python3 "$(dirname "$0")/seed.py" s3://bucket/trades "$SEED_DAYS" ${SEED_CLASS:+"$SEED_CLASS"}
 }
 
-# announce_s3 NAME PORT ACCESS_KEY SECRET_KEY: tell where an S3 server with one bucket listens.
-announce_s3() {
-  cat <<TEXT
-$1 is ready; Ctrl-C stops it
-  endpoint    http://127.0.0.1:$2
-  bucket      s3://bucket
-
-  export AWS_ENDPOINT_URL=http://127.0.0.1:$2
-  export AWS_ACCESS_KEY_ID=$3 AWS_SECRET_ACCESS_KEY=$4
-TEXT
+# begin_installed FILE ARGUMENT...: what a script does first whose server is built or fetched by its `install_server`. FILE is
+# there when that was done. `--install` only does that; `--is-installed` tells, for tests that do without the server rather than build it.
+begin_installed() {
+  local file=$1
+  shift
+  case "${1:-}" in
+    --install) install_server; exit ;;
+    --is-installed) [ -e "$file" ]; exit ;;
+  esac
+  need python3
+  end_with_parent "$@"
+  install_server
 }
 
 # end_with_parent ARGUMENT...: start this script again so that it gets SIGTERM when the process that started it ends,
@@ -57,7 +59,8 @@ end_with_parent() {
   COLDPARQUET_SERVER_PARENT=$PPID exec setpriv --pdeathsig TERM bash "$0" "$@"
 }
 
-# data_directory [DIRECTORY]: set `directory` to the one given, or to a temporary one that `serve` removes.
+# data_directory [DIRECTORY]: set `directory` to the one given, or to a temporary one that `serve` removes; the server's output
+# goes to `log` in there.
 data_directory() {
   temporary=
   if [ -n "${1:-}" ]; then
@@ -67,6 +70,7 @@ data_directory() {
     temporary=$(mktemp -d)
     directory=$temporary
   fi
+  log="$directory/server.log"
 }
 
 # serve PORT COMMAND...: run a server until it ends or Ctrl-C or SIGTERM comes. Calls `prepare`, where the script has one, and
@@ -88,4 +92,26 @@ serve() {
   if [ -n "$stopped" ]; then status=0; else tail -n 40 "$log" >&2; fi
   [ -z "$temporary" ] || rm -rf "$temporary"
   return "$status"
+}
+
+# serve_s3 NAME PORT ACCESS_KEY SECRET_KEY COMMAND...: run an S3 server with a bucket `bucket`, which `make_bucket` makes, where the
+# script has one. Fills it as `seed_bucket` says, and tells how to reach it.
+serve_s3() {
+  local name=$1 port=$2 access_key=$3 secret_key=$4
+  shift 4
+  prepare() {
+    if declare -F make_bucket >/dev/null; then make_bucket; fi
+    seed_bucket "$port" "$access_key" "$secret_key"
+  }
+  announce() {
+    cat <<TEXT
+$name is ready; Ctrl-C stops it
+  endpoint    http://127.0.0.1:$port
+  bucket      s3://bucket
+
+  export AWS_ENDPOINT_URL=http://127.0.0.1:$port
+  export AWS_ACCESS_KEY_ID=$access_key AWS_SECRET_ACCESS_KEY=$secret_key
+TEXT
+  }
+  serve "$port" "$@"
 }

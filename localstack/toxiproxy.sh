@@ -11,15 +11,12 @@ toxiproxy="$cache/toxiproxy-$version/server"
 
 install_server() { go_install "toxiproxy $version (about a minute)" "github.com/Shopify/toxiproxy/v2/cmd/server@$version" "$toxiproxy"; }
 
-if [ "${1:-}" = --install ]; then install_server; exit; fi
-need python3 curl
-end_with_parent "$@"
-install_server
+begin_installed "$toxiproxy" "$@"
+need curl
 data_directory ""
 upstream=${1:-}
 proxy_port=${2:-$(free_port)}
 control_port=${3:-$(free_port)}
-log="$directory/server.log"
 
 prepare() {
   [ -n "$upstream" ] || return 0

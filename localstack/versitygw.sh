@@ -12,26 +12,11 @@ versitygw="$cache/versitygw-$version/versitygw"
 
 install_server() { go_install "versitygw $version (about four minutes)" "github.com/versity/versitygw/cmd/versitygw@$version" "$versitygw"; }
 
-case "${1:-}" in
-  --install) install_server; exit ;;
-  --is-installed) [ -x "$versitygw" ]; exit ;; # for tests that do without it rather than build it
-esac
-need python3
-end_with_parent "$@"
-install_server
+begin_installed "$versitygw" "$@"
 data_directory "${1:-}"
 port=${2:-$(free_port)}
-log="$directory/server.log"
 mkdir -p "$directory/data/bucket" # a folder there is a bucket
 
 export ROOT_ACCESS_KEY="${ROOT_ACCESS_KEY:-$(random_word)}" ROOT_SECRET_KEY="${ROOT_SECRET_KEY:-$(random_word)}"
-
-prepare() {
-  seed_bucket "$port" "$ROOT_ACCESS_KEY" "$ROOT_SECRET_KEY"
-}
-
-announce() {
-  announce_s3 versitygw "$port" "$ROOT_ACCESS_KEY" "$ROOT_SECRET_KEY"
-}
-
-serve "$port" "$versitygw" --port "127.0.0.1:$port" --quiet posix "$directory/data"
+serve_s3 versitygw "$port" "$ROOT_ACCESS_KEY" "$ROOT_SECRET_KEY" \
+  "$versitygw" --port "127.0.0.1:$port" --quiet posix "$directory/data"

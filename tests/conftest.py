@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from coldparquet.plan.read_plan import ReadPlan
-    from coldparquet.storage.base import FetchedRange, RangeRequest
+    from coldparquet.storage.requests import FetchedRange, RangeRequest
     from tests.support.file_schedule import FileSchedule
 
 # A busy machine is no bug of an example, so that none has a deadline. Tests that need fewer examples say so themselves;

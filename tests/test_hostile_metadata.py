@@ -19,7 +19,7 @@ from coldparquet.storage import open_store as open_store_module
 from coldparquet.storage.memory import MemoryStore
 
 if TYPE_CHECKING:
-    from coldparquet.format.sidecar_writer import SidecarContent
+    from coldparquet.format.sidecar_content import SidecarContent
     from coldparquet.storage.base import ObjectStore
 
 ROWS = 1_000

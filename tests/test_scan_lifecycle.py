@@ -21,7 +21,7 @@ from coldparquet.testing.stores import FaultStore, Hang, LatencyStore
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from coldparquet.storage.base import RangeRequest
+    from coldparquet.storage.requests import RangeRequest
 
 ROWS, ROW_GROUPS = 1_000, 10
 

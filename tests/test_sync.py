@@ -14,6 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import coldparquet as cp
+from coldparquet.maintenance import index_table, verify_table
+from tests.support.questdb_tables import copy_parquet_partitions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,6 +100,14 @@ def test_it_works_inside_the_event_loop_of_a_notebook(partition_path: Path) -> N
             return table.scan().count()
 
     assert asyncio.run(cell()) == 1000
+
+
+async def test_what_has_no_blocking_form_of_its_own_is_waited_for(tmp_path: Path) -> None:
+    table = copy_parquet_partitions("interval_day", tmp_path)
+    report = cp.sync.run(index_table(table))  # in a running event loop, where asyncio.run refuses
+    assert report.count("written") == len(report.partitions) > 0
+    with pytest.raises(cp.errors.NotFoundError):
+        cp.sync.run(verify_table(tmp_path / "absent"))
 
 
 def test_many_threads_may_share_a_table(partition_path: Path) -> None:

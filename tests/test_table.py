@@ -84,6 +84,18 @@ async def test_a_native_partition_is_refused_not_left_out() -> None:
         assert caught.value.path == "t/2024-03-01"
 
 
+async def test_a_partition_that_vanishes_is_missed() -> None:
+    """Other files than those of QuestDB's columns do not make it a native one."""
+    files = {"t/2024-03-01/data.parquet": parquet({"x": [1]}), "t/2024-03-02/data.parquet": parquet({"x": [3]})}
+    for left in ({}, {"t/2024-03-01/_pages": b"?"}):
+        store = await store_of(files | left)
+        async with cp.open_table("t", store=store) as table:
+            await store.delete(["t/2024-03-01/data.parquet"])
+            with pytest.raises(cp.errors.NotFoundError, match="removed or replaced since") as caught:
+                await table.scan().to_arrow()
+            assert (caught.value.kind, caught.value.path) == ("NoDataFile", "t/2024-03-01/data.parquet")
+
+
 async def test_the_columns_come_from_the_newest_partition_that_is_in_parquet() -> None:
     store = await store_of({"t/2024-03-01/data.parquet": parquet({"x": [3]}), "t/2024-03-02/x.d": b"\0" * 8})
     async with cp.open_table("t", store=store) as table:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from opentelemetry.sdk.trace import ReadableSpan
 
-    from coldparquet.storage.base import FetchedRange, RangeRequest
+    from coldparquet.storage.requests import FetchedRange, RangeRequest
 
 PARTITION = "trades/2024-03-01.7"
 

@@ -1,7 +1,8 @@
 """The same API, blocking: for notebooks, scripts and everything that has no event loop.
 
 One event loop runs in a background thread and does all of the work; the classes here hand each call over to it and
-wait. A call from within that loop would wait for itself and is refused.
+wait. A call from within that loop would wait for itself and is refused. What has no blocking form of its own goes through
+:func:`run`: ``cp.sync.run(index_table("trades"))``.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from coldparquet.scanning.blocking_batches import blocking_batches
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
     from types import TracebackType
 
     import pandas as pd
     import polars as pl
 
     from coldparquet.catalog.partition import Partition
+    from coldparquet.concurrency import Result
     from coldparquet.options import ReadOptions, RestoreTerms, StoreOptions
     from coldparquet.pieces.scan_piece import ScanPieces
     from coldparquet.plan.read_plan import ReadPlan
@@ -38,6 +40,18 @@ if TYPE_CHECKING:
     from coldparquet.write.commit_write import WrittenTable
     from coldparquet.write.options import WriteOptions
     from coldparquet.write.row_groups import Rows
+
+
+def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
+    """Wait for anything of the library that is asynchronous, and return what it returns; inside of notebooks, too.
+
+    With ``index_table``, ``verify_table`` and the others of :mod:`coldparquet.maintenance` and :mod:`coldparquet.publish`, a
+    ticket's ``wait()`` and so on. An interrupt cancels it.
+
+    Raises:
+        InvalidInputError: This is the event loop that would do the work.
+    """
+    return background.run(coroutine)
 
 
 class Batches:

@@ -175,12 +175,14 @@ class Table:
         return not (now.files.continues(before.files) and before.files.continues(now.files))
 
     def _fields(self, predicate: Predicate) -> dict[str, BoundField]:
-        """Offer every column of a readable type to a predicate; one that it names must be readable."""
+        """Offer a predicate the columns that it names, which must be readable; where one is unknown, all that are readable."""
         named = set(predicate.columns())
+        offered = [column for column in self._snapshot.columns if column.name in named]
+        if len(offered) < len(named):  # the error names those that may have been meant
+            offered = [column for column in self._snapshot.columns if column.type is not None or column.name in named]
         return {
             column.name: BoundField(name=column.name, index=column.index, type=column.readable_type)
-            for column in self._snapshot.columns
-            if column.type is not None or column.name in named
+            for column in offered
         }
 
 
@@ -204,7 +206,7 @@ class Opening:
         self._url = url
         self._storage_options = storage_options
         self._options = checked_options(options) or ReadOptions()
-        self._store_options = checked_store_options(store_options) or StoreOptions()
+        self._store_options = checked_store_options(store_options)
         self._store = store
         self._is_partition = is_partition
         self._table: Table | None = None

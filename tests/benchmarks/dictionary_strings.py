@@ -30,7 +30,7 @@ from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
 from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_writer import encode_sidecar
-from coldparquet.plan.partition_plan import plan_row_groups
+from coldparquet.plan.row_group_reads import prune_row_groups
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,15 +64,15 @@ class Decoding:
         offset = len(content) - 8 - footer_bytes
         footer = parse_footer(content[offset:-8], path=str(path), offset=offset)
         self._sidecar = parse_sidecar(encode_sidecar(sidecar_content_from_footer(footer)), path=str(path))
-        self._reads = plan_row_groups(
+        pruned = prune_row_groups(
             self._sidecar,
-            partition_index=0,
             output_columns=[0],
             predicate=None,
             predicate_columns={},
             use_statistics=True,
             make_constant_columns=True,
-        ).reads
+        )
+        self._reads = pruned.reads_of(slice(0, self._sidecar.row_group_count), partition_index=0)
         self._buffers = []
         for read in self._reads:
             buffer = new_row_group_buffer(read, self._sidecar, path=None)

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from coldparquet.format.column_versions import ColumnVersions, encode_column_versions, parse_column_versions
-from coldparquet.format.partition_names import PartitionInterval
+from coldparquet.format.partition_intervals import PartitionInterval
 from coldparquet.format.partition_records import PartitionRecord, PartitionRecords
 from coldparquet.format.table_metadata import MetadataSlot, TableMetadata
 from coldparquet.format.table_metadata_writer import encode_table_metadata

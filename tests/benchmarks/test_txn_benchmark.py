@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from coldparquet.format.partition_names import PartitionInterval
+from coldparquet.format.partition_intervals import PartitionInterval
 from coldparquet.format.partition_ranges import partition_ranges
 from coldparquet.format.partition_records import PartitionRecords
 from coldparquet.format.symbol_files import parse_symbol_offsets, parse_symbols

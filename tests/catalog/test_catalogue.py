@@ -20,7 +20,7 @@ from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.pack import pack_table
 from coldparquet.options import StoreOptions
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.base import RangeRequest
+from coldparquet.storage.requests import RangeRequest
 from coldparquet.storage.wrappers.trace import round_trips
 from coldparquet.testing.stores import LatencyStore
 from tests.support.packed_tables import (
@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from coldparquet.storage.base import FetchedRange, ObjectStore
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.requests import FetchedRange
     from coldparquet.storage.wrappers.trace import RequestRecord
 
 WITHOUT = StoreOptions(use_catalogue=False)
@@ -106,9 +107,7 @@ async def test_the_answers_are_those_of_questdb_and_of_the_sidecars(tmp_path: Pa
 class StoreWithoutListings(QuotingStore):
     """As those of obstore and of web servers."""
 
-    @property
-    def has_version_listings(self) -> bool:
-        return False
+    has_version_listings = False
 
 
 async def test_where_no_listing_tells_versions_nobody_believes_a_catalogue(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tests.support.packed_tables import TABLE, StoreWithClasses, name_of, partit
 from tests.support.quoting_store import QuotingStore
 
 if TYPE_CHECKING:
-    from coldparquet.storage.base import ObjectInfo
+    from coldparquet.storage.objects import ObjectInfo
     from coldparquet.storage.wrappers.trace import RequestRecord
 
 DAYS, ROWS = 30, 48

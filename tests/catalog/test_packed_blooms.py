@@ -19,7 +19,7 @@ from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.pack import pack_table, renew_catalogue
 from coldparquet.options import ReadOptions, StoreOptions
 from coldparquet.ranges import SuffixRange
-from coldparquet.storage.base import RangeRequest
+from coldparquet.storage.requests import RangeRequest
 from coldparquet.write.options import WriteOptions
 from coldparquet.write.partition_writer import write_partition
 from tests.support.packed_tables import TABLE, StoreWithClasses, objects_of

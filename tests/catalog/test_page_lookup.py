@@ -24,7 +24,7 @@ from tests.support.questdb_tables import PARTITIONS
 
 if TYPE_CHECKING:
     from coldparquet.plan.read_plan import MetadataRequest
-    from coldparquet.storage.base import FetchedRange, RangeRequest
+    from coldparquet.storage.requests import FetchedRange, RangeRequest
     from tests.support.questdb_tables import GoldenPartition
 
 FILE = paged_file()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from coldparquet.catalog.state_text import decode_state, encode_state
 from coldparquet.catalog.table_state import PartitionState, TableState
 from coldparquet.errors import FormatError, UnsupportedError
-from coldparquet.format.partition_names import PartitionInterval
+from coldparquet.format.partition_intervals import PartitionInterval
 
 DAY_US = 86_400_000_000
 

@@ -12,7 +12,7 @@ from coldparquet.catalog.table_files import read_table_files
 from coldparquet.catalog.table_progress import EVERYTHING, next_state, windows_between
 from coldparquet.catalog.table_state import PartitionState, TableState, recorded_state
 from coldparquet.errors import ObjectChangedError
-from coldparquet.format.partition_names import PartitionInterval
+from coldparquet.format.partition_intervals import PartitionInterval
 from coldparquet.storage.local.store import LocalStore
 from tests.support.questdb_tables import GOLDEN
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import pytest
 from hypothesis import given
@@ -15,7 +16,10 @@ from coldparquet.catalog.table_changes import changes_between, with_growth
 from coldparquet.catalog.table_progress import OnChange, StepLimit, next_state, windows_between
 from coldparquet.catalog.table_state import PartitionState, TableState
 from coldparquet.errors import ObjectChangedError
-from coldparquet.format.partition_names import PartitionInterval
+from coldparquet.format.partition_intervals import PartitionInterval
+
+History: TypeAlias = "list[tuple[str, int, int, StepLimit | None]]"
+"""Transactions (what, to which day, how many rows), and how far the follower goes after each; None does not look."""
 
 DAY_US = 86_400_000_000
 BYTES_PER_ROW = 10
@@ -151,6 +155,14 @@ class Follower:
             assert taken_bytes <= limit.compressed_bytes
         return len(rows)
 
+    def follow(self, history: History, last_limit: StepLimit) -> None:
+        """See a history unfold, looking now and then, and take what is left in the end."""
+        for action, day, count, limit in history:
+            self.producer.act(action, day, count)
+            if limit is not None:
+                self.step(limit)
+        self.catch_up(last_limit)
+
     def catch_up(self, limit: StepLimit) -> None:
         while self.step(limit):
             pass
@@ -170,7 +182,7 @@ REWRITES = ("insert before", "compact", "split", "merge")
 REMOVALS = ("drop", "to native")
 
 
-def histories(*actions: str) -> st.SearchStrategy[list[tuple[str, int, int, StepLimit | None]]]:
+def histories(*actions: str) -> st.SearchStrategy[History]:
     """Transactions, some of which the follower looks at while there are more to come."""
     return st.lists(
         st.tuples(st.sampled_from(actions), st.integers(0, 3), st.integers(1, 7), st.none() | limits), max_size=20
@@ -179,31 +191,21 @@ def histories(*actions: str) -> st.SearchStrategy[list[tuple[str, int, int, Step
 
 @given(histories(*APPENDS), limits, st.sampled_from(["error", "ignore", "reread", "append"]))
 def test_every_row_of_a_table_that_only_grows_comes_exactly_once(
-    history: list[tuple[str, int, int, StepLimit | None]], last_limit: StepLimit, on_change: OnChange
+    history: History, last_limit: StepLimit, on_change: OnChange
 ) -> None:
     producer = Producer()
     follower = Follower.at_the_begin(producer, on_change)
-    for action, day, count, limit in history:
-        producer.act(action, day, count)
-        if limit is not None:
-            follower.step(limit)
-    follower.catch_up(last_limit)
+    follower.follow(history, last_limit)
     assert follower.seen == Counter(producer.rows())
 
 
 @given(histories(*APPENDS, *REWRITES, *REMOVALS), limits)
-def test_no_row_comes_twice_or_is_lost_unless_it_is_said(
-    history: list[tuple[str, int, int, StepLimit | None]], last_limit: StepLimit
-) -> None:
+def test_no_row_comes_twice_or_is_lost_unless_it_is_said(history: History, last_limit: StepLimit) -> None:
     producer = Producer()
     follower = Follower.at_the_begin(producer, "error")
     refused = None
     try:
-        for action, day, count, limit in history:
-            producer.act(action, day, count)
-            if limit is not None:
-                follower.step(limit)
-        follower.catch_up(last_limit)
+        follower.follow(history, last_limit)
     except ObjectChangedError as error:
         refused = error.kind
     assert refused in (None, "PartitionsRewritten", "PartitionsDropped")
@@ -212,39 +214,27 @@ def test_no_row_comes_twice_or_is_lost_unless_it_is_said(
 
 
 @given(histories(*APPENDS, *REWRITES, *REMOVALS), limits)
-def test_reread_brings_every_row_that_the_table_holds(
-    history: list[tuple[str, int, int, StepLimit | None]], last_limit: StepLimit
-) -> None:
+def test_reread_brings_every_row_that_the_table_holds(history: History, last_limit: StepLimit) -> None:
     producer = Producer()
     follower = Follower.at_the_begin(producer, "reread")
-    for action, day, count, limit in history:
-        producer.act(action, day, count)
-        if limit is not None:
-            follower.step(limit)
-    follower.catch_up(last_limit)
+    follower.follow(history, last_limit)
     assert producer.rows() <= follower.seen.keys()
     assert follower.step(StepLimit()) == 0
 
 
 @given(histories(*APPENDS, *REWRITES, *REMOVALS), limits)
-def test_ignore_never_brings_a_row_twice(
-    history: list[tuple[str, int, int, StepLimit | None]], last_limit: StepLimit
-) -> None:
+def test_ignore_never_brings_a_row_twice(history: History, last_limit: StepLimit) -> None:
     producer = Producer()
     follower = Follower.at_the_begin(producer, "ignore")
-    for action, day, count, limit in history:
-        producer.act(action, day, count)
-        if limit is not None:
-            follower.step(limit)
-    follower.catch_up(last_limit)
+    follower.follow(history, last_limit)
     assert max(follower.seen.values(), default=1) == 1
     assert follower.step(StepLimit()) == 0
 
 
 @given(histories(*APPENDS), histories(*APPENDS), limits, st.booleans())
 def test_a_table_that_was_created_anew_comes_only_if_that_is_wanted(
-    before: list[tuple[str, int, int, StepLimit | None]],
-    after: list[tuple[str, int, int, StepLimit | None]],
+    before: History,
+    after: History,
     last_limit: StepLimit,
     is_put_back: bool,
 ) -> None:
@@ -282,16 +272,10 @@ def test_a_table_that_was_emptied_has_dropped_its_partitions() -> None:
 
 
 @given(histories(*APPENDS, "compact"), limits)
-def test_append_trusts_that_earlier_rows_stay_first(
-    history: list[tuple[str, int, int, StepLimit | None]], last_limit: StepLimit
-) -> None:
+def test_append_trusts_that_earlier_rows_stay_first(history: History, last_limit: StepLimit) -> None:
     producer = Producer()
     follower = Follower.at_the_begin(producer, "append")
-    for action, day, count, limit in history:
-        producer.act(action, day, count)
-        if limit is not None:
-            follower.step(limit)
-    follower.catch_up(last_limit)
+    follower.follow(history, last_limit)
     assert follower.seen == Counter(producer.rows())
 
 

@@ -27,7 +27,7 @@ from tests.support.questdb_tables import GOLDEN, assert_same_rows, expected_rows
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from coldparquet.storage.base import RangeRequest
+    from coldparquet.storage.requests import RangeRequest
 
 SNAPSHOTS = GOLDEN / "o3_in_place" / "expected" / "snapshots"
 

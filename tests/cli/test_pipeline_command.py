@@ -33,7 +33,7 @@ def test_index_and_what_is_left(run: Run, lake: Path) -> None:
     assert "8 written (" in first.stdout
     again = run("pipeline", "index", lake / "db" / "*_day", "--json")
     report = json.loads(again.stdout)
-    assert (report["job"], report["engine"], report["actions"]) == ("index", "local", {"kept": 4})
+    assert (report["job"], report["engine"], report["partition_actions"]) == ("index", "local", {"kept": 4})
 
 
 def test_a_failure_is_listed_first_and_exits_with_1(run: Run, lake: Path) -> None:

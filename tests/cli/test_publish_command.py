@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+import coldparquet.prices
 from coldparquet.testing.simulator import ColdStoreServer
+from tests.support.command_line import plain
 from tests.support.published_tables import TABLE, put_in_state
 from tests.support.table_copies import copy_table
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.support.command_line import Run
 
 
@@ -55,6 +56,27 @@ def test_dry_run_then_first_then_update_then_nothing(run: Run, table: Path, tmp_
 
     purged = run("publish", table, target, "--purge", "--purge-after-hours", "0")
     assert "purged: 2024-01-01.2, _published.v3-" in purged.stdout
+
+
+def test_prices_of_ones_own(run: Run, table: Path, tmp_path: Path) -> None:
+    prices = tmp_path / "prices.json"
+    classes = {"STANDARD": {"million_puts": 1_000_000, "million_gets": 0, "million_lists": 0, "gb_month": 0}}
+    prices.write_text(json.dumps({"based_on": "default", "name": "ours", "as_of": "2026-11", "classes": classes}))
+    told = json.loads(run("publish", table, tmp_path / "published", "--prices", prices, "--dry-run", "--json").stdout)
+    assert told["cost"]["dollars"] == pytest.approx(told["cost"]["write_count"])
+    assert told["cost"]["dollars_per_month"] == 0
+
+
+def test_prices_that_lack_a_class_are_refused_before_anything_is_written(run: Run, table: Path, tmp_path: Path) -> None:
+    whole = json.loads(Path(coldparquet.prices.__file__).with_name("prices.json").read_text())
+    del whole["classes"]["GLACIER_IR"]
+    prices = tmp_path / "prices.json"
+    prices.write_text(json.dumps(whole))
+    flags = ("--prices", prices, "--storage-class-after", "30d=GLACIER_IR")
+    result = run("publish", table, tmp_path / "published", *flags)
+    assert result.exit_code == 1
+    assert "no price known for storage class 'GLACIER_IR'" in plain(result.stderr)
+    assert not (tmp_path / "published").exists()
 
 
 def test_json(run: Run, table: Path, tmp_path: Path) -> None:

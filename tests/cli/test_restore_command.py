@@ -99,6 +99,24 @@ def test_a_dry_run_tells_the_price_and_restores_nothing(run_at_moto: RunAtMoto, 
     assert restores(archive) == {}
 
 
+def test_prices_and_a_limit_of_ones_own(run_at_moto: RunAtMoto, archive: Any, tmp_path: Path) -> None:
+    prices = tmp_path / "prices.json"
+    bulk = {"million_requests": 5_000_000, "gb": 0, "hours_typical": 1, "hours_most": 2}
+    classes = {"GLACIER": {"restores": {"Bulk": bulk}}, "STANDARD": {"gb_month": 0}}
+    prices.write_text(json.dumps({"based_on": "default", "name": "ours", "as_of": "2026-11", "classes": classes}))
+    usual = json.loads(run_at_moto("restore", URL, "--dry-run", "--json").stdout)["offers"][-1]
+    ours = json.loads(run_at_moto("restore", URL, "--dry-run", "--json", "--prices", prices).stdout)["offers"][-1]
+    assert usual["dollars"] < ours["dollars"] == pytest.approx(5.0 * len(NAMES[:-1]))
+
+    flags = ("restore", URL, "--all", "--tier", "bulk", "--prices", prices)
+    refused = run_at_moto(*flags, "--max-usd", 5 * len(NAMES[:-1]) - 1)
+    assert refused.exit_code == 1
+    assert "max_usd is $" in plain(refused.stderr)
+    assert restores(archive) == {}
+    assert f"${5 * len(NAMES[:-1])}" in run_at_moto(*flags).stdout
+    assert len(restores(archive)) == len(NAMES[:-1])
+
+
 def test_restore_keep_the_ticket_wait_with_it_and_read(run_at_moto: RunAtMoto, archive: Any, tmp_path: Path) -> None:
     file = tmp_path / "ticket.json"
     where = f"ts < '{NAMES[1].partition('.')[0]}'"

@@ -17,7 +17,7 @@ from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
 from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_writer import encode_sidecar
-from coldparquet.plan.partition_plan import plan_row_groups
+from coldparquet.plan.row_group_reads import prune_row_groups
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from coldparquet.decode.virtual_file import RowGroupBuffer
     from coldparquet.format.parquet_footer import ParquetFooter
     from coldparquet.format.sidecar import Sidecar
-    from coldparquet.format.sidecar_writer import SidecarContent
+    from coldparquet.format.sidecar_content import SidecarContent
     from coldparquet.plan.read_plan import RowGroupRead
 
 QUESTDB = Path(__file__).parents[1] / "golden" / "questdb"
@@ -51,15 +51,15 @@ class SparseFile:
 
     def plan(self, names: Iterable[str], *, make_constant_columns: bool = False) -> dict[int, RowGroupRead]:
         """Return what each row group that has rows must fetch, by row group."""
-        reads = plan_row_groups(
+        pruned = prune_row_groups(
             self.sidecar,
-            partition_index=0,
             output_columns=[self.names.index(name) for name in names],
             predicate=None,
             predicate_columns={},
             use_statistics=True,
             make_constant_columns=make_constant_columns,
-        ).reads
+        )
+        reads = pruned.reads_of(slice(0, self.sidecar.row_group_count), partition_index=0)
         return {read.row_group: read for read in reads}
 
     def fill(self, read: RowGroupRead, content: bytes | None = None) -> RowGroupBuffer:

@@ -22,8 +22,8 @@ from coldparquet.format.type_codes import TypeTag
 from coldparquet.plan.row_selection import RowSelection
 
 FILES = [
-    VirtualFile(columns=(0,), rows=None, end=b"footer" + (6).to_bytes(4, "little") + b"PAR1"),
-    VirtualFile(columns=(1,), rows=RowSelection.of_range(0, 1), end=b"other" + (5).to_bytes(4, "little") + b"PAR1"),
+    VirtualFile(columns=(), rows=None, end=b"footer" + (6).to_bytes(4, "little") + b"PAR1"),
+    VirtualFile(columns=(), rows=RowSelection.of_range(0, 1), end=b"other" + (5).to_bytes(4, "little") + b"PAR1"),
 ]
 
 

@@ -18,7 +18,8 @@ from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
 from coldparquet.format.pages_file import HEADER, encode_pages_file, parse_pages_file, stated_size_bytes
 from coldparquet.format.partition_pages import PageBounds, PartitionPages
 from coldparquet.format.sidecar import parse_sidecar
-from coldparquet.format.sidecar_writer import BoundSpec, encode_sidecar
+from coldparquet.format.sidecar_content import BoundSpec
+from coldparquet.format.sidecar_writer import encode_sidecar
 from tests.support.paged_files import (
     PagedFile,
     assert_same_pages,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import struct
+from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -13,8 +15,13 @@ from coldparquet.errors import FormatError, InternalError, InvalidInputError
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_fetch import SidecarFetch
 from coldparquet.format.sidecar_layout import MAX_COMMITTED_BYTES
+from coldparquet.options import COALESCING_BY_GOAL, KIB, MIB
 from coldparquet.ranges import ByteRange
 
+if TYPE_CHECKING:
+    from coldparquet.options import Goal
+
+GOALS = tuple(COALESCING_BY_GOAL)
 GOLDEN = Path(__file__).parents[1] / "golden" / "pm"
 SIDECAR = (GOLDEN / "20_chain_3.pm").read_bytes()
 
@@ -57,6 +64,45 @@ def test_prefix_is_not_copied_when_it_is_enough() -> None:
     data = bytes(SIDECAR)
     fetch.receive(fetch.wanted()[0], data)
     assert fetch.committed_bytes().obj is data
+
+
+def rest_of(size_bytes: int, *, connections: int, goal: Goal = "fast") -> tuple[ByteRange, ...]:
+    """Return what is fetched behind a prefix of 32 bytes."""
+    fetch = SidecarFetch("bucket/_pm", prefix_bytes=32, coalescing=COALESCING_BY_GOAL[goal], connections=connections)
+    fetch.receive(ByteRange(0, 32), struct.pack("<Q", size_bytes) + bytes(24))
+    return fetch.wanted()
+
+
+@given(size_bytes=st.integers(33, 256 * MIB), connections=st.integers(1, 64), goal=st.sampled_from(GOALS))
+def test_the_rest_comes_in_equal_parts_of_lengths_that_are_worth_a_request(
+    size_bytes: int, connections: int, goal: Goal
+) -> None:
+    parts, coalescing = rest_of(size_bytes, connections=connections, goal=goal), COALESCING_BY_GOAL[goal]
+    assert (parts[0].start, parts[-1].stop) == (32, size_bytes)
+    assert all(part.stop == follower.start for part, follower in pairwise(parts))
+    lengths = [part.length_bytes for part in parts]
+    assert max(lengths) - min(lengths) <= 1
+    assert max(lengths) <= coalescing.max_request_bytes
+    if len(parts) > 1:
+        assert min(lengths) >= coalescing.least_part_bytes // 2
+
+
+def test_a_rest_of_megabytes_is_spread_over_connections() -> None:
+    three_mib = 3 * MIB + 32
+    assert len(rest_of(three_mib, connections=1)) == 1
+    assert [part.length_bytes for part in rest_of(three_mib, connections=64)] == [512 * KIB] * 6
+    assert len(rest_of(three_mib, connections=64, goal="few-requests")) == 1
+    assert len(rest_of(700 * KIB, connections=64)) == 1
+
+
+def test_parts_may_come_in_any_order() -> None:
+    content = bytearray(range(256)) * (8 * KIB)
+    content[:8] = struct.pack("<Q", len(content))
+    fetch = SidecarFetch("bucket/_pm", prefix_bytes=100, connections=8)
+    fetch.receive(ByteRange(0, 100), content[:100])
+    for part in reversed(fetch.wanted()):
+        fetch.receive(part, content[part.start : part.stop])
+    assert bytes(fetch.committed_bytes()) == bytes(content)
 
 
 @pytest.mark.parametrize("prefix_bytes", [32, 64, 65_536])

@@ -17,7 +17,7 @@ from coldparquet.format.encoding_config import (
     format_encoding_word,
     parse_encoding_word,
 )
-from coldparquet.format.partition_names import PartitionInterval
+from coldparquet.format.partition_intervals import PartitionInterval
 from coldparquet.format.table_metadata import (
     MetadataSlot,
     SupersededColumn,

@@ -13,6 +13,7 @@ from tests.support.live_servers import (
     REQUIRED_VARIABLE,
     LiveS3,
     is_installed,
+    live_localstack,
     live_minio,
     live_questdb,
     live_toxiproxy,
@@ -48,9 +49,16 @@ def minio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveS3]:
 @pytest.fixture(scope="session")
 def versitygw(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveS3]:
     """A versitygw with one bucket. It takes minutes to build and is the second of its kind, so that tests do without it."""
-    if not is_installed("versitygw.sh"):
-        pytest.skip("versitygw was not started: 'localstack/versitygw.sh --install' was never run here")
+    _need_installed("versitygw", "versitygw.sh")
     with live_versitygw(tmp_path_factory.mktemp("versitygw")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def localstack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveS3]:
+    """The S3 of LocalStack with one bucket. It is 200 MB from PyPI, so that tests do without it rather than fetch it."""
+    _need_installed("LocalStack", "localstack.sh")
+    with live_localstack(tmp_path_factory.mktemp("localstack")) as server:
         yield server
 
 
@@ -76,6 +84,11 @@ def _need(server: str, *commands: str) -> None:
     if os.environ.get(REQUIRED_VARIABLE):
         pytest.fail(f"{message}, and {REQUIRED_VARIABLE} is set")
     pytest.skip(message)  # which the end of the run repeats loudly
+
+
+def _need_installed(server: str, script: str) -> None:
+    if not is_installed(script):
+        pytest.skip(f"{server} was not started: 'localstack/{script} --install' was never run here")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -23,7 +23,7 @@ from coldparquet.storage.wrappers.trace import TraceStore
 from tests.support.questdb_tables import GOLDEN, PARTITIONS, as_questdb_shows, copy_parquet_partitions, plain
 
 if TYPE_CHECKING:
-    from coldparquet.storage.base import FetchedRange, RangeRequest
+    from coldparquet.storage.requests import FetchedRange, RangeRequest
 
 TABLES = sorted({partition.table for partition in PARTITIONS})
 

@@ -19,8 +19,8 @@ from coldparquet.maintenance.migrate import migrate_table
 from coldparquet.options import ReadOptions
 from coldparquet.ranges import SuffixRange
 from coldparquet.scanning.bloom_fetch import BLOOM_REASON
-from coldparquet.storage.base import RangeRequest
 from coldparquet.storage.memory import MemoryStore
+from coldparquet.storage.requests import RangeRequest
 from coldparquet.storage.wrappers.trace import TraceStore
 from tests.support.bloom_files import encoded_header, file_with_blooms, sidecar_in_memory
 from tests.support.parquet_fragments import footer_bytes, parsed_footer

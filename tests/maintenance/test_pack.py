@@ -19,8 +19,8 @@ from coldparquet.maintenance.pack import pack_table
 from coldparquet.maintenance.verify import verify_table
 from coldparquet.publish import PublishOptions, publish_table
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.base import RangeRequest
 from coldparquet.storage.memory import MemoryStore
+from coldparquet.storage.requests import RangeRequest
 from coldparquet.storage.wrappers.trace import TraceStore
 from coldparquet.write.compact import compact_table
 from tests.support.packed_tables import TABLE, name_of, objects_of, partitions_alone, table_of_days

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from coldparquet.maintenance.partition_verifier import VerifiedPartition
     from coldparquet.plan.finding import Finding
-    from coldparquet.storage.base import Listing
+    from coldparquet.storage.objects import Listing
 
 TABLES = sorted({partition.table for partition in PARTITIONS})
 LAYOUT_ADVICE = {"DeadBytes", "SmallRowGroups"}

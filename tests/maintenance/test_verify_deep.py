@@ -19,7 +19,7 @@ from coldparquet.maintenance import deep_check
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.value_check import check_values
 from coldparquet.maintenance.verify import verify_table
-from coldparquet.storage.base import StoredChecksum
+from coldparquet.storage.objects import StoredChecksum
 from coldparquet.storage.wrappers.trace import TraceStore
 from tests.support.archive_store import ArchiveStore
 from tests.support.bloom_files import file_with_blooms
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from coldparquet.plan.finding import Finding
-    from coldparquet.storage.base import ObjectInfo
+    from coldparquet.storage.objects import ObjectInfo
 
 ROWS, GROUP_ROWS = 4_000, 1_000
 PATH = "day/data.parquet"

@@ -24,8 +24,8 @@ from tests.support.table_copies import copy_table
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from coldparquet.storage.base import RangeRequest
     from coldparquet.storage.memory import MemoryStore
+    from coldparquet.storage.requests import RangeRequest
 
 
 async def pieces_of_price(store: MemoryStore) -> cp.pieces.ScanPieces:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from coldparquet.storage.base import FetchedRange, ObjectInfo, RangeRequest
+    from coldparquet.storage.objects import ObjectInfo
+    from coldparquet.storage.requests import FetchedRange, RangeRequest
 
 LATE = cp.ReadOptions(late_materialisation="always", page_index="always", bloom_filters=False, coalesce_gap_bytes=0)
 

@@ -15,7 +15,7 @@ from coldparquet.storage.wrappers.trace import TraceStore
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from coldparquet.storage.base import Listing
+    from coldparquet.storage.objects import Listing
 
 OBJECTS = {
     "bucket/db/quotes/_txn": b"",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from coldparquet.errors import StorageError
+from coldparquet.options import StoreOptions
 from coldparquet.pipelines import CompactJob, IndexJob, LocalEngine, VerifyJob, item_runner, run_pipeline
-from coldparquet.testing.simulator import ColdStoreServer
+from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer, FaultRule
 from coldparquet.write import WriteOptions, write_partition
 from tests.support.lakes import fates, make_lake, partition_count
 from tests.support.written_partitions import trades
@@ -67,6 +69,23 @@ async def test_processes_write_what_one_process_writes(tmp_path: Path, monkeypat
     for sidecar in here.rglob("_pm"):
         assert (there / sidecar.relative_to(here)).read_bytes() == sidecar.read_bytes()
     assert not worker_processes()
+
+
+async def test_processes_are_as_patient_as_they_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_lake(tmp_path / "bucket", "interval_day")
+    monkeypatch.setattr(item_runner, "SMALL_ITEMS_PER_WORKER", 2)
+    busy = ColdStoreOptions(faults=(FaultRule("slow-down", operation="PutObject"),))
+    with ColdStoreServer(tmp_path, busy) as server:
+        report = await run_pipeline(
+            IndexJob(),
+            "s3://bucket/lake",
+            engine=LocalEngine(processes=2),
+            storage_options=server.storage_options,
+            store_options=StoreOptions(max_attempts=1),
+        )
+        attempts = Counter(request.path for request in server.requests if request.operation == "PutObject")
+    assert report.count("failed") == partition_count("interval_day")
+    assert set(attempts.values()) == {1}
 
 
 @pytest.mark.slow

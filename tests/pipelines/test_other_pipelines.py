@@ -225,3 +225,6 @@ async def test_no_column_of_parquet_files_is_left_out(tmp_path: Path) -> None:
     [result] = (await run_pipeline(job("second"), str(source))).results
     assert (result.outcome, result.kind) == ("failed", "SchemaMismatch")
     assert not (tmp_path / "second" / "_txn").exists()
+    (source / "year=2023" / "part-0.parquet").unlink()
+    [result] = (await run_pipeline(job("first"), str(source / "year=2024" / "part-1.parquet"))).results
+    assert (result.outcome, result.kind) == ("failed", "OtherTable")

@@ -41,7 +41,7 @@ from tests.support.parquet_fragments import parsed_footer
 from tests.support.questdb_tables import PARTITIONS
 
 if TYPE_CHECKING:
-    from coldparquet.format.sidecar_writer import SidecarContent
+    from coldparquet.format.sidecar_content import SidecarContent
 
 (GENUINE,) = [partition for partition in PARTITIONS if partition.table == "bloom"]
 

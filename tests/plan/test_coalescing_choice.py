@@ -57,12 +57,12 @@ def test_bytes_that_leave_the_region_make_cheap_gaps_narrow() -> None:
 @pytest.mark.parametrize(
     ("speed", "gap_bytes", "least_part_bytes"),
     [
-        (measured(0.030, 90e6), 128 * KIB, 512 * KIB),
-        (measured(0.200, 500e6), 128 * KIB, 512 * KIB),  # wider gaps only where requests queue
+        (measured(0.030, 90e6), 128 * KIB, 768 * KIB),
+        (measured(0.200, 500e6), 128 * KIB, 768 * KIB),  # wider gaps only where requests queue
         (measured(0.030, 2e6), 60_000, 64 * KIB),  # a mobile network: a gap of 128 KiB would take 65 ms
         (measured(0.010, 1e5), 4 * KIB, 64 * KIB),
-        (measured(0.0002, 1e6), 128 * KIB, 512 * KIB),  # a disk: no latency, nothing to weigh
-        (replace(measured(0.030, 2e6), is_throughput_measured=False), 128 * KIB, 512 * KIB),
+        (measured(0.0002, 1e6), 128 * KIB, 768 * KIB),  # a disk: no latency, nothing to weigh
+        (replace(measured(0.030, 2e6), is_throughput_measured=False), 128 * KIB, 768 * KIB),
     ],
 )
 def test_slow_connections_read_over_less(speed: StoreSpeed, gap_bytes: int, least_part_bytes: int) -> None:

@@ -18,15 +18,9 @@ from coldparquet.decode.filter import filter_rows
 from coldparquet.errors import UnsupportedError
 from coldparquet.format.column_types import ColumnType, resolve_type
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
+from coldparquet.format.sidecar_content import BoundSpec, ChunkSpec, ColumnSpec, RowGroupSpec, SidecarContent
 from coldparquet.format.sidecar_layout import PhysicalType, Repetition, column_flags
-from coldparquet.format.sidecar_writer import (
-    BoundSpec,
-    ChunkSpec,
-    ColumnSpec,
-    RowGroupSpec,
-    SidecarContent,
-    encode_sidecar,
-)
+from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.format.type_codes import parse_type_name
 from coldparquet.plan.bind import BoundField, bind
 from coldparquet.plan.predicate import Comparison, In, IsNull, Not, Operator, Predicate

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import strategies as st
 
@@ -28,8 +29,8 @@ SYMBOL = Kind(type_code=12, physical_type=PhysicalType.BYTE_ARRAY, rows=st.none(
 def test_bytes_of_a_decoded_row(kind: Kind, options: ReadOptions, row_bytes: float) -> None:
     chunk = Chunk(values=range(10), page_starts=None, page_bytes=[20], bounds=(b"a", b"z" * 30))
     partition = Partition(kinds=[LONG, kind], chunks=[[chunk, chunk]])
-    assert decoded_row_bytes(partition.sidecar, [1], [0], options).tolist() == [[row_bytes]]
-    assert decoded_row_bytes(partition.sidecar, [], [0], options).shape == (1, 0)
+    assert decoded_row_bytes(partition.sidecar, [1], np.array([0]), options).tolist() == [[row_bytes]]
+    assert decoded_row_bytes(partition.sidecar, [], np.array([0]), options).shape == (1, 0)
 
 
 def test_types_that_are_not_read_are_guessed_from_their_bytes() -> None:
@@ -38,4 +39,4 @@ def test_types_that_are_not_read_are_guessed_from_their_bytes() -> None:
     )
     chunk = Chunk(values=range(10), page_starts=None, page_bytes=[200])
     partition = Partition(kinds=[unknown], chunks=[[chunk]])
-    assert decoded_row_bytes(partition.sidecar, [0], [0], ReadOptions()).tolist() == [[60]]
+    assert decoded_row_bytes(partition.sidecar, [0], np.array([0]), ReadOptions()).tolist() == [[60]]

@@ -10,6 +10,7 @@ import pytest
 
 from coldparquet.format.column_types import resolve_type
 from coldparquet.format.sidecar import parse_sidecar
+from coldparquet.format.sidecar_content import BoundSpec, ChunkSpec, ColumnSpec, RowGroupSpec, SidecarContent
 from coldparquet.format.sidecar_layout import (
     ENCODING_PLAIN,
     ENCODING_RLE_DICTIONARY,
@@ -17,14 +18,7 @@ from coldparquet.format.sidecar_layout import (
     Repetition,
     column_flags,
 )
-from coldparquet.format.sidecar_writer import (
-    BoundSpec,
-    ChunkSpec,
-    ColumnSpec,
-    RowGroupSpec,
-    SidecarContent,
-    encode_sidecar,
-)
+from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.format.type_codes import TypeTag
 from coldparquet.plan.bind import BoundField
 from coldparquet.plan.exact_bounds import ExactBounds, exact_bounds

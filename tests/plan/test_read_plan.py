@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from coldparquet.errors import InternalError
 from coldparquet.options import ReadOptions
 from coldparquet.plan.placement import Placement, place
+from coldparquet.plan.planned_requests import ReadsOfObject, plan_requests
 from coldparquet.plan.read_plan import (
     MetadataRequest,
     PartitionRead,
@@ -20,7 +21,6 @@ from coldparquet.plan.read_plan import (
     ReadPlan,
     RowGroupRead,
     RowGroupsDropped,
-    plan_requests,
 )
 from coldparquet.plan.store_speed import StoreSpeed
 from coldparquet.plan.wording import human_bytes
@@ -54,7 +54,8 @@ def row_group(
 
 
 def requests_for(reads: list[RowGroupRead], *, gap: int = 0, cap: int = 1000) -> tuple[PlannedRequest, ...]:
-    return plan_requests(reads, path=PATH, column_names=NAMES, gap_bytes=gap, max_request_bytes=cap)
+    of_object = ReadsOfObject(path=PATH, column_names=NAMES, reads=reads)
+    return plan_requests([of_object], gap_bytes=gap, max_request_bytes=cap)
 
 
 def test_buffer_offsets_follow_file_order_not_column_order() -> None:
@@ -211,9 +212,7 @@ def example_plan(*, limit: int | None = None) -> ReadPlan:
         request
         for index, reads in ((0, first), (2, third))
         for request in plan_requests(
-            reads,
-            path=partitions[index].data_path,
-            column_names=NAMES,
+            [ReadsOfObject(path=partitions[index].data_path, column_names=NAMES, reads=reads)],
             gap_bytes=64,
             max_request_bytes=4096,
         )

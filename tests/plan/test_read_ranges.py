@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from coldparquet.options import Coalescing
 from coldparquet.plan.native_read import NativeFile, NativeRead
 from coldparquet.plan.native_requests import plan_native_requests
-from coldparquet.plan.read_plan import RowGroupRead, plan_requests
+from coldparquet.plan.planned_requests import ReadsOfObject, plan_requests
 from coldparquet.plan.read_ranges import ReadRanges, shortened_to
 from tests.support.plan_pieces import Ranges, read_of
 
 if TYPE_CHECKING:
-    from coldparquet.plan.read_plan import PlannedRequest
+    from coldparquet.plan.read_plan import PlannedRequest, RowGroupRead
 
 
 @st.composite
@@ -53,7 +53,7 @@ def test_requests_of_a_table_are_counted_at_once(
         else:
             row_groups = [read_of(some, partition_index=index, row_group=n) for n, some in enumerate((first, second))]
             reads += row_groups
-            requests += plan_requests(row_groups, path="t", column_names=names, **knobs)
+            requests += plan_requests([ReadsOfObject(path="t", column_names=names, reads=row_groups)], **knobs)
     found = ReadRanges.of(reads)
     assert found is not None
     lengths = found.request_lengths(coalescing, part_bytes=150)
@@ -83,9 +83,7 @@ def test_offsets_without_room_on_the_axis() -> None:
 def test_shortened_requests_bring_what_is_left_and_nothing_else(whole: Ranges, data: st.DataObject) -> None:
     """Pieces of what was announced, as late reading leaves them."""
     announced = plan_requests(
-        [read_of(whole)],
-        path="t",
-        column_names=dict.fromkeys(range(8), "c"),
+        [ReadsOfObject(path="t", column_names=dict.fromkeys(range(8), "c"), reads=[read_of(whole)])],
         gap_bytes=50,
         max_request_bytes=300,
     )

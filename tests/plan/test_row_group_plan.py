@@ -9,13 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from coldparquet.plan.bind import BoundField, bind
-from coldparquet.plan.partition_plan import plan_row_groups
 from coldparquet.plan.predicate import col
+from coldparquet.plan.row_group_reads import prune_row_groups
 from tests.decode.conftest import SparseFile
 
 if TYPE_CHECKING:
-    from coldparquet.plan.partition_plan import PartitionRowGroups
     from coldparquet.plan.predicate import Predicate
+    from coldparquet.plan.row_group_reads import PrunedRowGroups
 
 
 @pytest.fixture(scope="module")
@@ -35,12 +35,11 @@ def file() -> SparseFile:
     return SparseFile(output.getvalue().to_pybytes())
 
 
-def planned(file: SparseFile, names: list[str], predicate: Predicate, **options: Any) -> PartitionRowGroups:
+def planned(file: SparseFile, names: list[str], predicate: Predicate, **options: Any) -> PrunedRowGroups:
     fields = {name: BoundField(name, place, file.sidecar.column_type(place)) for place, name in enumerate(file.names)}
     bound = bind(predicate, fields)
-    return plan_row_groups(
+    return prune_row_groups(
         file.sidecar,
-        partition_index=0,
         output_columns=[file.names.index(name) for name in names],
         predicate=bound,
         predicate_columns={field.index: field.index for field in bound.fields()},
@@ -48,7 +47,7 @@ def planned(file: SparseFile, names: list[str], predicate: Predicate, **options:
     )
 
 
-def listed(file: SparseFile, plan: PartitionRowGroups) -> list[tuple[int, str, str, bool]]:
+def listed(file: SparseFile, plan: PrunedRowGroups) -> list[tuple[int, str, str, bool]]:
     return [
         (
             read.row_group,
@@ -56,7 +55,7 @@ def listed(file: SparseFile, plan: PartitionRowGroups) -> list[tuple[int, str, s
             " ".join(file.names[column] for column in read.made_columns),
             read.all_rows_match,
         )
-        for read in plan.reads
+        for read in plan.reads_of(slice(0, 3), partition_index=0)
     ]
 
 

@@ -20,18 +20,25 @@ from tests.support.paged_columns import KINDS, LONG, Chunk, Kind, Partition, chu
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from coldparquet.plan.bounds import IntArray
     from coldparquet.plan.selectivity import FloatArray
 
 i64 = packed("<q")
 
 
+def borders_of(partition: Partition) -> IntArray:
+    return np.array([0, partition.sidecar.row_group_count])
+
+
 def estimate(partition: Partition, predicate: Predicate, fields: set[int] | None = None) -> FloatArray:
+    everywhere = np.ones(partition.sidecar.row_group_count, np.bool_)
     return estimate_selectivity(
         partition.bind(predicate),
         SidecarStatistics(partition.sidecar, partition.places),
         count_values(partition.sidecar, partition.places),
         partition.sidecar.row_counts,
-        fields=fields,
+        borders=borders_of(partition),
+        fields=None if fields is None else dict.fromkeys(fields, everywhere),
     )
 
 
@@ -134,13 +141,19 @@ def test_estimates_agree_with_pruning(data: st.DataObject) -> None:
     assert (of_everything >= 0).all()
 
 
-def ordered(bounds: Sequence[tuple[int, int]], kind: Kind = LONG) -> frozenset[int]:
+def clustered(partition: Partition, predicate: Predicate, places: dict[int, Any]) -> set[int]:
+    statistics, borders = SidecarStatistics(partition.sidecar), borders_of(partition)
+    found = clustered_fields(partition.bind(predicate), statistics, partition.sidecar, places, borders=borders)
+    assert all(where.all() or not where.any() for where in found.values())
+    return {field for field, where in found.items() if where.any()}
+
+
+def ordered(bounds: Sequence[tuple[int, int]], kind: Kind = LONG) -> set[int]:
     partition = Partition(
         kinds=[kind],
         chunks=[[Chunk(values=range(5), page_starts=None, bounds=(i64(low), i64(high)))] for low, high in bounds],
     )
-    bound = partition.bind(col("c0") > 1)
-    return clustered_fields(bound, SidecarStatistics(partition.sidecar), partition.sidecar, partition.places)
+    return clustered(partition, col("c0") > 1, dict(partition.places))
 
 
 @pytest.mark.parametrize(
@@ -163,10 +176,9 @@ def test_columns_without_order_or_bounds_are_not_clustered() -> None:
         kinds=[KINDS["varchar"], LONG],
         chunks=[[chunk_of(KINDS["varchar"], ["a"], None), Chunk(values=[1], page_starts=None)]] * 2,
     )
-    bound = partition.bind((col("c0") > "a") & (col("c1") > 1))
-    places: dict[int, Any] = {0: 0, 1: 1}
-    assert clustered_fields(bound, SidecarStatistics(partition.sidecar), partition.sidecar, places) == set()
-    assert clustered_fields(bound, SidecarStatistics(partition.sidecar), partition.sidecar, {0: None, 1: None}) == set()
+    predicate = (col("c0") > "a") & (col("c1") > 1)
+    assert clustered(partition, predicate, {0: 0, 1: 1}) == set()
+    assert clustered(partition, predicate, {0: None, 1: None}) == set()
 
 
 def test_counts_of_the_writer_come_first() -> None:

@@ -15,16 +15,10 @@ from coldparquet.format.foreign_annotations import (
     encode_foreign_annotations,
 )
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
+from coldparquet.format.sidecar_content import BoundSpec, ChunkSpec, ColumnSpec, RowGroupSpec, SidecarContent
 from coldparquet.format.sidecar_footer import ScratchpadEntry
 from coldparquet.format.sidecar_layout import Codec, PhysicalType, Repetition, column_flags
-from coldparquet.format.sidecar_writer import (
-    BoundSpec,
-    ChunkSpec,
-    ColumnSpec,
-    RowGroupSpec,
-    SidecarContent,
-    encode_sidecar,
-)
+from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.format.type_codes import DESIGNATED_BIT, TypeTag
 from coldparquet.plan.sidecar_comparison import compare_sidecars
 from tests.support.sidecar_strategies import contents

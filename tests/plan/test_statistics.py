@@ -14,6 +14,7 @@ from coldparquet.format.foreign_annotations import (
     encode_foreign_annotations,
 )
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
+from coldparquet.format.sidecar_content import BoundSpec, ChunkSpec, ColumnSpec, RowGroupSpec, SidecarContent
 from coldparquet.format.sidecar_footer import ScratchpadEntry
 from coldparquet.format.sidecar_layout import (
     ENCODING_PLAIN,
@@ -22,14 +23,7 @@ from coldparquet.format.sidecar_layout import (
     Repetition,
     column_flags,
 )
-from coldparquet.format.sidecar_writer import (
-    BoundSpec,
-    ChunkSpec,
-    ColumnSpec,
-    RowGroupSpec,
-    SidecarContent,
-    encode_sidecar,
-)
+from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.plan.bind import BoundField, bind
 from coldparquet.plan.bounds import Bounds, ByteSide, NumericSide
 from coldparquet.plan.prune import Verdict, prune

@@ -19,8 +19,8 @@ import coldparquet as cp
 from coldparquet.errors import FormatError
 from coldparquet.maintenance.index import index_table
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.base import RangeRequest
 from coldparquet.storage.memory import MemoryStore
+from coldparquet.storage.requests import RangeRequest
 from tests.support.random_tables import assert_identical
 from tests.support.row_outcomes import matching_rows
 from tests.support.tampered_parquet import ChunkIndexes, with_changed_chunks, with_changed_indexes

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from coldparquet.storage.base import ObjectStore, Upload, UploadedPart
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.objects import Upload, UploadedPart
 
 PATH = "bucket/db/t"
 When = Literal["before", "after"]

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from pathlib import Path
 
-    from coldparquet.storage.base import FetchedRange, Listing, ObjectInfo, RangeRequest, Upload, UploadedPart
+    from coldparquet.storage.objects import Listing, ObjectInfo, Upload, UploadedPart
+    from coldparquet.storage.requests import FetchedRange, RangeRequest
 
 Result = TypeVar("Result")
 PATH = "bucket/db/t"

@@ -18,7 +18,7 @@ from coldparquet.restoring.archive_state import needs_restore
 from coldparquet.restoring.archived_objects import ArchivedObject, restore_offers
 from coldparquet.restoring.restore_requests import request_restores
 from coldparquet.restoring.restore_ticket import RestoreTicket
-from coldparquet.storage.base import ObjectInfo, RestoreState
+from coldparquet.storage.objects import ObjectInfo, RestoreState
 from tests.support.archive_store import ArchiveStore
 
 if TYPE_CHECKING:

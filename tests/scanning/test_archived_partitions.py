@@ -5,72 +5,29 @@ from __future__ import annotations
 import asyncio
 import json
 import pickle
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import coldparquet as cp
 from coldparquet.errors import (
     AccessError,
     ArchivedObjectError,
-    BudgetExceededError,
-    InvalidInputError,
     ObjectChangedError,
 )
-from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.migrate import migrate_table
-from coldparquet.prices import PriceTable
 from coldparquet.restoring.restore_ticket import RestoreTicket
 from tests.support.archive_store import ArchiveStore
+from tests.support.archived_days import DAYS, FIRST_DAY_US, ROWS, data_path, fill, make_day, make_store, opened
 from tests.support.table_copies import copy_table
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
     from pathlib import Path
 
-    from coldparquet.storage.base import FetchedRange, ObjectInfo, RangeRequest
+    from coldparquet.storage.objects import ObjectInfo
+    from coldparquet.storage.requests import FetchedRange, RangeRequest
     from coldparquet.table import Table
-
-ROWS = 2_400
-DAY_US = 86_400_000_000
-FIRST_DAY_US = 19_783 * DAY_US  # 2024-03-01
-DAYS = ["2024-03-01.1", "2024-03-02.1", "2024-03-03.1", "2024-03-04.1"]
-
-
-def make_day(day: int) -> bytes:
-    ts = FIRST_DAY_US + day * DAY_US + np.arange(ROWS) * (DAY_US // ROWS)
-    table = pa.table(
-        {
-            "ts": pa.array(ts, pa.timestamp("us", "UTC")),
-            "price": np.random.default_rng(day).normal(size=ROWS),
-            "day": np.full(ROWS, day),
-        }
-    )
-    table = table.set_column(0, pa.field("ts", table.schema.field("ts").type, nullable=False), table.column("ts"))
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, row_group_size=ROWS // 4, sorting_columns=[pq.SortingColumn(0)])
-    return sink.getvalue().to_pybytes()
-
-
-def data_path(day: str) -> str:
-    return f"trades/{day}/data.parquet"
-
-
-async def make_store(*archived: str, storage_class: str = "GLACIER", looks_until_restored: int = 1) -> ArchiveStore:
-    store = ArchiveStore(looks_until_restored=looks_until_restored)
-    await fill(store)
-    store.archive(*map(data_path, archived), storage_class=storage_class)
-    return store
-
-
-async def fill(store: ArchiveStore) -> None:
-    for number, day in enumerate(DAYS):
-        await store.put(data_path(day), make_day(number), overwrite=False)
-    await index_table("trades", store=store)
 
 
 def data_log(table: Table) -> list[str]:
@@ -80,10 +37,6 @@ def data_log(table: Table) -> list[str]:
         for record in table.request_log
         if record.path.endswith("data.parquet")
     ]
-
-
-def opened(store: ArchiveStore, **options: object) -> cp.table.Opening:
-    return cp.open_table("trades", store=store, options=cp.ReadOptions(**options))  # type: ignore[arg-type]
 
 
 async def test_each_surviving_partition_is_looked_at_once_beside_its_sidecar() -> None:
@@ -282,45 +235,6 @@ async def test_restore_and_wait_reads_on(monkeypatch: pytest.MonkeyPatch) -> Non
         looks = len(data_log(table))
         assert (await table.scan(["ts"], "ts < '2024-03-02'").to_arrow()).num_rows == ROWS
         assert data_log(table)[looks:] == ["get 2024-03-01.1"], "a restored copy was seen, and is not asked for again"
-
-
-@pytest.mark.parametrize("limit", [{"max_usd": 0.0}, {"max_usd": 1e-4}, {"max_bytes": 0}, {"max_requests": 0}])
-async def test_a_budget_is_checked_before_the_first_restore_and_counts_its_dollars(limit: dict[str, float]) -> None:
-    store = await make_store(*DAYS[:2], storage_class="DEEP_ARCHIVE")  # 2 x $0.0001 and the bytes
-    async with opened(store, archived="restore", **limit) as table:
-        scan = table.scan(["price"])
-        for refused in (scan.to_arrow, lambda: scan.head(ROWS + 1), scan.restore):
-            with pytest.raises(
-                BudgetExceededError, match=r"a restore of 2 objects in tier Standard for \$0\.0002"
-            ) as caught:
-                await refused()
-            assert caught.value.details["restore_usd"] > 2e-4
-    assert store.restores == []
-
-
-async def test_a_restore_within_the_budget_is_asked_for_and_one_of_unknown_price_is_not() -> None:
-    store = await make_store(*DAYS[:2])
-    async with opened(store, archived="restore", max_usd=0.5, max_requests=10) as table:
-        with pytest.raises(ArchivedObjectError, match="was requested"):
-            await table.scan(["price"]).to_arrow()
-    assert len(store.restores) == 2
-    default = PriceTable.default()
-    prices = replace(default, classes=tuple(replace(of_class, restores=()) for of_class in default.classes))
-    store = await make_store(*DAYS[:2])
-    async with opened(store, archived="restore", max_usd=0.5, prices=prices) as table:
-        with pytest.raises(InvalidInputError, match="no price is known for restoring 2 objects in tier Standard"):
-            await table.scan(["price"]).to_arrow()
-    assert store.restores == []
-
-
-async def test_a_budget_covers_the_restores_that_planning_needs() -> None:
-    store = await make_store(DAYS[1])
-    await store.delete([f"trades/{DAYS[1]}/_pm", f"trades/{DAYS[1]}/_pages"])
-    async with opened(store, archived="restore", max_usd=0.0) as table:
-        for refused in (table.scan(["price"]).plan, table.scan(["price"]).restore):
-            with pytest.raises(BudgetExceededError, match="planning takes a restore of 1 object in tier Standard for"):
-                await refused()
-    assert store.restores == []
 
 
 async def test_without_a_sidecar_the_plan_itself_needs_the_object() -> None:

@@ -27,7 +27,7 @@ from tests.support.bloom_probing import SIDECARS, bound, fields_of, numbers_file
 if TYPE_CHECKING:
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.plan.read_plan import MetadataRequest
-    from coldparquet.storage.base import FetchedRange, RangeRequest
+    from coldparquet.storage.requests import FetchedRange, RangeRequest
 
 PATH = "t/2024-01-01/data.parquet"
 FAST = COALESCING_BY_GOAL["fast"]

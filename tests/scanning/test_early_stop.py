@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from coldparquet.scanning.batch_stream import BatchStream
-    from coldparquet.storage.base import RangeRequest
+    from coldparquet.storage.requests import RangeRequest
     from coldparquet.storage.wrappers.trace import RequestRecord
 
 ROW_GROUPS, ROW_GROUP_ROWS = 20, 100

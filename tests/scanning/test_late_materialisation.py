@@ -20,7 +20,7 @@ from tests.support.request_logs import assert_plan_was_followed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coldparquet.storage.base import FetchedRange, RangeRequest
+    from coldparquet.storage.requests import FetchedRange, RangeRequest
     from coldparquet.storage.wrappers.trace import RequestRecord
 
 ROWS, ROW_GROUPS, PAGE_ROWS = 10_000, 5, 500

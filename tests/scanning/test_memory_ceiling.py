@@ -19,7 +19,8 @@ from coldparquet.testing.stores import LatencyStore
 from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
-    from coldparquet.storage.base import FetchedRange, ObjectStore, RangeRequest
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.requests import FetchedRange, RangeRequest
 
 ROW_GROUPS, ROW_GROUP_ROWS = 40, 5_000
 DECODED_BYTES = ROW_GROUP_ROWS * 16

@@ -19,7 +19,7 @@ from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.wrappers.ledger import note_answer
 
 if TYPE_CHECKING:
-    from coldparquet.storage.base import FetchedRange, RangeRequest
+    from coldparquet.storage.requests import FetchedRange, RangeRequest
     from coldparquet.storage.wrappers.trace import RequestRecord
 
 ROWS, ROW_GROUPS, DAYS = 6_000, 6, 4
@@ -49,9 +49,7 @@ class ClassedStore(MemoryStore):
 
     storage_class = "STANDARD_IA"
 
-    @property
-    def has_storage_classes(self) -> bool:
-        return True
+    has_storage_classes = True
 
     async def get(self, request: RangeRequest) -> FetchedRange:
         await asyncio.sleep(0)

@@ -44,9 +44,8 @@ def terms(**changes: Any) -> str:
     return json.dumps(
         {
             "job": job_as_dict(IndexJob()),
-            "credentials": {"explicit": {}, "reference": None},
-            "destination_options": {},
-            "max_concurrency": 8,
+            "credentials": None,
+            "access": Access().as_dict(),
         }
         | changes
     )
@@ -76,11 +75,10 @@ async def test_a_share_of_items_becomes_their_results(tmp_path: Path) -> None:
 
 def test_credentials_are_resolved_in_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
     batch = pa.RecordBatch.from_pydict({"task": [0], "items": [item(1).to_json()]})
-    named = {"explicit": {}, "reference": "env:LAKE_SETTINGS"}
     with pytest.raises(InvalidInputError, match="no such environment variable"):
-        list(run_shares(terms(credentials=named), iter([batch])))
+        list(run_shares(terms(credentials="env:LAKE_SETTINGS"), iter([batch])))
     monkeypatch.setenv("LAKE_SETTINGS", '{"unknown": 1}')
-    (answer,) = run_shares(terms(credentials=named), iter([batch]))
+    (answer,) = run_shares(terms(credentials="env:LAKE_SETTINGS"), iter([batch]))
     assert WorkResult.from_json(str(answer.column("result")[0])).outcome == "failed"
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
@@ -57,7 +59,7 @@ def test_the_command_takes_the_session_that_is_there(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.stderr
     report = json.loads(result.stdout)
-    assert (report["engine"], report["actions"]) == ("spark", {"written": partition_count("interval_day")})
+    assert (report["engine"], report["partition_actions"]) == ("spark", {"written": partition_count("interval_day")})
 
 
 async def test_conversion_on_spark(tmp_path: Path, spark: SparkSession) -> None:
@@ -77,6 +79,16 @@ async def test_conversion_on_spark(tmp_path: Path, spark: SparkSession) -> None:
     async with cp.open_table(tmp_path / "table") as table:
         assert_same_rows(await table.scan().to_arrow(), expected_of("interval_day"))
     assert (await run_pipeline(to_table, str(source), engine=engine)).actions == {"kept": 1}
+
+    other = replace(to_table, symbols=())
+    rows = pa.table({"ts": pa.array([0], pa.timestamp("us", "UTC"))})
+    pq.write_table(rows, tmp_path / "other.parquet")
+    occupied = replace(other, destination=str(tmp_path / "occupied"))
+    (tmp_path / "occupied" / "2024-03-01").mkdir(parents=True)
+    (tmp_path / "occupied" / "2024-03-01" / "data.parquet").write_bytes(b"dear")
+    for job, kind in ((other, "OtherTable"), (occupied, "NotEmpty")):
+        [result] = (await run_pipeline(job, str(tmp_path / "other.parquet"), engine=engine)).results
+        assert (result.outcome, result.kind) == ("failed", kind)
 
     back = ConvertJob(destination=str(tmp_path / "back"), destination_format="orc")
     assert (await run_pipeline(back, str(tmp_path / "table"), engine=engine)).actions == {"converted": 1}

@@ -9,9 +9,11 @@ import pytest
 
 from coldparquet.spark.cores import core_count
 from tests.support.spark_jobs import worker_pythons
-from tests.support.spark_sessions import ROOT
+from tests.support.spark_sessions import ROOT, missing_for_spark
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
@@ -23,3 +25,8 @@ def test_workers_run_this_python_and_nothing_is_left_in_the_checkout(spark: Spar
     assert not [
         name for name in ("metastore_db", "derby.log", "spark-warehouse", "artifacts") if (ROOT / name).exists()
     ]
+
+
+def test_a_java_home_that_leads_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert missing_for_spark() == f"JAVA_HOME leads nowhere: there is no {tmp_path}/bin/java"

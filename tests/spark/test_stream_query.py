@@ -63,3 +63,15 @@ async def test_a_table_is_copied_while_it_grows(spark: SparkSession, tmp_path: P
     assert error is not None
     assert error.kind == "PartitionsRewritten"
     assert copied_numbers(tmp_path) == list(range(32))
+
+
+def test_a_stream_that_cannot_be_says_why(spark: SparkSession, tmp_path: Path) -> None:
+    # With a schema Spark does not ask for the columns, and begins with the stream itself.
+    tables = json.dumps([str(tmp_path / "a"), str(tmp_path / "b")])
+    loaded = spark.readStream.format("coldparquet").schema("number bigint").option("paths", tables).load()
+    with pytest.raises(Exception, match="a stream follows one table") as caught:
+        loaded.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination()
+    error = error_of(caught.value)
+    assert error is not None
+    assert error.kind == "OneTableOnly"
+    assert "UnboundLocalError" not in str(caught.value)

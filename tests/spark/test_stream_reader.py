@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import pickle
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxFiles, ReadMaxRows
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from coldparquet.errors import InvalidInputError, ObjectChangedError
+from coldparquet.errors import InvalidInputError, ObjectChangedError, UnsupportedError
 from coldparquet.pieces import close_stores
+from coldparquet.spark.refused_stream import RefusedStream
 from coldparquet.spark.source import DefaultSource
 from coldparquet.spark.stream_options import STREAM_OPTIONS, StreamOptions
 from coldparquet.spark.stream_reader import ColdParquetStreamReader
@@ -193,10 +196,30 @@ def test_a_wrong_schema_is_told(table: GrowingTable) -> None:
 def test_wrong_options_are_refused(options: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         ColdParquetStreamReader({"path": "table", **options}, NUMBER)
+    refused = DefaultSource({"path": "table", **options}).streamReader(NUMBER)
+    assert isinstance(refused, RefusedStream)
+    questions = (
+        refused.initialOffset,
+        refused.getDefaultReadLimit,
+        lambda: refused.latestOffset({}, ReadAllAvailable()),
+        lambda: refused.partitions({}, {}),
+        lambda: next(refused.read(InputPartition(None))),
+    )
+    for ask in questions:
+        with pytest.raises(InvalidInputError, match=message):
+            ask()
+    refused.stop()
+
+
+def test_a_spark_without_limits_for_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "coldparquet.spark.stream_reader")
+    monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)
+    refused = DefaultSource({"path": "table"}).streamReader(NUMBER)
+    with pytest.raises(UnsupportedError, match=r"streams need a later one.*\[OldSpark\]$"):
+        refused.initialOffset()
 
 
 def test_wrong_values_are_refused_by_load(table: GrowingTable) -> None:
-    """Before Spark makes a stream reader: it follows what that raises with an ``UnboundLocalError`` of its own."""
     with pytest.raises(InvalidInputError, match=r"on_change is 'panic'.*\[InvalidOption\]$"):
         DefaultSource({"path": str(table.directory), "on_change": "panic"}).schema()
 

@@ -10,12 +10,12 @@ import pytest
 
 from coldparquet.errors import ObjectChangedError, StorageError
 from coldparquet.ranges import ByteRange, SuffixRange
-from coldparquet.storage.base import RangeRequest
 from coldparquet.storage.caches.cached_store import CachedStore
 from coldparquet.storage.caches.disk_cache import DiskCache
 from coldparquet.storage.caches.disk_ranges import DiskRanges
 from coldparquet.storage.caches.range_cache import RangeCache
 from coldparquet.storage.memory import MemoryStore
+from coldparquet.storage.requests import RangeRequest
 from coldparquet.storage.wrappers.checked import CheckedStore
 from coldparquet.storage.wrappers.ledger import Ledger
 from coldparquet.storage.wrappers.trace import TraceStore
@@ -25,7 +25,8 @@ from tests.support.quoting_store import QuotingStore
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from coldparquet.storage.base import FetchedRange, ObjectStore
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.requests import FetchedRange
 
 PATH = "table/2024-03-01/data.parquet"
 CONTENT = bytes(range(256)) * 8

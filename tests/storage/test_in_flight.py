@@ -67,18 +67,18 @@ async def test_refusals_halve_the_limit_once_per_round_trip() -> None:
 
 
 async def test_a_window_of_successes_raises_the_limit_by_one() -> None:
-    limit = InFlightLimit(max_requests=4, max_bytes=100)
-    await pass_through(limit, SLOW_DOWN, SLOW_DOWN)
+    limit = InFlightLimit(max_requests=10, max_bytes=100)
+    await pass_through(limit, SLOW_DOWN)
     limits = []
-    for _ in range(12):
+    for _ in range(24):
         await pass_through(limit, None)
         limits.append(limit.limit)
-    assert limits == [2, 2, 3, 3, 3, 4, 4, 4, 4, 4, 4, 4]
+    assert limits == [6, 7, 8, *[8] * 7, *[9] * 9, *[10] * 5], "a small limit grows with every success"
 
 
 async def test_other_failures_change_nothing() -> None:
     limit = InFlightLimit(max_requests=4, max_bytes=100)
-    await pass_through(limit, SLOW_DOWN, None, RESET, RESET)
+    await pass_through(limit, SLOW_DOWN, RESET, RESET)
     assert (limit.limit, limit.slowdown_count) == (2, 1)
     await pass_through(limit, None)
     assert limit.limit == 3

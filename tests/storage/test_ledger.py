@@ -9,8 +9,8 @@ import pytest
 from coldparquet.errors import NotFoundError, StorageError
 from coldparquet.options import StoreOptions
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.base import FetchedRange, RangeRequest
 from coldparquet.storage.memory import MemoryStore
+from coldparquet.storage.requests import FetchedRange, RangeRequest
 from coldparquet.storage.wrappers.ledger import (
     KEPT_RECORDS,
     Ledger,
@@ -242,9 +242,7 @@ async def test_hedges_of_a_whole_stack_are_charged_to_the_scan() -> None:
     class OneHangs(MemoryStore):
         hangs = False
 
-        @property
-        def has_spare_connections(self) -> bool:
-            return True
+        has_spare_connections = True
 
         async def get(self, request: RangeRequest) -> FetchedRange:
             await asyncio.sleep(0.001)

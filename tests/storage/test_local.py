@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from coldparquet.storage.base import RangeRequest
+    from coldparquet.storage.requests import RangeRequest
 
 FIRST_BYTES = ByteRange(0, 4)
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from coldparquet.ranges import ByteRange, SuffixRange
-from coldparquet.storage.base import RangeRequest
 from coldparquet.storage.local import store as local
 from coldparquet.storage.local.store import LocalStore
+from coldparquet.storage.requests import RangeRequest
 from coldparquet.storage.wrappers.checked import CheckedStore
 
 if TYPE_CHECKING:

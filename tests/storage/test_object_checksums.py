@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from coldparquet.errors import StorageError
 from coldparquet.storage import object_checksums
-from coldparquet.storage.base import ChecksumAlgorithm, StoredChecksum
 from coldparquet.storage.object_checksums import CHECKSUM_BYTES, WholeObjectCheck, check_whole, crc_function
+from coldparquet.storage.objects import ChecksumAlgorithm, StoredChecksum
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -79,11 +79,11 @@ def test_conditional_writes_only_where_nothing_can_have_been_written(error: Cold
     assert isinstance(decision, Retry) if proves else decision == GiveUp("outcome unknown")
 
 
-def test_waits_double_up_to_ten_seconds() -> None:
+def test_waits_quadruple_up_to_ten_seconds() -> None:
     error = StorageError("reset", kind="ConnectionFailed")
-    waits_s = [decide(error, failed=failed, most=1000, chance=1.0) for failed in (1, 2, 3, 4, 7, 8, 9, 999)]
-    assert waits_s == [Retry(wait_s) for wait_s in (0.1, 0.2, 0.4, 0.8, 6.4, 10.0, 10.0, 10.0)]
-    assert decide(error, failed=5, chance=0.25) == Retry(0.4)
+    waits_s = [decide(error, failed=failed, most=1000, chance=1.0) for failed in (1, 2, 3, 4, 5, 6, 999)]
+    assert waits_s == [Retry(wait_s) for wait_s in (0.02, 0.08, 0.32, 1.28, 5.12, 10.0, 10.0)]
+    assert decide(error, failed=4, chance=0.25) == Retry(0.32)
 
 
 def test_attempts_are_bounded() -> None:
@@ -94,7 +94,7 @@ def test_attempts_are_bounded() -> None:
 
 
 def test_retry_after_is_honoured_up_to_a_minute() -> None:
-    for asked_s, waited_s in ((2.0, 2.05), (0.0, 0.05), (3600.0, 60.05)):
+    for asked_s, waited_s in ((2.0, 2.01), (0.0, 0.01), (3600.0, 60.01)):
         error = StorageError("slow down", kind="SlowDown", retry_after_s=asked_s)
         assert decide(error) == Retry(waited_s)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from aiohttp import web
 
-from coldparquet.errors import ColdParquetError
+from coldparquet.errors import AccessError, ColdParquetError
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.s3.credentials import resolve_account
 from coldparquet.storage.s3.options import parse_s3_options
@@ -75,3 +75,15 @@ async def test_reprs_and_labels(store: S3Store) -> None:
     options = parse_s3_options(OPTIONS)
     for value in (store, store.label, options, resolve_account(options), ColdStoreOptions(secret_key=SECRETS[1])):
         assert_free_of_secrets(repr(value))
+
+
+@pytest.mark.parametrize("name", ["key", "secret", "token"])
+@pytest.mark.parametrize("mistake", ["\n", "\r\nx-amz-acl: public-read", " ", "\udc80"])
+async def test_characters_that_no_credential_has(name: str, mistake: str) -> None:
+    options = {**OPTIONS, name: OPTIONS[name] + mistake, "endpoint_url": "http://127.0.0.1:9"}
+    store = S3Store(storage_options=options)
+    with pytest.raises(AccessError, match="holds a line break or another character") as caught:
+        await store.get(request_for("bucket/key", ByteRange(0, 4)))
+    await store.aclose()
+    assert caught.value.kind == "BadCredentials"
+    assert_free_of_secrets("".join(traceback.format_exception(caught.value)) + repr(caught.value.as_dict()))

@@ -18,7 +18,7 @@ from coldparquet.errors import (
     ObjectChangedError,
     StorageError,
 )
-from coldparquet.storage.base import StoredChecksum, Upload, UploadedPart
+from coldparquet.storage.objects import StoredChecksum, Upload, UploadedPart
 from coldparquet.storage.s3.listing import parse_upload_page
 from coldparquet.storage.s3.store import S3Store
 

@@ -112,7 +112,7 @@ async def test_the_ledger_sees_every_attempt() -> None:
         ("ok", 3),
     ]
     in_flight = stack.limits.in_flight
-    assert (in_flight.limit, in_flight.slowdown_count, in_flight.request_count) == (2, 2, 0)
+    assert (in_flight.limit, in_flight.slowdown_count, in_flight.request_count) == (3, 2, 0)
     assert stack.retries.retry_count == 2
 
 

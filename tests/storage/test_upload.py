@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from coldparquet.errors import InvalidInputError, NotFoundError, ObjectChangedError, StorageError
 from coldparquet.ranges import ByteRange
 from coldparquet.storage import upload
-from coldparquet.storage.base import ObjectInfo, StoredChecksum, Upload, UploadedPart
 from coldparquet.storage.fsspec_store import FsspecStore
 from coldparquet.storage.local.store import LocalStore
 from coldparquet.storage.memory import MemoryStore
+from coldparquet.storage.objects import ObjectInfo, StoredChecksum, Upload, UploadedPart
 from coldparquet.storage.s3.store import S3Store
 from coldparquet.storage.upload import (
     MemoryBudget,

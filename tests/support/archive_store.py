@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from coldparquet.errors import ArchivedObjectError, InvalidInputError
 from coldparquet.restoring.archive_state import needs_restore
-from coldparquet.storage.base import RestoreState
+from coldparquet.storage.objects import RestoreState
 from tests.support.quoting_store import QuotingStore
 
 if TYPE_CHECKING:
     from coldparquet.options import RestoreTier
-    from coldparquet.storage.base import FetchedRange, ObjectInfo, RangeRequest
+    from coldparquet.storage.objects import ObjectInfo
+    from coldparquet.storage.requests import FetchedRange, RangeRequest
 
 
 class ArchiveStore(QuotingStore):
@@ -22,6 +23,8 @@ class ArchiveStore(QuotingStore):
         looks_until_restored: After so many looks at an object that is being restored it can be read.
     """
 
+    has_storage_classes = True
+
     def __init__(self, *, looks_until_restored: int = 1) -> None:
         super().__init__()
         self.classes: dict[str, str] = {}
@@ -30,10 +33,6 @@ class ArchiveStore(QuotingStore):
         """Restores that were asked for: path, days, tier."""
         self._looks_until_restored = looks_until_restored
         self._looks_left: dict[str, int] = {}
-
-    @property
-    def has_storage_classes(self) -> bool:
-        return True
 
     def archive(self, *paths: str, storage_class: str = "GLACIER") -> None:
         """Move objects to a class."""

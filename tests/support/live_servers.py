@@ -134,6 +134,15 @@ def live_versitygw(directory: Path) -> Iterator[LiveS3]:
 
 
 @contextmanager
+def live_localstack(directory: Path) -> Iterator[LiveS3]:
+    """Run the S3 of LocalStack, which takes any credentials; its log is in ``directory``."""
+    install("localstack.sh")
+    with _running("localstack.sh", directory, {}) as announcement:
+        endpoint_url = f"http://127.0.0.1:{_port(announcement)}"
+        yield LiveS3(endpoint_url=endpoint_url, user="any", password="any", log=directory / "server.log")  # noqa: S106
+
+
+@contextmanager
 def live_toxiproxy(upstream: LiveS3, directory: Path) -> Iterator[LiveToxiproxy]:
     """Run a toxiproxy in front of an S3 server.
 

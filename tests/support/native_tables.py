@@ -23,8 +23,8 @@ from coldparquet.format.txn import parse_txn
 from coldparquet.plan.native_read import NativeColumn, NativeSymbol
 from coldparquet.plan.native_requests import place_native, plan_native_requests
 from coldparquet.scanning.native_partition import plan_native_rows
-from coldparquet.storage.base import RangeRequest
 from coldparquet.storage.memory import MemoryStore
+from coldparquet.storage.requests import RangeRequest
 from coldparquet.storage.wrappers.checked import CheckedStore
 from tests.support.questdb_tables import GOLDEN
 

@@ -28,9 +28,7 @@ FIRST_DAY = datetime(2024, 2, 27, tzinfo=UTC)
 class StoreWithClasses(QuotingStore):
     """A store whose objects are looked at before they are read."""
 
-    @property
-    def has_storage_classes(self) -> bool:
-        return True
+    has_storage_classes = True
 
 
 @cache

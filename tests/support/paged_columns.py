@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from coldparquet.format.column_types import resolve_type
 from coldparquet.format.partition_pages import PageBounds, PartitionPages
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
+from coldparquet.format.sidecar_content import BoundSpec, ChunkSpec, ColumnSpec, RowGroupSpec, SidecarContent
 from coldparquet.format.sidecar_layout import (
     ENCODING_PLAIN,
     ENCODING_RLE_DICTIONARY,
@@ -22,14 +23,7 @@ from coldparquet.format.sidecar_layout import (
     Repetition,
     column_flags,
 )
-from coldparquet.format.sidecar_writer import (
-    BoundSpec,
-    ChunkSpec,
-    ColumnSpec,
-    RowGroupSpec,
-    SidecarContent,
-    encode_sidecar,
-)
+from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.plan.bind import BoundField, BoundPredicate, bind
 from coldparquet.plan.predicate import And, Comparison, In, IsNull, Literal, Not, Operator, Or, Predicate
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from coldparquet.options import ReadOptions
 from coldparquet.plan.coalescing_choice import choose_coalescing
-from coldparquet.plan.read_plan import PartitionRead, ReadPlan, RowGroupRead, plan_requests
+from coldparquet.plan.planned_requests import ReadsOfObject, plan_requests
+from coldparquet.plan.read_plan import PartitionRead, ReadPlan, RowGroupRead
 from coldparquet.plan.store_speed import StoreSpeed
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def requests_of(
         request
         for stage, of_stage in stages
         for request in plan_requests(
-            of_stage, path="t", column_names=names, gap_bytes=coalescing.gap_bytes,
+            [ReadsOfObject(path="t", column_names=names, reads=of_stage)], gap_bytes=coalescing.gap_bytes,
             max_request_bytes=coalescing.max_request_bytes, part_bytes=part_bytes, stage=stage,
         )
     ]  # fmt: skip

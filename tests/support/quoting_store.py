@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from coldparquet.storage.memory import MemoryStore
 
 if TYPE_CHECKING:
-    from coldparquet.storage.base import FetchedRange, Listing, ObjectInfo, RangeRequest
+    from coldparquet.storage.objects import Listing, ObjectInfo
+    from coldparquet.storage.requests import FetchedRange, RangeRequest
 
 
 class QuotingStore(MemoryStore):

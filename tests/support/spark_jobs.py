@@ -14,7 +14,10 @@ import pyarrow as pa
 
 import coldparquet.spark as cold
 from coldparquet.maintenance.index import index_table
+from coldparquet.pipelines import ConvertJob, run_pipeline
 from coldparquet.spark.cores import core_count
+from coldparquet.spark.engine import SparkEngine
+from coldparquet.write import write_table
 from tests.support.answers import DAY_US, FIRST_DAY_US, day_of_trades
 
 if TYPE_CHECKING:
@@ -110,3 +113,31 @@ def failure_of_load(spark: SparkSession, url: str) -> list[str]:
         told = cold.error_of(error)
         return [told.kind, str(told)] if told else ["unknown", str(error)]
     return ["none", "nothing failed"]
+
+
+def convert_through_delta(spark: SparkSession, table: str, directory: str) -> dict[str, Any]:
+    """Convert a table to Delta, twice, and back; put another one in its place, too."""
+
+    def convert(source: str, **job: Any) -> list[str | None]:
+        [result] = asyncio.run(run_pipeline(ConvertJob(**job), source, engine=SparkEngine(spark=spark))).results
+        return [result.action, result.kind, result.reason]
+
+    to_delta = {"destination": f"{directory}/delta", "destination_format": "delta"}
+    first, again = convert(table, **to_delta), convert(table, **to_delta)
+    other = write_table_of_times(f"{directory}/other")
+    spark.sql(f"create table trades using delta location '{directory}/delta'")
+    spark.conf.set("spark.databricks.delta.v2.enableMode", "STRICT")
+    from_delta = {"source_format": "delta", "destination_format": "coldparquet", "timestamp": "ts"}
+    return {
+        "first": first,
+        "again": again,
+        "other": convert(other, **to_delta),
+        "back": convert("trades", destination=f"{directory}/back", **from_delta),
+    }
+
+
+def write_table_of_times(url: str) -> str:
+    """Write a table of one column and one row; return its URL."""
+    rows = pa.table({"ts": pa.array([0], pa.timestamp("us", "UTC"))})
+    asyncio.run(write_table(url, rows, timestamp="ts"))
+    return url

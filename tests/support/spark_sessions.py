@@ -48,6 +48,8 @@ def missing_for_spark() -> str | None:
     java = _java()
     if java is None:
         return "Java 17 is missing on this machine"
+    if shutil.which(java) is None:
+        return f"JAVA_HOME leads nowhere: there is no {java}"
     printed = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=60)
     found = re.search(r'version "(\d+)', printed.stderr + printed.stdout)
     if found is None:

@@ -27,7 +27,7 @@ from tests.support.table_copies import contents_of, copy_table
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from coldparquet.storage.base import Listing
+    from coldparquet.storage.objects import Listing
 
 LIVE = ["2023-11.6", "2023-12.7", "2024-01.8", "2024-02.9", "2024-03.10"]
 OLD = ["2023-11.4", "2023-12.1", "2024-01.2", "2024-02.3", "2024-03.5"]

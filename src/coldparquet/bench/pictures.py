@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from coldparquet.bench.measurement import Result, Results
 
 _INKS = {"light": ("#1f2328", "#ffffff"), "dark": ("#e6edf3", "#0d1117")}
 """Of text and of the page, as GitHub has them."""
 _OURS, _OTHERS = "#2f81f7", "#8b949e"
-_MEASURES: dict[str, Callable[[Result], float]] = {
-    "first call, ms": lambda result: result.first_s * 1000,
-    "requests": lambda result: result.first.requests,
-    "MB fetched": lambda result: result.first.megabytes,
-    "repeated call, ms": lambda result: result.warm_s * 1000,
+_MEASURES: dict[str, Callable[[Mapping[str, Any]], float]] = {
+    "first call, ms": lambda result: result["first_s"] * 1000,
+    "requests": lambda result: result["first"]["requests"],
+    "MB fetched": lambda result: result["first"]["bytes"] / 1e6,
+    "repeated call, ms": lambda result: result["warm_s"] * 1000,
 }
+"""Of the results of one reader as :func:`~coldparquet.bench.report.as_data` writes them."""
 _ROW_HEIGHT, _WIDTH = 0.32, 11.0
 """Inches."""
 
@@ -37,11 +37,11 @@ def require_matplotlib() -> None:
         raise UnsupportedError("pictures need matplotlib: pip install 'coldparquet[bench]'", kind="MissingPackage")
 
 
-def draw(results: Mapping[str, Results], directory: Path) -> list[Path]:
+def draw(data: Mapping[str, Any], directory: Path) -> list[Path]:
     """Draw one picture for all questions, in two colour schemes: time, requests and bytes of every reader.
 
     Args:
-        results: By question.
+        data: Results as :func:`~coldparquet.bench.report.as_data` writes them, of this run or of an earlier one.
         directory: Where ``benchmarks-light.svg`` and ``benchmarks-dark.svg`` are written.
 
     Raises:
@@ -51,6 +51,7 @@ def draw(results: Mapping[str, Results], directory: Path) -> list[Path]:
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
+    results: Mapping[str, Any] = data["results"]
     directory.mkdir(parents=True, exist_ok=True)
     written = []
     for scheme, (ink, page) in _INKS.items():
@@ -67,7 +68,7 @@ def draw(results: Mapping[str, Results], directory: Path) -> list[Path]:
     return written
 
 
-def _draw_question(figure: Any, question: str, results: Mapping[str, Result], ink: str, page: str) -> None:
+def _draw_question(figure: Any, question: str, results: Mapping[str, Any], ink: str, page: str) -> None:
     figure.set_facecolor(page)
     figure.suptitle(question, color=ink, x=0.01, ha="left", fontsize=10, fontweight="bold")
     names = list(results)

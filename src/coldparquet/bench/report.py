@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from statistics import quantiles
 from typing import TYPE_CHECKING, Any
@@ -12,9 +13,10 @@ from coldparquet.bench.goals import W9
 from coldparquet.bench.measurement import OURS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from coldparquet.bench.measurement import Result, Results
+    from coldparquet.bench.small_files import IndexRun
 
 _PACKAGES = ("coldparquet", "polars", "pyarrow", "duckdb", "datafusion", "pyspark", "s3fs", "aiohttp")
 _LEAST_CALLS_FOR_PERCENTILES = 20
@@ -64,8 +66,13 @@ def prices(results: Mapping[str, Results]) -> str:
     return "\n".join(lines)
 
 
-def as_data(results: Mapping[str, Results]) -> dict[str, Any]:
-    """Return the results, and what they were measured with, as data that ``json.dumps`` takes."""
+def as_data(results: Mapping[str, Results], index_runs: Sequence[IndexRun] = ()) -> dict[str, Any]:
+    """Return the results, and what they were measured with, as data that ``json.dumps`` takes.
+
+    Args:
+        results: By question.
+        index_runs: Of the workload ``index``.
+    """
     return {
         "machine": {"processors": _processors(), "python": platform.python_version(), "system": platform.system()},
         "versions": {name: _version(name) for name in _PACKAGES},
@@ -73,6 +80,7 @@ def as_data(results: Mapping[str, Results]) -> dict[str, Any]:
             question: {name: _result(result) for name, result in of_question.items()}
             for question, of_question in results.items()
         },
+        "index": [asdict(run) for run in index_runs],
     }
 
 

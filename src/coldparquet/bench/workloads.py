@@ -11,8 +11,10 @@ from coldparquet.bench import (
     goals,
     late_materialisation,
     needle,
+    planning,
     row_group_sizes,
     slow_and_refusing_store,
+    small_files,
     spark_trades,
     trading_day,
     wide_table,
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from coldparquet.bench.measurement import Benchmark
+    from coldparquet.bench.small_files import SmallFiles
     from coldparquet.bench.spark_measurement import SparkBenchmark
 
 
@@ -32,15 +35,16 @@ class Workload:
 
     name: str
     title: str
-    full: tuple[Callable[[], Benchmark | SparkBenchmark], ...]
+    full: tuple[Callable[[], Benchmark | SmallFiles | SparkBenchmark], ...]
     """What a run measures."""
-    small: tuple[Callable[[], Benchmark | SparkBenchmark], ...]
+    small: tuple[Callable[[], Benchmark | SmallFiles | SparkBenchmark], ...]
     """The same on less data: shows that it works, and how requests and bytes compare, in seconds."""
     is_default: bool = True
     """Whether it runs where no workload is named."""
 
 
 _SMALL_DAY_ROWS = 200_000
+_FEW_FILES = 200
 
 
 WORKLOADS: dict[str, Workload] = {
@@ -102,6 +106,20 @@ WORKLOADS: dict[str, Workload] = {
             title="late materialisation, where it pays and where not",
             full=(late_materialisation.benchmark,),
             small=(partial(late_materialisation.benchmark, rows=_SMALL_DAY_ROWS),),
+        ),
+        Workload(
+            name="index",
+            title="sidecars for 10,000 small files",
+            full=(small_files.SmallFiles,),
+            small=(partial(small_files.SmallFiles, files=_FEW_FILES, process_counts=(1,)),),
+            is_default=False,  # it compares nobody, and takes minutes
+        ),
+        Workload(
+            name="planning",
+            title="planning 3,650 partitions, and 100,000 row groups",
+            full=(planning.many_partitions, planning.many_row_groups),
+            small=(partial(planning.many_partitions, days=100), partial(planning.many_row_groups, days=10)),
+            is_default=False,  # it compares nobody
         ),
         Workload(
             name="spark",

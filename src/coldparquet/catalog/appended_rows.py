@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from coldparquet.catalog.partition import Partition
+from coldparquet.catalog.partition import Partition, read_packed
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import FormatError, UnsupportedError
 from coldparquet.format.footer_blooms import sidecar_in_memory
@@ -55,6 +55,7 @@ async def find_grown(
         FormatError: The metadata of its present state is damaged.
     """
     asked = [change for change in changes if change.before is not None and change.timestamp in partitions]
+    await read_packed([partitions[change.timestamp] for change in asked])
     answers = await gather_or_cancel(
         [
             _has_grown(snapshot, partitions[change.timestamp], change.before, options)

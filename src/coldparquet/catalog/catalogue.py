@@ -7,14 +7,12 @@ wrong with it becomes a note. The partitions without one that counts are planned
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from coldparquet.catalog.catalogue_fetch import CATALOGUE_FILE
 from coldparquet.catalog.listed_objects import ListedObjects
 from coldparquet.catalog.packed_blooms import PackedBlooms
 from coldparquet.catalog.packed_sidecars import may_count, read_packed_sidecars
-from coldparquet.errors import InternalError
 from coldparquet.plan.wording import few_names
 
 if TYPE_CHECKING:
@@ -56,7 +54,8 @@ class Catalogue:
         self._distrusted = set(distrusted)
         self.blooms = PackedBlooms(file, store)
         """The bloom filters that it holds."""
-        self._forming: _Batch | None = None
+        self.turn = asyncio.Lock()
+        """Whoever reads the metadata of many partitions takes it, so that nobody else reads the same."""
 
     @property
     def pages_are_absent(self) -> bool:
@@ -81,36 +80,32 @@ class Catalogue:
         )
         return (note,)
 
-    async def look_up(self, location: PartitionLocation, spent: list[MetadataRequest]) -> PackedLookup | None:
-        """Return what the catalogue has of a partition; None where no entry of it counts.
+    async def look_up(
+        self, locations: Sequence[PartitionLocation], spent: list[MetadataRequest]
+    ) -> dict[str, PackedLookup]:
+        """Return what the catalogue has of partitions, by their names; those of which no entry counts are missing.
 
-        Partitions that are asked for in one turn of the event loop are fetched, decompressed and parsed together, in a
-        thread. No request where the first one brought the sidecar, else few for all of them, in one round trip. Without a
-        transaction, at the same time 1 listing for 250 partitions; where that is neither cheaper nor faster than their own
-        sidecars (:class:`~coldparquet.catalog.listed_objects.ListedObjects`), none counts.
+        All of them are fetched, decompressed and parsed together, in a thread. No request where the first one brought the
+        sidecars, else few for all of them, in one round trip. Without a transaction, at the same time 1 listing for 250
+        partitions; where that is neither cheaper nor faster than their own sidecars
+        (:class:`~coldparquet.catalog.listed_objects.ListedObjects`), none counts.
 
         Args:
-            location: The partition.
-            spent: Gets the requests, or that of another partition which is asked for at the same time.
+            locations: The partitions.
+            spent: Gets the requests.
         """
-        if not self._may_count(location):
-            return None
-        batch = self._forming
-        if batch is None:
-            batch = self._forming = _Batch(spent)
-            batch.task = asyncio.create_task(self._read(batch))
-        batch.wanted[location.name] = location
-        batch.waiting += 1
-        try:
-            answers = await asyncio.shield(batch.task)
-        finally:
-            batch.waiting -= 1
-            if batch.waiting == 0:
-                await self._end(batch)
-        answer = answers[location.name]
-        if answer.sidecar is not None:
-            self._store.expect_packed(location.data_path, answer.data_etag)
-        return answer
+        file = self.file
+        wanted = [location for location in locations if self._may_count(location)]
+        if file.index is None or not wanted:
+            return {}
+        found = await read_packed_sidecars(
+            file, file.index, wanted, store=self._store, listed=self._listed, spent=spent
+        )
+        for location in wanted:
+            answer = found[location.name]
+            if answer.sidecar is not None:
+                self._store.expect_packed(location.data_path, answer.data_etag)
+        return found
 
     def saved_by_listing(self, locations: Iterable[PartitionLocation]) -> int:
         """Count the partitions whose entries would count, in place of their sidecars, if a listing showed their versions."""
@@ -133,33 +128,3 @@ class Catalogue:
         """Take back the entry of a partition whose Parquet file turned out to be another one."""
         self._distrusted.add(data_path)
         self._store.expect_packed(data_path, None)
-
-    async def _end(self, batch: _Batch) -> None:
-        """Leave nothing behind of a batch that nobody waits for any more."""
-        if self._forming is batch:
-            self._forming = None
-        if not batch.task.done():
-            batch.task.cancel()
-            await asyncio.gather(batch.task, return_exceptions=True)
-
-    async def _read(self, batch: _Batch) -> dict[str, PackedLookup]:
-        # Whoever asks from now on forms another batch: this one has had its turn of the event loop.
-        self._forming = None
-        file = self.file
-        if file.index is None:
-            raise InternalError("a catalogue without an index has no entries that count", path=file.path)
-        locations = list(batch.wanted.values())
-        return await read_packed_sidecars(
-            file, file.index, locations, store=self._store, listed=self._listed, spent=batch.spent
-        )
-
-
-@dataclass(slots=True)
-class _Batch:
-    """Partitions that are read together."""
-
-    spent: list[MetadataRequest]
-    wanted: dict[str, PartitionLocation] = field(default_factory=dict)
-    waiting: int = 0
-    """How many callers wait for it."""
-    task: asyncio.Task[dict[str, PackedLookup]] = field(init=False)

@@ -17,11 +17,13 @@ from coldparquet.errors import (
 from coldparquet.format.catalogue_file import index_range, parse_catalogue_index
 from coldparquet.plan.read_plan import MetadataRequest
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.base import RangeRequest, is_lasting_etag
+from coldparquet.storage.objects import is_lasting_etag
+from coldparquet.storage.requests import RangeRequest
 
 if TYPE_CHECKING:
     from coldparquet.format.catalogue_file import CatalogueIndex
-    from coldparquet.storage.base import FetchedRange, ObjectStore
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.requests import FetchedRange
 
 CATALOGUE_FILE = "_catalogue"
 

@@ -16,8 +16,8 @@ import numpy as np
 from coldparquet.catalog.table_files import TRANSACTION_FILE, TRANSACTION_HEADER_BYTES, read_table_files
 from coldparquet.errors import NotFoundError, ObjectChangedError
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.base import RangeRequest
 from coldparquet.storage.local.store import may_be_overwritten
+from coldparquet.storage.requests import RangeRequest
 from coldparquet.storage.wrappers.wrapper import StoreWrapper
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from coldparquet.catalog.partition import PartitionLocation
     from coldparquet.catalog.table_files import TableFiles, TableMoment
     from coldparquet.format.partition_records import PartitionRecord
-    from coldparquet.storage.base import FetchedRange, ObjectStore
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.requests import FetchedRange
 
 _VERSION_BYTES = 8
 """Read for the sake of the answer's version alone, which is made of the file and its whole header."""

@@ -11,13 +11,13 @@ from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import AccessError, NotFoundError, UnsupportedError
 from coldparquet.plan.read_plan import MetadataRequest
 from coldparquet.restoring.archive_state import may_be_archived, needs_restore
-from coldparquet.storage.base import is_lasting_etag
+from coldparquet.storage.objects import is_lasting_etag
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from coldparquet.storage.base import ObjectInfo
     from coldparquet.storage.caches.cached_store import CachedStore
+    from coldparquet.storage.objects import ObjectInfo
 
 
 class DataObjects:

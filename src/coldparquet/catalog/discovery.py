@@ -14,7 +14,6 @@ from coldparquet.concurrency import both
 from coldparquet.errors import AccessError, FormatError, InvalidInputError, NotFoundError, StorageError
 from coldparquet.format.partition_names import (
     PartitionDirectory,
-    PartitionInterval,
     infer_interval,
     parse_partition_directory,
     recorded_directory_name,
@@ -22,12 +21,13 @@ from coldparquet.format.partition_names import (
 from coldparquet.format.partition_ranges import partition_ranges
 from coldparquet.plan.read_plan import MetadataRequest
 from coldparquet.plan.wording import few_names
-from coldparquet.storage.base import Listing
+from coldparquet.storage.objects import Listing
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from coldparquet.catalog.table_files import ColumnVersionsFor, TableFiles
+    from coldparquet.format.partition_intervals import PartitionInterval
     from coldparquet.storage.base import ObjectStore
 
 _LATEST_TIMESTAMP = (1 << 63) - 1

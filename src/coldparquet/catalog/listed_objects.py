@@ -11,7 +11,8 @@ from coldparquet.plan.read_plan import MetadataRequest
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from coldparquet.storage.base import ObjectInfo, ObjectStore
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.objects import ObjectInfo
 
 LEAST_SAVED_REQUESTS = 13
 """A listing costs as much as 12 GETs: where it saves fewer of them, they are cheaper, and not slower."""

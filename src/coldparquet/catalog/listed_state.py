@@ -6,6 +6,7 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from coldparquet.catalog.listed_objects import ListedObjects
+from coldparquet.catalog.partition import read_packed
 from coldparquet.catalog.table_state import PartitionState, TableState
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import InvalidInputError, NotFoundError
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
 
     from coldparquet.catalog.partition import Partition
     from coldparquet.catalog.snapshot import TableSnapshot
-    from coldparquet.format.partition_names import PartitionInterval
-    from coldparquet.storage.base import ObjectInfo, ObjectStore
+    from coldparquet.format.partition_intervals import PartitionInterval
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.objects import ObjectInfo
 
 NO_TABLE_ID = -1
 _DIGEST_BYTES = 7
@@ -54,6 +56,7 @@ class ListedPartitions:
                 path=snapshot.partitions[0].directory_path,
             )
         found = await _data_objects(snapshot.store, partitions)
+        await read_packed(partitions)
         states = await gather_or_cancel(
             [
                 self._state_of(partition, found[partition.data_path])

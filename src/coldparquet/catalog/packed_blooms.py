@@ -15,7 +15,7 @@ from coldparquet.format.bloom_filter import BLOCK_BYTES
 from coldparquet.options import KIB, MIB
 from coldparquet.plan.coalesce import coalesce
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.base import RangeRequest
+from coldparquet.storage.requests import RangeRequest
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

@@ -11,9 +11,11 @@ from coldparquet.catalog.listed_objects import LEAST_SAVED_REQUESTS
 from coldparquet.concurrency import both, gather_or_cancel
 from coldparquet.errors import ColdParquetError, FormatError, InternalError, UnsupportedError
 from coldparquet.format.sidecar import parse_sidecar
+from coldparquet.format.sidecar_stack import SidecarStack, stack_alike
 from coldparquet.plan.coalesce import coalesce
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.base import RangeRequest, is_lasting_etag
+from coldparquet.storage.objects import is_lasting_etag
+from coldparquet.storage.requests import RangeRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
     from coldparquet.format.catalogue_file import CatalogueIndex
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.plan.read_plan import MetadataRequest
-    from coldparquet.storage.base import ObjectInfo, ObjectStore
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.objects import ObjectInfo
 
 _GAP_BYTES, _LONGEST_REQUEST_BYTES = 256 * 1024, 8 * 1024 * 1024
 """How blocks behind the first request are fetched: those of a time range are neighbours."""
@@ -185,7 +188,31 @@ def _parse_sidecars(
             found[name] = PackedLookup(sidecar=None, problem=block)
         else:
             found[name] = _parse_sidecar(index, entry, index.sidecar_in(block, entry), location)
-    return found
+    return found | _miscounted(index, found)
+
+
+def _miscounted(index: CatalogueIndex, found: Mapping[str, PackedLookup]) -> dict[str, PackedLookup]:
+    """Find the entries whose sidecars count other rows than the index says: of all at once."""
+    sound = [(name, lookup.sidecar) for name, lookup in found.items() if lookup.sidecar is not None]
+    wrong = {}
+    for members in stack_alike([sidecar for _, sidecar in sound]):
+        for member, total_rows in zip(members, _total_rows([sound[member][1] for member in members]), strict=True):
+            name = sound[member][0]
+            row_count = int(index.row_counts[index.entry_of[name]])
+            if total_rows != row_count:
+                counted = total_rows if isinstance(total_rows, str) else f"it counts {total_rows:,} rows"
+                wrong[name] = PackedLookup(sidecar=None, problem=f"{counted}, and its entry {row_count:,}")
+    return wrong
+
+
+def _total_rows(sidecars: Sequence[Sidecar]) -> list[int | str]:
+    """Count the rows of each sidecar; say what is wrong where they cannot be counted."""
+    try:
+        return list(SidecarStack(sidecars).total_rows)
+    except FormatError as error:
+        if len(sidecars) == 1:
+            return [error.message]
+        return [total_rows for sidecar in sidecars for total_rows in _total_rows([sidecar])]
 
 
 def _unpack(index: CatalogueIndex, number: int, block: memoryview | str) -> memoryview | str:
@@ -198,7 +225,7 @@ def _unpack(index: CatalogueIndex, number: int, block: memoryview | str) -> memo
 
 
 def _parse_sidecar(index: CatalogueIndex, entry: int, packed: memoryview, location: PartitionLocation) -> PackedLookup:
-    path, size_bytes, row_count = location.sidecar_path, int(index.parquet_sizes[entry]), int(index.row_counts[entry])
+    path, size_bytes = location.sidecar_path, int(index.parquet_sizes[entry])
     try:
         # The newest snapshot is usually the one that counts; looking for it costs as much as parsing it.
         sidecar = parse_sidecar(packed, path=path)
@@ -206,7 +233,4 @@ def _parse_sidecar(index: CatalogueIndex, entry: int, packed: memoryview, locati
             sidecar = parse_sidecar(packed, path=path, parquet_size_bytes=size_bytes)
     except (FormatError, UnsupportedError) as error:
         return PackedLookup(sidecar=None, problem=error.message)
-    if sidecar.total_rows != row_count:
-        problem = f"it counts {sidecar.total_rows:,} rows, and its entry {row_count:,}"
-        return PackedLookup(sidecar=None, problem=problem)
     return PackedLookup(sidecar=sidecar, data_etag=index.data_etags[entry])

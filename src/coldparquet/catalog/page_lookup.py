@@ -23,7 +23,7 @@ from coldparquet.options import COALESCING_BY_GOAL
 from coldparquet.plan.coalesce import coalesce
 from coldparquet.plan.read_plan import MetadataRequest
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.base import RangeRequest
+from coldparquet.storage.requests import RangeRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from coldparquet.catalog.partition import PartitionLocation
     from coldparquet.format.parquet_footer import ParquetFooter
     from coldparquet.format.sidecar import Sidecar
-    from coldparquet.storage.base import FetchedRange, ObjectStore
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.requests import FetchedRange
 
 PAGES_FILE = "_pages"
 

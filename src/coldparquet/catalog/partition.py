@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 from coldparquet.catalog.catalogue_fetch import CATALOGUE_FILE
 from coldparquet.catalog.sidecar_lookup import look_up_sidecar
@@ -13,10 +13,14 @@ from coldparquet.format.footer_blooms import sidecar_in_memory
 from coldparquet.format.footer_fetch import FooterFetch
 from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.plan.read_plan import MetadataRequest
-from coldparquet.storage.base import RangeRequest
+from coldparquet.storage.objects import Listing
+from coldparquet.storage.requests import RangeRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from coldparquet.catalog.catalogue import Catalogue
+    from coldparquet.catalog.packed_sidecars import PackedLookup
     from coldparquet.catalog.sidecar_cache import SidecarCache
     from coldparquet.format.parquet_footer import ParquetFooter
     from coldparquet.format.partition_names import PartitionDirectory
@@ -24,13 +28,20 @@ if TYPE_CHECKING:
     from coldparquet.format.txn import PartitionRecord
     from coldparquet.options import ReadOptions
     from coldparquet.ranges import ByteRange, SuffixRange
-    from coldparquet.storage.base import FetchedRange, ObjectStore
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.requests import FetchedRange
 
 DATA_FILE = "data.parquet"
 SIDECAR_FILE = "_pm"
 
-NATIVE_PARTITION = "NativePartition"
-"""Kind of the error about a partition that is not in Parquet."""
+_NATIVE_COLUMN_SUFFIX = ".d"
+"""Of the one file that every column has in QuestDB's own format."""
+
+NATIVE_PARTITION, NO_DATA_FILE = "NativePartition", "NoDataFile"
+"""Kinds of the errors about a listed partition that is not in Parquet, and about one that holds nothing of the kind."""
+
+NOT_IN_PARQUET = frozenset({NATIVE_PARTITION, NO_DATA_FILE})
+"""Kinds of the errors about listed directories without a Parquet file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +88,14 @@ class PartitionMetadata:
     """Version of the Parquet object that an entry of the catalogue was made for; None where nobody wrote it down."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    """What the catalogue has of a partition; nothing where no entry counts."""
+
+    found: PackedLookup | None
+    requests: tuple[MetadataRequest, ...]
+
+
 class Partition:
     """One time slice of a table.
 
@@ -88,9 +107,10 @@ class Partition:
         options: How to read.
         sidecars: Keeps sidecars beyond this partition; None for not at all.
         catalogue: The table's catalogue, which is asked first; None for not at all.
+        connections: Over so many the rest of a large sidecar is spread.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - where it lies, how to read it, and what its table shares
         self,
         location: PartitionLocation,
         store: ObjectStore,
@@ -98,14 +118,17 @@ class Partition:
         *,
         sidecars: SidecarCache | None = None,
         catalogue: Catalogue | None = None,
+        connections: int = 1,
     ) -> None:
         self._location = location
         self._store = store
         self._options = options
         self._sidecars = sidecars
         self._catalogue = catalogue
+        self._connections = connections
         self._loading = asyncio.Lock()
         self._metadata: PartitionMetadata | None = None
+        self._packed: _Packed | None = None
 
     def __repr__(self) -> str:
         rows = "not read yet" if self.rows is None else f"{self.rows} rows"
@@ -202,7 +225,7 @@ class Partition:
     async def metadata(self) -> PartitionMetadata:
         """Read the metadata, once.
 
-        1 request where the sidecar fits the first guess, 2 where it does not. Without a sidecar 1 request that finds none,
+        1 request where the sidecar fits the first guess, 2 where it does not, and more where it is large. Without a sidecar 1 request that finds none,
         then 1 or 2 for the Parquet footer; these also follow a sidecar that is of another state of the table.
 
         Raises:
@@ -225,6 +248,23 @@ class Partition:
                 self._metadata = await self._load()
             return self._metadata
 
+    @property
+    def catalogue(self) -> Catalogue | None:
+        """The table's catalogue if it is to be asked for the metadata: not where that was read, or asked for before."""
+        is_read = self._metadata is not None or self._packed is not None
+        return None if is_read or self._location.is_native else self._catalogue
+
+    @property
+    def is_at_hand(self) -> bool:
+        """Whether :meth:`metadata` sends no request."""
+        return self._metadata is not None or (
+            self._packed is not None and self._packed.found is not None and self._packed.found.sidecar is not None
+        )
+
+    def take_packed(self, found: PackedLookup | None, requests: Sequence[MetadataRequest]) -> None:
+        """Take what the catalogue has, for when the metadata is read; see :func:`read_packed`."""
+        self._packed = _Packed(found, tuple(requests))
+
     async def reread_replaced(self) -> PartitionMetadata:
         """Read the metadata without the catalogue, whose entry turned out to be of another version of the Parquet object.
 
@@ -239,8 +279,10 @@ class Partition:
             return self._metadata
 
     async def _load(self) -> PartitionMetadata:
-        spent: list[MetadataRequest] = []
-        packed = None if self._catalogue is None else await self._catalogue.look_up(self._location, spent)
+        await read_packed([self])
+        packed, spent = None, []
+        if self._packed is not None:
+            packed, spent = self._packed.found, list(self._packed.requests)
         if packed is None or packed.sidecar is None:
             problem = None if packed is None else packed.problem
             return await self._load_unpacked(spent, () if problem is None else (_entry_not_used(problem),))
@@ -252,7 +294,14 @@ class Partition:
         )
 
     async def _load_unpacked(self, spent: list[MetadataRequest], notes: tuple[str, ...]) -> PartitionMetadata:
-        found = await look_up_sidecar(self._store, self._location, self._options, spent=spent, cache=self._sidecars)
+        found = await look_up_sidecar(
+            self._store,
+            self._location,
+            self._options,
+            spent=spent,
+            cache=self._sidecars,
+            connections=self._connections,
+        )
         if found.state == "damaged" and found.problem is not None:
             raise found.problem
         if found.sidecar is not None:
@@ -273,11 +322,11 @@ class Partition:
             spent: Gets the requests.
 
         Raises:
-            NotFoundError: There is no Parquet file.
+            NotFoundError: There is no Parquet file (kind ``NoDataFile`` where a listing showed the partition).
             FormatError: The footer is damaged, or counts other rows than the table's transaction (kind
                 ``RowCountMismatch``).
             UnsupportedError: It needs a feature that this version does not know, or there is no Parquet file because the
-                partition is native (kind ``NativePartition``).
+                partition is native (kind ``NativePartition``); 1 listing more tells that.
         """
         self.check_flags()
         path = self.data_path
@@ -300,12 +349,7 @@ class Partition:
                 ) from error
             if not self._location.is_listed:
                 raise
-            raise UnsupportedError(
-                f"there is neither {SIDECAR_FILE} nor {DATA_FILE}: the partition is in QuestDB's native format, which"
-                " can only be read with the table's _txn and _meta; copy them, or restrict the time range",
-                kind=NATIVE_PARTITION,
-                path=path.removesuffix(f"/{DATA_FILE}"),
-            ) from error
+            await self._tell_what_is_missing(error)
         footer = await asyncio.to_thread(parse_footer, fetch.footer, path=path, offset=fetch.footer_offset)
         record = self._location.record
         if record is not None and footer.row_count != record.row_count:
@@ -317,6 +361,27 @@ class Partition:
                 field="row_count",
             )
         return footer
+
+    async def _tell_what_is_missing(self, error: NotFoundError) -> NoReturn:
+        """Raise what the absence of the Parquet file means, by what is there in its place. 1 listing."""
+        directory_path = self._location.directory_path
+        try:
+            listing = await self._store.list(directory_path, first_page_only=True)
+        except NotFoundError:
+            listing = Listing(directories=(), objects=())
+        if any(info.path.endswith(_NATIVE_COLUMN_SUFFIX) for info in listing.objects):
+            raise UnsupportedError(
+                f"there is neither {SIDECAR_FILE} nor {DATA_FILE}: the partition is in QuestDB's native format, which"
+                " can only be read with the table's _txn and _meta; copy them, or restrict the time range",
+                kind=NATIVE_PARTITION,
+                path=directory_path,
+            ) from error
+        raise NotFoundError(
+            f"there is no {DATA_FILE} in this directory: the partition was removed or replaced since the table was opened"
+            " (refresh it), or the copy of the table is not complete",
+            kind=NO_DATA_FILE,
+            path=self.data_path,
+        ) from error
 
     async def _fetch(
         self,
@@ -337,6 +402,27 @@ class Partition:
                 MetadataRequest(path=path, byte_range=byte_range, reason=reason, fetched_bytes=len(answer.data))
             )
         return answer
+
+
+async def read_packed(partitions: Sequence[Partition]) -> None:
+    """Ask the catalogue of a table for the metadata of many partitions at once, so that reading it takes no more requests.
+
+    Requests: those of :meth:`coldparquet.catalog.catalogue.Catalogue.look_up`; they count as those of one of the partitions.
+
+    Args:
+        partitions: All of one table. Those whose metadata was read before are left alone.
+    """
+    # Partitions that did not change know the catalogue of the state in which they were seen first.
+    for catalogue in {partition.catalogue for partition in partitions}:
+        if catalogue is None:
+            continue
+        async with catalogue.turn:
+            unread = [partition for partition in partitions if partition.catalogue is catalogue]
+            spent: list[MetadataRequest] = []
+            found = await catalogue.look_up([partition.location for partition in unread], spent)
+            for partition in unread:
+                partition.take_packed(found.get(partition.name), spent)
+                spent = []
 
 
 def _entry_not_used(problem: str) -> str:

@@ -12,8 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from coldparquet.options import MIB
-from coldparquet.storage.base import is_lasting_etag
 from coldparquet.storage.caches.disk_cache import group_of
+from coldparquet.storage.objects import is_lasting_etag
 from coldparquet.storage.threads import run_to_end
 
 if TYPE_CHECKING:

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from coldparquet.concurrency import gather_or_cancel
+from coldparquet.concurrency import both, gather_or_cancel
 from coldparquet.errors import ColdParquetError, FormatError, NotFoundError, ObjectChangedError, UnsupportedError
+from coldparquet.format.columns_ahead import parse_columns_ahead
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_fetch import SidecarFetch
+from coldparquet.options import COALESCING_BY_GOAL
 from coldparquet.plan.read_plan import MetadataRequest
-from coldparquet.storage.base import RangeRequest
+from coldparquet.storage.requests import RangeRequest
 from coldparquet.storage.wrappers.ledger import note_cache_hit
 
 if TYPE_CHECKING:
@@ -44,15 +46,16 @@ class SidecarLookup:
     """Why it is stale or damaged."""
 
 
-async def look_up_sidecar(
+async def look_up_sidecar(  # noqa: PLR0913 - where, how, and at whose cost
     store: ObjectStore,
     location: PartitionLocation,
     options: ReadOptions,
     *,
     spent: list[MetadataRequest] | None = None,
     cache: SidecarCache | None = None,
+    connections: int = 1,
 ) -> SidecarLookup:
-    """Fetch and check the sidecar of a partition. 1 request where it fits the first guess or is absent, else 2.
+    """Fetch and check the sidecar of a partition. 1 request where it fits the first guess or is absent, else 2 and more.
 
     Of a sidecar that is kept, none while it is trusted; else 1, which brings no bytes unless there is a newer one.
 
@@ -62,6 +65,7 @@ async def look_up_sidecar(
         options: How much to ask for at first.
         spent: Gets the requests.
         cache: Keeps sidecars; None for not at all.
+        connections: Over so many the rest of a large sidecar is spread, in requests as long as those for data.
 
     Raises:
         AccessError: The store refused the credentials.
@@ -77,9 +81,15 @@ async def look_up_sidecar(
         if found.state == "present":
             note_cache_hit(len(kept.file))
             return found
+    state = SidecarFetch(
+        path,
+        prefix_bytes=options.sidecar_prefix_bytes,
+        coalescing=COALESCING_BY_GOAL[options.goal],
+        connections=connections,
+    )
     fetch = _Fetch(store, path, spent, may_grow=location.record is not None)
     try:
-        file = await fetch.file(options.sidecar_prefix_bytes, kept)
+        file = await fetch.file(state, kept)
     except NotFoundError:
         spent.append(MetadataRequest(path=path, byte_range=None, reason="no sidecar", fetched_bytes=0))
         return SidecarLookup(state="absent", file=memoryview(b""), sidecar=None)
@@ -90,7 +100,7 @@ async def look_up_sidecar(
         if fetch.kept_is_newest and kept is not None:
             await cache.confirm(path, kept)
         else:
-            await cache.keep(path, file=bytes(file), etag=fetch.etag)
+            await cache.keep(path, file=_without_copying(file), etag=fetch.etag)
     return found
 
 
@@ -131,16 +141,20 @@ class _Fetch:
         self._spent = spent
         self._may_grow = may_grow
 
-    async def file(self, prefix_bytes: int, kept: KeptSidecar | None) -> memoryview:
+    async def file(self, fetch: SidecarFetch, kept: KeptSidecar | None) -> memoryview:
         """Fetch the sidecar up to its committed size; of one that is kept, only if there is a newer one."""
-        fetch = SidecarFetch(self._path, prefix_bytes=prefix_bytes)
-        kept_etag = None if kept is None else kept.etag
-        while wanted := fetch.wanted():
-            parts = await gather_or_cancel([self._get(part, if_none_match=kept_etag) for part in wanted])
-            if kept is not None and self.kept_is_newest:
-                return memoryview(kept.file)
-            kept_etag = None
-            for byte_range, data in zip(wanted, parts, strict=True):
+        [first] = fetch.wanted()
+        beginning = await self._get(first, if_none_match=None if kept is None else kept.etag)
+        if kept is not None and self.kept_is_newest:
+            return memoryview(kept.file)
+        fetch.receive(first, beginning)
+        rest = fetch.wanted()
+        if rest:
+            parts, _ = await both(
+                gather_or_cancel([self._get(part, if_none_match=None) for part in rest]),
+                _parse_columns_meanwhile(beginning),
+            )
+            for byte_range, data in zip(rest, parts, strict=True):
                 fetch.receive(byte_range, data)
         return fetch.committed_bytes()
 
@@ -161,6 +175,18 @@ class _Fetch:
             MetadataRequest(path=self._path, byte_range=byte_range, reason=reason, fetched_bytes=len(answer.data))
         )
         return answer.data
+
+
+async def _parse_columns_meanwhile(beginning: bytes) -> None:
+    """Parse the columns in the time in which the rest of the sidecar is on its way; in steps, because the loop sends."""
+    for _ in parse_columns_ahead(memoryview(beginning)):
+        await asyncio.sleep(0)
+
+
+def _without_copying(file: memoryview) -> bytes:
+    """Return the bytes of a view, themselves where it shows all of them."""
+    whole = file.obj
+    return whole if isinstance(whole, bytes) and len(whole) == len(file) else bytes(file)
 
 
 def _check_rows(sidecar: Sidecar, location: PartitionLocation) -> None:

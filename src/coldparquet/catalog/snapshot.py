@@ -12,11 +12,11 @@ from coldparquet.catalog.data_objects import DataObjects
 from coldparquet.catalog.discovery import discover, partition_location
 from coldparquet.catalog.listed_objects import ListedObjects
 from coldparquet.catalog.page_files import PageFiles
-from coldparquet.catalog.partition import NATIVE_PARTITION, Partition
+from coldparquet.catalog.partition import NOT_IN_PARQUET, Partition
 from coldparquet.catalog.symbol_dictionaries import SymbolDictionaries
 from coldparquet.catalog.table_caches import NO_CACHES, TableCaches
 from coldparquet.concurrency import both
-from coldparquet.errors import InternalError, UnsupportedError
+from coldparquet.errors import InternalError, NotFoundError, UnsupportedError
 from coldparquet.plan.projection import table_columns, table_columns_of_metadata
 from coldparquet.plan.read_plan import MetadataRequest
 from coldparquet.storage.wrappers.checked import CheckedStore
@@ -134,10 +134,8 @@ class TableOrigin:
         """
         store = self.caches.above(CheckedStore(self.store))
         listed = ListedObjects(store)
-        sidecars, catalogue = self.caches.sidecars, Catalogue(file, store, listed=listed)
-        partitions = tuple(
-            Partition(location, store, self.options, sidecars=sidecars, catalogue=catalogue) for location in locations
-        )
+        catalogue = Catalogue(file, store, listed=listed)
+        partitions = tuple(self._partition(location, store, catalogue, len(locations)) for location in locations)
         page_files, spent = _new_page_files(store, catalogue), list[MetadataRequest]()
         data_objects = DataObjects(store, listed=listed)
         looks_ahead = self.is_partition and self.options.check_storage_classes and data_objects.can_be_asked
@@ -164,6 +162,19 @@ class TableOrigin:
             requests=(*(discovery.requests if discovery else ()), *newest.metadata_requests, *spent),
         )
 
+    def _partition(
+        self, location: PartitionLocation, store: ObjectStore, catalogue: Catalogue, partition_count: int
+    ) -> Partition:
+        return Partition(
+            location,
+            store,
+            self.options,
+            sidecars=self.caches.sidecars,
+            catalogue=catalogue,
+            # All of them may be looked up at once: each has its share.
+            connections=max(1, self.options.max_concurrency // partition_count),
+        )
+
     async def _look_up_pages(
         self, page_files: PageFiles, location: PartitionLocation, spent: list[MetadataRequest]
     ) -> None:
@@ -187,8 +198,7 @@ class TableOrigin:
             page_files.adopt(previous.page_files, directories, are_all=len(known) == len(discovery.locations))
             data_objects.keep(previous.data_objects, [location.data_path for location in known])
         partitions = tuple(
-            known.get(location)
-            or Partition(location, store, self.options, sidecars=self.caches.sidecars, catalogue=catalogue)
+            known.get(location) or self._partition(location, store, catalogue, len(discovery.locations))
             for location in discovery.locations
         )
         columns = table_columns_of_metadata(files.metadata)
@@ -247,7 +257,7 @@ async def _newest_readable(partitions: tuple[Partition, ...]) -> PartitionMetada
     for partition in reversed(partitions):
         try:
             return await partition.metadata()
-        except UnsupportedError as error:
-            if error.kind != NATIVE_PARTITION or partition is partitions[0]:
+        except (NotFoundError, UnsupportedError) as error:
+            if error.kind not in NOT_IN_PARQUET or partition is partitions[0]:
                 raise
     raise InternalError("a table has at least one partition")

@@ -19,7 +19,8 @@ import numpy as np
 
 from coldparquet.catalog.table_state import PartitionState, TableState
 from coldparquet.errors import FormatError, UnsupportedError
-from coldparquet.format.partition_names import PartitionInterval
+from coldparquet.format.byte_planes import WORD_BYTES, from_byte_planes, to_byte_planes
+from coldparquet.format.partition_intervals import PartitionInterval
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,7 +39,6 @@ _COLUMNS = (
     "epoch_first_row",
 )
 _ASCENDING = ("timestamp",)
-_WORD_BYTES = 8
 _MOST_PARTITIONS = 4_000_000
 """More than a `_txn` may hold. A damaged checkpoint may claim any number, and would be expanded to that."""
 
@@ -51,7 +51,6 @@ def encode_state(state: TableState) -> dict[str, Any]:
     for name in _ASCENDING:
         row = columns[_COLUMNS.index(name)]
         row[1:] = np.diff(row)
-    planes = columns.astype("<i8").view(np.uint8).reshape(len(_COLUMNS), -1, _WORD_BYTES).transpose(0, 2, 1)
     return {
         "format": _FORMAT,
         "txn": state.txn,
@@ -61,7 +60,7 @@ def encode_state(state: TableState) -> dict[str, Any]:
         "is_nanosecond": state.is_nanosecond,
         "partitions": len(state.partitions),
         "rows": state.delivered_rows,
-        "state": base64.b64encode(zlib.compress(planes.tobytes(), level=9)).decode("ascii"),
+        "state": base64.b64encode(zlib.compress(to_byte_planes(columns), level=9)).decode("ascii"),
     }
 
 
@@ -100,13 +99,11 @@ def decode_state(document: Mapping[str, Any]) -> TableState:
 def _expand(text: str, partition_count: int) -> npt.NDArray[np.int64]:
     if not 0 <= partition_count <= _MOST_PARTITIONS:
         raise ValueError(f"{partition_count} partitions")
-    expected_bytes = partition_count * len(_COLUMNS) * _WORD_BYTES
+    expected_bytes = partition_count * len(_COLUMNS) * WORD_BYTES
     data = zlib.decompressobj().decompress(base64.b64decode(text, validate=True), expected_bytes + 1)
     if len(data) != expected_bytes:
         raise ValueError(f"{len(data)} bytes or more for {partition_count} partitions, expected {expected_bytes}")
-    planes = np.frombuffer(data, np.uint8).reshape(len(_COLUMNS), _WORD_BYTES, partition_count)
-    columns = np.ascontiguousarray(planes.transpose(0, 2, 1)).view("<i8").reshape(len(_COLUMNS), partition_count)
-    columns = columns.astype(np.int64)
+    columns = from_byte_planes(data, (len(_COLUMNS), partition_count))
     for name in _ASCENDING:
         row = columns[_COLUMNS.index(name)]
         np.cumsum(row, out=row)

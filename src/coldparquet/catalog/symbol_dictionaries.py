@@ -21,7 +21,7 @@ from coldparquet.format.utf16 import Utf8Strings
 from coldparquet.plan.native_read import NativeSymbol
 from coldparquet.plan.read_plan import MetadataRequest
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.base import RangeRequest
+from coldparquet.storage.requests import RangeRequest
 
 if TYPE_CHECKING:
     from coldparquet.catalog.table_files import TableFiles

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from coldparquet.format.partition_names import PartitionInterval, partition_floor_ns, recorded_directory_name
+from coldparquet.format.partition_intervals import PartitionInterval, partition_floor_ns
+from coldparquet.format.partition_names import recorded_directory_name
 
 if TYPE_CHECKING:
     from coldparquet.catalog.table_files import TableFiles

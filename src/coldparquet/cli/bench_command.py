@@ -6,14 +6,16 @@ import json
 import sys
 import tempfile
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
 from coldparquet.bench.measurement import run
 from coldparquet.bench.pictures import draw, require_matplotlib
 from coldparquet.bench.report import as_data, percentiles, prices, report
+from coldparquet.bench.small_files import SmallFiles, index_table_of, run_small_files
 from coldparquet.bench.spark_measurement import SparkBenchmark, run_in_sessions
 from coldparquet.bench.workloads import WORKLOADS
 from coldparquet.cli.output import print_json, progress_bar
@@ -21,13 +23,17 @@ from coldparquet.cli.output import print_json, progress_bar
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from coldparquet.bench.measurement import Results
+    from coldparquet.bench.measurement import Benchmark, Results
+    from coldparquet.bench.small_files import IndexRun
     from coldparquet.bench.workloads import Workload
+
+Asked = TypeVar("Asked")
 
 
 def bench_and_report(
     names: Sequence[str] | None,
     *,
+    questions: Sequence[str],
     rounds: int,
     is_small: bool,
     data_directory: str | None,
@@ -38,7 +44,8 @@ def bench_and_report(
     """Run workloads one after the other, and print their tables as Markdown.
 
     Args:
-        names: Of :data:`WORKLOADS`; all that need no Java if not given.
+        names: Of :data:`WORKLOADS`; the default ones if not given.
+        questions: How the questions begin that are asked; all of them if there is none.
         rounds: Fresh processes per reader.
         is_small: Whether to take less data.
         data_directory: Where data is made and kept for the next run; a temporary one if not given.
@@ -47,38 +54,64 @@ def bench_and_report(
         as_json: Whether to print JSON in place of tables.
 
     Raises:
-        typer.BadParameter: There is no such workload.
+        typer.BadParameter: There is no such workload, or none of its questions begins so.
         UnsupportedError: Pictures are wanted, and what draws them is not installed. Nothing was measured.
     """
     chosen = _chosen(names)
     if pictures_directory is not None:
         require_matplotlib()
     results: dict[str, Results] = {}
+    index_runs: list[IndexRun] = []
+    benchmarks = _chosen_questions(chosen, questions, is_small=is_small)
     with ExitStack() as stack:
         directory = Path(data_directory or stack.enter_context(tempfile.TemporaryDirectory()))
         progress = stack.enter_context(progress_bar())
         task = progress.add_task("measuring", total=len(chosen), unit="workloads")
-        for workload in chosen:
+        for workload, of_workload in zip(chosen, benchmarks, strict=True):
             progress.update(task, description=workload.title)
 
             def show(reader: str, title: str = workload.title) -> None:
                 progress.update(task, description=f"{title}: {reader}")
 
-            for make in workload.small if is_small else workload.full:
-                benchmark = make()
+            for benchmark in of_workload:
                 if isinstance(benchmark, SparkBenchmark):
                     results |= run_in_sessions(benchmark, rounds=rounds, directory=directory, on_way=show)
+                elif isinstance(benchmark, SmallFiles):
+                    index_runs += run_small_files(benchmark, rounds=rounds, directory=directory, on_run=show)
                 else:
                     results |= run(benchmark, rounds=rounds, directory=directory, on_reader=show)
             progress.advance(task)
+    measured = as_data(results, index_runs)
     if output is not None:
-        Path(output).write_text(json.dumps(as_data(results), indent=1), encoding="utf-8")
+        Path(output).write_text(json.dumps(measured, indent=1), encoding="utf-8")
     if pictures_directory is not None:
-        draw(results, Path(pictures_directory))
+        draw(measured, Path(pictures_directory))
     if as_json:
-        print_json(as_data(results))
+        print_json(measured)
     else:
-        sys.stdout.write(_text(results, {workload.name for workload in chosen}))
+        sys.stdout.write(_text(results, index_runs, {workload.name for workload in chosen}))
+
+
+def redraw_pictures(results_file: str, pictures_directory: str | None) -> None:
+    """Draw the pictures of an earlier run.
+
+    Args:
+        results_file: What ``--output`` wrote.
+        pictures_directory: Where to draw them.
+
+    Raises:
+        typer.BadParameter: It is not said where, or the file holds no such results.
+        UnsupportedError: What draws pictures is not installed.
+    """
+    if pictures_directory is None:
+        raise typer.BadParameter("give --pictures, the directory to draw them in", param_hint="--redraw")
+    try:
+        data = json.loads(Path(results_file).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(f"{results_file} cannot be read: {error}", param_hint="--redraw") from error
+    if not isinstance(data, dict) or not data.get("results"):
+        raise typer.BadParameter(f"{results_file} holds no results of --output", param_hint="--redraw")
+    draw(data, Path(pictures_directory))
 
 
 def _chosen(names: Sequence[str] | None) -> list[Workload]:
@@ -92,10 +125,45 @@ def _chosen(names: Sequence[str] | None) -> list[Workload]:
     return [workload for workload in WORKLOADS.values() if workload.name in names]
 
 
-def _text(results: Mapping[str, Results], names: set[str]) -> str:
-    parts = [report(results)]
+def _chosen_questions(
+    workloads: Sequence[Workload], beginnings: Sequence[str], *, is_small: bool
+) -> list[list[Benchmark | SmallFiles | SparkBenchmark]]:
+    """Make the benchmarks of the workloads, with those questions alone that begin so."""
+    benchmarks = [[make() for make in (workload.small if is_small else workload.full)] for workload in workloads]
+    if not beginnings:
+        return benchmarks
+    asked = [[_only(benchmark, tuple(beginnings)) for benchmark in of_workload] for of_workload in benchmarks]
+    if not any(benchmark is not None for of_workload in asked for benchmark in of_workload):
+        known = [
+            name for many in benchmarks for one in many if not isinstance(one, SmallFiles) for name in one.questions
+        ]
+        raise typer.BadParameter(f"no question begins so; there are: {'; '.join(known)}", param_hint="--question")
+    return [[benchmark for benchmark in of_workload if benchmark is not None] for of_workload in asked]
+
+
+def _only(
+    benchmark: Benchmark | SmallFiles | SparkBenchmark, beginnings: tuple[str, ...]
+) -> Benchmark | SparkBenchmark | None:
+    """Return a benchmark with those of its questions that begin so; None if there is none."""
+    if isinstance(benchmark, SmallFiles):
+        return None
+    if isinstance(benchmark, SparkBenchmark):
+        ways = _beginning(benchmark.questions, beginnings)
+        return replace(benchmark, questions=ways) if ways else None
+    readers = _beginning(benchmark.questions, beginnings)
+    return replace(benchmark, questions=readers) if readers else None
+
+
+def _beginning(questions: Mapping[str, Asked], beginnings: tuple[str, ...]) -> dict[str, Asked]:
+    return {name: asked for name, asked in questions.items() if name.startswith(beginnings)}
+
+
+def _text(results: Mapping[str, Results], index_runs: Sequence[IndexRun], names: set[str]) -> str:
+    parts = [report(results)] if results else []
     if "faults" in names:
         parts += ["### How long the calls of W8 took", percentiles(results)]
     if "prices" in names:
         parts += ["### W9: dollars for a million first calls, by storage class", prices(results)]
+    if index_runs:
+        parts += ["### Sidecars for small files", index_table_of(index_runs)]
     return "\n\n".join(parts) + "\n"

@@ -22,8 +22,8 @@ from coldparquet.options import ReadOptions, StoreOptions
 from coldparquet.plan.instant import format_instant
 from coldparquet.plan.wording import human_bytes, plural
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.base import RangeRequest
 from coldparquet.storage.open_store import open_store
+from coldparquet.storage.requests import RangeRequest
 from coldparquet.storage.wrappers.checked import CheckedStore
 from coldparquet.storage.wrappers.store_stack import stack_store
 

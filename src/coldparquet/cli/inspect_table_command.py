@@ -13,7 +13,7 @@ from coldparquet.catalog.discovery import discover
 from coldparquet.catalog.sidecar_lookup import look_up_sidecar
 from coldparquet.cli.output import facts_table, visible
 from coldparquet.concurrency import gather_or_cancel
-from coldparquet.format.partition_names import EARLIEST_NS, LATEST_NS, SECOND_NS
+from coldparquet.format.partition_intervals import EARLIEST_NS, LATEST_NS, SECOND_NS
 from coldparquet.plan.instant import Instant, parse_instant
 from coldparquet.plan.wording import human_bytes, plural
 from coldparquet.storage.wrappers.checked import CheckedStore

@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coldparquet.cli.failures import reported_failures
-from coldparquet.cli.flags import STORAGE_PANEL, Anonymous, EndpointUrl, Json, Pack, StorageOptions
+from coldparquet.cli.flags import (
+    STORAGE_PANEL,
+    Anonymous,
+    Deep,
+    DryRun,
+    EndpointUrl,
+    Json,
+    Pack,
+    Pages,
+    Purge,
+    PurgeAfterHours,
+    StorageOptions,
+)
 from coldparquet.cli.read_flags import byte_count
 from coldparquet.cli.storage_flags import parse_storage_options
 
@@ -57,12 +69,7 @@ DestinationOptions = Annotated[
         rich_help_panel=STORAGE_PANEL,
     ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Write nothing; say what would be done.")]
 Force = Annotated[bool, typer.Option("--force", help="Also do what is done already, or not worth it.")]
-Purge = Annotated[bool, typer.Option("--purge", help="Afterwards remove versions that were replaced long enough ago.")]
-PurgeAfterHours = Annotated[
-    float, typer.Option(min=0, metavar="HOURS", help="How long readers may go on reading a version that was replaced.")
-]
 StorageClassAfter = Annotated[
     list[str] | None,
     typer.Option(
@@ -78,16 +85,14 @@ pipeline = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-"""Below spark-submit: ``spark-submit .../coldparquet/__main__.py pipeline index s3://bucket/db --engine spark``."""
+"""Below spark-submit: ``spark-submit .../pyspark_coldparquet/submit.py index s3://bucket/db``."""
 
 
 @pipeline.command()
 def index(
     lakes: Lakes,
     *,
-    pages: Annotated[
-        bool, typer.Option("--pages", help="Also write _pages: where single pages lie and what bounds them.")
-    ] = False,
+    pages: Pages = False,
     force: Force = False,
     pack: Pack = False,
     dry_run: DryRun = False,
@@ -114,9 +119,7 @@ def index(
 def verify(
     lakes: Lakes,
     *,
-    deep: Annotated[
-        bool, typer.Option("--deep", help="Read every byte, and compare checksums, row counts and statistics with it.")
-    ] = False,
+    deep: Deep = False,
     engine: Engine = "local",
     processes: Processes = None,
     tasks: Tasks = None,

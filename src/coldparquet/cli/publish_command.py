@@ -12,6 +12,7 @@ from rich.text import Text
 
 from coldparquet.cli.output import output_console, print_json, progress_bar, visible
 from coldparquet.cli.pack_command import catalogue_line
+from coldparquet.cli.read_flags import price_table
 from coldparquet.plan.wording import human_bytes, plural
 from coldparquet.publish import PublishOptions, parse_storage_class_rule, publish_table
 
@@ -48,11 +49,13 @@ def publish_options(
     pack: bool,
     purge: bool,
     purge_after_hours: float,
+    prices: str | None,
 ) -> PublishOptions:
     """Make the options of a run from the command line's flags.
 
     Raises:
         InvalidInputError: A flag has a value that cannot be meant.
+        NotFoundError: There is no such price table.
     """
     return PublishOptions(
         dry_run=dry_run,
@@ -61,6 +64,7 @@ def publish_options(
         pack=pack,
         purge=purge,
         purge_after_s=purge_after_hours * _HOUR_S,
+        prices=price_table(prices),
     )
 
 

@@ -14,8 +14,11 @@ from coldparquet.cli.flags import (
     EndpointUrl,
     Json,
     Pack,
+    Purge,
+    PurgeAfterHours,
     StorageOptions,
 )
+from coldparquet.cli.read_flags import PricesFlag
 from coldparquet.cli.storage_flags import parse_storage_options
 
 
@@ -43,14 +46,10 @@ def publish(
             help="What to do about published partitions that the source has dropped; refuse publishes nothing.",
         ),
     ] = "refuse",
-    purge: Annotated[
-        bool, typer.Option("--purge", help="Afterwards remove versions that were replaced long enough ago.")
-    ] = False,
-    purge_after_hours: Annotated[
-        float,
-        typer.Option(min=0, metavar="HOURS", help="How long readers may go on reading a version that was replaced."),
-    ] = 24.0,
+    purge: Purge = False,
+    purge_after_hours: PurgeAfterHours = 24.0,
     pack: Pack = False,
+    prices: PricesFlag = None,
     as_json: Json = False,
     source_option: Annotated[
         list[str] | None,
@@ -83,6 +82,7 @@ def publish(
             pack=pack,
             purge=purge,
             purge_after_hours=purge_after_hours,
+            prices=prices,
         )
         publish_and_report(
             source,

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from coldparquet.options import Goal, ReadOptions, RestoreTier
+    from coldparquet.prices import PriceTable
 
-_COST = "Cost"
+COST_PANEL = "Cost"
 
 
 def byte_count(text: str) -> int:
@@ -47,7 +48,7 @@ GoalFlag = Annotated[
         metavar="GOAL",
         parser=_one_of("fast", "cheap", "few-requests", "few-bytes"),
         help="fast, cheap, few-requests or few-bytes: what coalescing requests aims at; explain compares them.",
-        rich_help_panel=_COST,
+        rich_help_panel=COST_PANEL,
     ),
 ]
 MaxUsdFlag = Annotated[
@@ -57,7 +58,7 @@ MaxUsdFlag = Annotated[
         metavar="DOLLARS",
         min=0,
         help="Read nothing if the data requests would cost more.",
-        rich_help_panel=_COST,
+        rich_help_panel=COST_PANEL,
     ),
 ]
 MaxBytesFlag = Annotated[
@@ -67,7 +68,7 @@ MaxBytesFlag = Annotated[
         metavar="SIZE",
         parser=byte_count,
         help="Read nothing if more data would be fetched: 1000000, 250MB, 1.5GiB.",
-        rich_help_panel=_COST,
+        rich_help_panel=COST_PANEL,
     ),
 ]
 MaxRequestsFlag = Annotated[
@@ -77,7 +78,7 @@ MaxRequestsFlag = Annotated[
         metavar="COUNT",
         min=0,
         help="Read nothing if it would take more data requests.",
-        rich_help_panel=_COST,
+        rich_help_panel=COST_PANEL,
     ),
 ]
 PricesFlag = Annotated[
@@ -86,7 +87,7 @@ PricesFlag = Annotated[
         "--prices",
         metavar="FILE",
         help="What your store charges, as JSON; without it Amazon S3 in us-east-1.",
-        rich_help_panel=_COST,
+        rich_help_panel=COST_PANEL,
     ),
 ]
 
@@ -98,7 +99,7 @@ ArchivedFlag = Annotated[
         metavar="POLICY",
         parser=_one_of("refuse", "skip", instead="; 'coldparquet restore' makes archived partitions readable"),
         help="refuse, or skip partitions that would have to be restored first ('coldparquet restore').",
-        rich_help_panel=_COST,
+        rich_help_panel=COST_PANEL,
     ),
 ]
 TierFlag = Annotated[
@@ -117,6 +118,18 @@ def restore_tier(tier: str | None) -> RestoreTier | None:
     return cast("RestoreTier | None", tier)
 
 
+def price_table(file: str | None) -> PriceTable | None:
+    """Read the price table that the flag names; None where it names none.
+
+    Raises:
+        InvalidInputError: It is none.
+        NotFoundError: There is no such file.
+    """
+    from coldparquet.prices import PriceTable  # noqa: PLC0415 - --help answers at once
+
+    return None if file is None else PriceTable.read(file)
+
+
 def read_options_of(
     *,
     goal: str,
@@ -133,13 +146,12 @@ def read_options_of(
         NotFoundError: There is no such price table.
     """
     from coldparquet.options import ReadOptions  # noqa: PLC0415 - --help answers at once
-    from coldparquet.prices import PriceTable  # noqa: PLC0415
 
     return ReadOptions(
         goal=cast("Goal", goal),
         max_usd=max_usd,
         max_bytes=max_bytes,
         max_requests=max_requests,
-        prices=None if prices is None else PriceTable.read(prices),
+        prices=price_table(prices),
         archived=cast("Literal['refuse', 'skip']", archived),
     )

@@ -12,10 +12,10 @@ from rich.table import Table
 
 from coldparquet.cli.output import output_console, print_json, progress_bar
 from coldparquet.errors import InvalidInputError
-from coldparquet.options import RestoreTerms
+from coldparquet.options import ReadOptions, RestoreTerms
+from coldparquet.plan.cost import prices_of
 from coldparquet.plan.restore_price import about_dollars, describe_offer
 from coldparquet.plan.wording import human_bytes, plural
-from coldparquet.prices import PriceTable
 from coldparquet.restoring.archived_objects import places_of, restore_offers
 from coldparquet.restoring.restore_ticket import RestoreTicket
 from coldparquet.table import open_table
@@ -48,6 +48,8 @@ class RestoreQuestion:
     wait: bool
     dry_run: bool
     ticket_file: Path | None
+    options: ReadOptions
+    """What it may cost, and at which prices."""
 
     @property
     def terms(self) -> RestoreTerms:
@@ -120,7 +122,7 @@ def _check(question: RestoreQuestion) -> None:
 
 async def _request(question: RestoreQuestion) -> tuple[tuple[ArchivedObject, ...], RestoreTicket | None]:
     """Ask for the restores, unless there is nothing to restore or nothing is to be asked for."""
-    async with open_table(question.url, storage_options=question.storage_options) as table:
+    async with open_table(question.url, storage_options=question.storage_options, options=question.options) as table:
         scan = table.scan(where=question.where)
         archived = await scan.archived()
         if question.dry_run or not archived:
@@ -158,7 +160,7 @@ def _wait(ticket: RestoreTicket, storage_options: Mapping[str, Any]) -> None:
 
 def _print_archived(archived: Sequence[ArchivedObject], question: RestoreQuestion, *, as_json: bool) -> None:
     days = question.terms.days
-    offers = restore_offers(archived, days=days, prices=PriceTable.default()) if archived else ()
+    offers = restore_offers(archived, days=days, prices=prices_of(question.options)) if archived else ()
     if as_json:
         print_json({"archived": [each.as_dict() for each in archived], "offers": [offer.as_dict() for offer in offers]})
         return

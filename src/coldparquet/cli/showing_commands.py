@@ -8,9 +8,7 @@ from typing import Annotated
 import typer
 
 from coldparquet.cli.failures import reported_failures
-from coldparquet.cli.flags import (
-    Json,
-)
+from coldparquet.cli.flags import Json
 
 
 def demo(
@@ -29,10 +27,14 @@ def bench(
         list[str] | None,
         typer.Argument(
             metavar="[WORKLOAD...]",
-            help="day, year, needle, scan, wide, faults, prices, row-groups, late; all of these if not given; spark.",
+            help="day, year, needle, scan, wide, faults, prices, row-groups, late; all of these if not given; index, spark.",
         ),
     ] = None,
     *,
+    question: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="Only questions that begin so, such as 'W2:'. May be given several times."),
+    ] = None,
     rounds: Annotated[int, typer.Option(min=1, metavar="N", help="Fresh processes per reader.")] = 3,
     small: Annotated[bool, typer.Option("--small", help="Less data: seconds, but nothing to quote.")] = False,
     data: Annotated[
@@ -40,14 +42,22 @@ def bench(
     ] = None,
     pictures: Annotated[str | None, typer.Option(metavar="DIRECTORY", help="Draw the results there, as SVG.")] = None,
     output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Results as JSON.")] = None,
+    redraw: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Measure nothing: draw the --pictures of results that --output wrote."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Measure this library and every other reader that is installed, in turn, on a simulated cold store."""
     with reported_failures(as_json=as_json):
-        from coldparquet.cli.bench_command import bench_and_report
+        from coldparquet.cli.bench_command import bench_and_report, redraw_pictures
 
+        if redraw is not None:
+            redraw_pictures(redraw, pictures)
+            return
         bench_and_report(
             workloads,
+            questions=question or (),
             rounds=rounds,
             is_small=small,
             data_directory=data,

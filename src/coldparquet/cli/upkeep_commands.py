@@ -11,24 +11,28 @@ import typer
 from coldparquet.cli.failures import reported_failures
 from coldparquet.cli.flags import (
     Anonymous,
+    Deep,
+    DryRun,
     EndpointUrl,
     Json,
     Pack,
+    Pages,
+    Partitions,
+    Purge,
+    PurgeAfterHours,
     StorageOptions,
     TableUrl,
     Where,
 )
-from coldparquet.cli.read_flags import TierFlag, restore_tier
+from coldparquet.cli.read_flags import COST_PANEL, PricesFlag, TierFlag, price_table, restore_tier
 from coldparquet.cli.storage_flags import parse_storage_options
-from coldparquet.options import KIB, MAX_RESTORE_DAYS, MIB
+from coldparquet.options import KIB, MAX_RESTORE_DAYS, MIB, ReadOptions
 
 
 def index(
     url: TableUrl,
     *,
-    pages: Annotated[
-        bool, typer.Option("--pages", help="Also write _pages: where single pages lie and what bounds them.")
-    ] = False,
+    pages: Pages = False,
     force: Annotated[bool, typer.Option("--force", help="Also write sidecars and _pages anew that exist.")] = False,
     pack: Pack = False,
     inline_blooms_kib: Annotated[
@@ -40,7 +44,7 @@ def index(
             show_default="64",
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; say what would be written.")] = False,
+    dry_run: DryRun = False,
     as_json: Json = False,
     storage_option: StorageOptions = None,
     endpoint_url: EndpointUrl = None,
@@ -71,7 +75,7 @@ def migrate(
         bool, typer.Option("--force", help="Also write sidecars anew that describe the committed Parquet file.")
     ] = False,
     pack: Pack = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; say what would be written.")] = False,
+    dry_run: DryRun = False,
     as_json: Json = False,
     storage_option: StorageOptions = None,
     endpoint_url: EndpointUrl = None,
@@ -95,19 +99,11 @@ def migrate(
 def compact(
     url: Annotated[str, typer.Argument(metavar="URL", help="A table: its directory.")],
     *,
-    partition: Annotated[
-        list[str] | None,
-        typer.Option("--partition", "-p", metavar="NAME", help="Only this partition; may be repeated."),
-    ] = None,
+    partition: Partitions = None,
     force: Annotated[bool, typer.Option("--force", help="Write partitions anew even if that is not worth it.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; say what would be written.")] = False,
-    purge: Annotated[
-        bool, typer.Option("--purge", help="Afterwards remove versions that were replaced long enough ago.")
-    ] = False,
-    purge_after_hours: Annotated[
-        float,
-        typer.Option(min=0, metavar="HOURS", help="How long readers may go on reading a version that was replaced."),
-    ] = 24.0,
+    dry_run: DryRun = False,
+    purge: Purge = False,
+    purge_after_hours: PurgeAfterHours = 24.0,
     pack: Pack = False,
     as_json: Json = False,
     storage_option: StorageOptions = None,
@@ -142,7 +138,7 @@ def pack(
     bloom_limit_mib: Annotated[
         int, typer.Option(min=0, metavar="MIB", help="Leave bloom filters out if they are more than this; 0: always.")
     ] = 64,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; say what would be written.")] = False,
+    dry_run: DryRun = False,
     as_json: Json = False,
     storage_option: StorageOptions = None,
     endpoint_url: EndpointUrl = None,
@@ -169,13 +165,8 @@ def pack(
 def verify(
     url: TableUrl,
     *,
-    partition: Annotated[
-        list[str] | None,
-        typer.Option("--partition", "-p", metavar="NAME", help="Only this partition; may be repeated."),
-    ] = None,
-    deep: Annotated[
-        bool, typer.Option("--deep", help="Read every byte, and compare checksums, row counts and statistics with it.")
-    ] = False,
+    partition: Partitions = None,
+    deep: Deep = False,
     as_json: Json = False,
     storage_option: StorageOptions = None,
     endpoint_url: EndpointUrl = None,
@@ -221,6 +212,17 @@ def restore(
             help="A new file, for the ticket of this restore; or the ticket of an earlier one, to look at or --wait for.",
         ),
     ] = None,
+    max_usd: Annotated[
+        float | None,
+        typer.Option(
+            "--max-usd",
+            metavar="DOLLARS",
+            min=0,
+            help="Restore nothing if that, and reading what it is for, would cost more.",
+            rich_help_panel=COST_PANEL,
+        ),
+    ] = None,
+    prices: PricesFlag = None,
     as_json: Json = False,
     storage_option: StorageOptions = None,
     endpoint_url: EndpointUrl = None,
@@ -245,5 +247,6 @@ def restore(
             wait=wait,
             dry_run=dry_run,
             ticket_file=ticket,
+            options=ReadOptions(max_usd=max_usd, prices=price_table(prices)),
         )
         restore_and_report(question, as_json=as_json)

@@ -50,5 +50,5 @@ def constant_value(sidecar: Sidecar, column: int, row_group: int, label: ChunkLa
     # A required column has no levels in front of its values.
     leaf = replace(column_leaf(sidecar, column), repetition=Repetition.REQUIRED, max_def_level=0)
     file = one_column_file([header.encode(), value], leaf, value_count=1, codec=Codec.UNCOMPRESSED)
-    [values] = read_columns(file, {0: label}, check_page_checksums=False)
+    [values] = read_columns(file, {leaf.name: label}, check_page_checksums=False)
     return values

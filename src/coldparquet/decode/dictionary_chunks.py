@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from coldparquet.decode.arrow_schema import DICTIONARY_TYPE
+from coldparquet.decode.dictionary_pages import count_entries, count_rows, page_encoding, take_apart
 from coldparquet.decode.numpy_bridge import byte_strings_to_arrow, numbers_to_arrow, numbers_to_numpy
 from coldparquet.decode.one_column_file import one_column_file
 from coldparquet.decode.parquet_reader import check_values, read_columns
@@ -27,7 +28,7 @@ from coldparquet.decode.shared_dictionaries import numbered
 from coldparquet.decode.untyped_compute import compute
 from coldparquet.decode.virtual_file import CODECS
 from coldparquet.format.logical_types import LogicalKind, LogicalType
-from coldparquet.format.page_headers import Page, PageType, parse_pages
+from coldparquet.format.page_headers import PageType
 from coldparquet.format.page_thrift import DataPageHeader, DictionaryPageHeader, PageHeader
 from coldparquet.format.parquet_schema import LeafSpec
 from coldparquet.format.sidecar_layout import Encoding, PhysicalType
@@ -38,14 +39,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from coldparquet.decode.chunk_label import ChunkLabel
-
-_SEPARABLE_CODECS = frozenset({"uncompressed", "snappy", "gzip", "brotli", "zstd", "lz4_raw"})
-"""Codecs in which Arrow compresses bytes just as a page holds them; the old LZ4 has a frame of its own."""
-
-_INDEX_ENCODINGS = frozenset({Encoding.RLE_DICTIONARY, Encoding.PLAIN_DICTIONARY})
-_ENTRY_ENCODINGS = frozenset({Encoding.PLAIN, Encoding.PLAIN_DICTIONARY})
-_SMALLEST_ENTRY_BYTES = 4
-"""A plain string begins with its length."""
+    from coldparquet.format.page_headers import Page
 
 _TEXT = LogicalType(kind=LogicalKind.STRING)
 
@@ -82,7 +76,7 @@ def decode_dictionary_chunk(  # noqa: PLR0913 - a chunk, and what its pages do n
         FormatError: A page does not decode.
         UnsupportedError: pyarrow does not implement an encoding.
     """
-    parts = _take_apart(pages, codec)
+    parts = take_apart(pages, codec)
     if parts is None or parts.row_count != row_count:
         return None
     chunk = _Chunk(
@@ -114,68 +108,6 @@ class _Chunk:
     check_page_checksums: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Parts:
-    """The pages of a chunk by what they hold, in this order."""
-
-    dictionary: Page | None
-    """None if there are no pages of indices."""
-    index_pages: Sequence[Page]
-    text_pages: Sequence[Page]
-
-    @property
-    def row_count(self) -> int:
-        return _row_count(self.index_pages) + _row_count(self.text_pages)
-
-
-def _take_apart(content: bytes, codec: int) -> _Parts | None:
-    pages = parse_pages(content)
-    if not pages:
-        return None
-    dictionary = pages[0] if pages[0].header.type == PageType.DICTIONARY else None
-    data_pages = pages if dictionary is None else pages[1:]
-    encodings = [_encoding(page.header) for page in data_pages]
-    if not encodings or None in encodings:
-        return None
-    index_count = sum(encoding in _INDEX_ENCODINGS for encoding in encodings)
-    if any(encoding in _INDEX_ENCODINGS for encoding in encodings[index_count:]):
-        return None
-    if index_count and (dictionary is None or not _is_readable(dictionary, codec)):
-        return None
-    return _Parts(
-        dictionary=dictionary if index_count else None,
-        index_pages=data_pages[:index_count],
-        text_pages=data_pages[index_count:],
-    )
-
-
-def _encoding(header: PageHeader) -> int | None:
-    """Return how the values of a data page are encoded; None if it is no data page."""
-    data_page = header.data_page_header_v2 if header.type == PageType.DATA_V2 else header.data_page_header
-    is_data = header.type in {PageType.DATA, PageType.DATA_V2} and data_page is not None
-    return data_page.encoding if is_data and data_page is not None and (data_page.num_values or 0) >= 0 else None
-
-
-def _row_count(pages: Sequence[Page]) -> int:
-    headers = (page.header.data_page_header_v2 or page.header.data_page_header for page in pages)
-    return sum((header.num_values or 0) for header in headers if header is not None)
-
-
-def _entry_count(page: Page) -> int:
-    dictionary = page.header.dictionary_page_header
-    return (dictionary.num_values or 0) if dictionary is not None else 0
-
-
-def _is_readable(page: Page, codec: int) -> bool:
-    dictionary, page_bytes = page.header.dictionary_page_header, page.header.uncompressed_page_size or 0
-    return (
-        dictionary is not None
-        and CODECS[codec] in _SEPARABLE_CODECS
-        and dictionary.encoding in _ENTRY_ENCODINGS
-        and 0 < _entry_count(page) <= page_bytes // _SMALLEST_ENTRY_BYTES
-    )
-
-
 def _decode_indices(
     chunk: _Chunk, dictionary_page: Page, index_pages: Sequence[Page], known: pa.Array[Any] | None
 ) -> list[pa.Array[Any]]:
@@ -187,8 +119,8 @@ def _decode_indices(
         chunk.content[index_pages[0].start : index_pages[-1].stop],
     ]
     leaf = LeafSpec(name="numbers", physical_type=PhysicalType.INT32, max_def_level=chunk.max_def_level)
-    file = one_column_file(pages, leaf, value_count=_row_count(index_pages), codec=chunk.codec)
-    [indices] = read_columns(file, {0: chunk.label}, check_page_checksums=chunk.check_page_checksums)
+    file = one_column_file(pages, leaf, value_count=count_rows(index_pages), codec=chunk.codec)
+    [indices] = read_columns(file, {leaf.name: chunk.label}, check_page_checksums=chunk.check_page_checksums)
     dictionary = entry_numbers.dictionary
     if entry_numbers.empty_is_last and compute.max(indices).as_py() != len(dictionary) - 1:
         dictionary = dictionary[:-1]  # no row has it: it stands where the table's other symbols would be
@@ -198,7 +130,7 @@ def _decode_indices(
 
 def _read_entries(chunk: _Chunk, page: Page) -> pa.Array[Any]:
     """Decode a dictionary page as a data page: without levels, which a required column has none of, they are alike."""
-    entry_count = _entry_count(page)
+    entry_count = count_entries(page)
     header = PageHeader(
         type=PageType.DATA,
         uncompressed_page_size=page.header.uncompressed_page_size,
@@ -214,7 +146,7 @@ def _read_entries(chunk: _Chunk, page: Page) -> pa.Array[Any]:
     leaf = LeafSpec(name="entries", physical_type=PhysicalType.BYTE_ARRAY, max_def_level=0, logical=_TEXT)
     data_page: list[bytes | memoryview] = [header.encode(), chunk.content[page.body_start : page.stop]]
     file = one_column_file(data_page, leaf, value_count=entry_count, codec=chunk.codec)
-    [entries] = read_columns(file, {0: chunk.label}, check_page_checksums=chunk.check_page_checksums)
+    [entries] = read_columns(file, {leaf.name: chunk.label}, check_page_checksums=chunk.check_page_checksums)
     check_values(entries, chunk.label)
     if len(entries) != entry_count:
         raise chunk.label.damaged(
@@ -295,12 +227,12 @@ def _decode_text(chunk: _Chunk, pages: Sequence[Page]) -> list[pa.Array[Any]]:
         name="text", physical_type=PhysicalType.BYTE_ARRAY, max_def_level=chunk.max_def_level, logical=_TEXT
     )
     content = chunk.content[pages[0].start : pages[-1].stop]
-    file = one_column_file([content], leaf, value_count=_row_count(pages), codec=chunk.codec)
+    file = one_column_file([content], leaf, value_count=count_rows(pages), codec=chunk.codec)
     # Without a dictionary page there are no repeated entries. pyarrow encodes plain pages as it decodes them, others not.
-    is_plain = all(_encoding(page.header) == Encoding.PLAIN for page in pages)
+    is_plain = all(page_encoding(page) == Encoding.PLAIN for page in pages)
     [text] = read_columns(
         file,
-        {0: chunk.label},
+        {leaf.name: chunk.label},
         as_dictionary=("text",) if is_plain else (),
         check_page_checksums=chunk.check_page_checksums,
     )

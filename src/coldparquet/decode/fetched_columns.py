@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,15 +15,19 @@ from coldparquet.decode.list_pages import decode_list_pages
 from coldparquet.decode.page_rows import check_flat_pages
 from coldparquet.decode.parquet_reader import read_columns
 from coldparquet.decode.selected_rows import rows_within, select_rows
-from coldparquet.decode.virtual_file import column_leaf, column_places
+from coldparquet.decode.stored_dictionaries import distinct_entries, is_as_stored
+from coldparquet.decode.virtual_file import column_leaf
 from coldparquet.errors import InternalError, UnsupportedError
 from coldparquet.format.sidecar_layout import PhysicalType
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+    import numpy as np
+    import numpy.typing as npt
 
     from coldparquet.decode.arrow_schema import TextAs
-    from coldparquet.decode.virtual_file import RowGroupBuffer, VirtualFile
+    from coldparquet.decode.virtual_file import RowGroupBuffer, VirtualColumn, VirtualFile
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.plan.read_plan import RowGroupRead
     from coldparquet.plan.row_selection import RowSelection
@@ -57,7 +62,6 @@ class FetchedColumns:
         self._read = read
         self._sidecar = sidecar
         self._types = [sidecar.column_type(column) for column in read.columns]
-        self._places = list(zip(*column_places(read), strict=True))
         self.labels = [
             ChunkLabel(path=path, row_group=read.row_group_in_file, columns=(sidecar.column(column).name,))
             for column in read.columns
@@ -91,15 +95,15 @@ class FetchedColumns:
         self, file_index: int, file: VirtualFile, text: TextAs, known: Mapping[int | None, pa.Array[Any]]
     ) -> dict[int, pa.ChunkedArray[Any]]:
         held_rows = self._read.row_group_rows if file.rows is None else file.rows.row_count
-        arrays: dict[int, pa.ChunkedArray[Any]] = {}
-        for position in file.columns:
-            if file.rows is not None:
-                check_flat_pages(self._pieces(position), file.rows, self.labels[position])
-            if pa.types.is_dictionary(arrow_type(self._types[position], text=text)):
-                array = self._decode_dictionary(position, held_rows, known.get(self._read.columns[position]))
-                if array is not None:
-                    arrays[position] = array
-        arrays |= self._decode_values(file_index, [position for position in file.columns if position not in arrays])
+        if file.rows is not None:
+            for column in file.columns:
+                check_flat_pages(self._pieces(column.position), file.rows, self.labels[column.position])
+        to_dictionary = [
+            column
+            for column in file.columns
+            if pa.types.is_dictionary(arrow_type(self._types[column.position], text=text))
+        ]
+        arrays = self._decode_columns(file_index, held_rows, to_dictionary, known)
         for position, array in arrays.items():
             if len(array) != held_rows:
                 message = f"holds {len(array)} rows, expected {held_rows}"
@@ -107,39 +111,72 @@ class FetchedColumns:
         positions = rows_within(self._read.selection, file.rows)
         return dict(zip(arrays, select_rows(list(arrays.values()), positions, held_rows=held_rows), strict=True))
 
-    def _decode_dictionary(
-        self, position: int, row_count: int, known: pa.Array[Any] | None
+    def _decode_columns(
+        self,
+        file_index: int,
+        row_count: int,
+        to_dictionary: Sequence[VirtualColumn],
+        known: Mapping[int | None, pa.Array[Any]],
+    ) -> dict[int, pa.ChunkedArray[Any]]:
+        """Let pyarrow decode the columns of one file, all at once, but for text whose dictionary it could get wrong."""
+        arrays: dict[int, pa.ChunkedArray[Any]] = {}
+        entry_counts: dict[VirtualColumn, int] = {}
+        for column in to_dictionary:
+            strings = known.get(self._read.columns[column.position])
+            entry_count = None
+            if strings is None:
+                codec = self._codec(column.position)
+                entry_count = distinct_entries(self._pages(column), codec, row_count=row_count)
+            if entry_count is not None:
+                entry_counts[column] = entry_count
+            elif (array := self._take_apart(column, row_count, strings)) is not None:
+                arrays[column.position] = array
+        others = [column for column in self._buffer.files[file_index].columns if column.position not in arrays]
+        arrays |= self._decode_values(file_index, others, as_dictionary=[column.name for column in entry_counts])
+        for column, entry_count in entry_counts.items():
+            if not is_as_stored(arrays[column.position], entry_count, self.labels[column.position]):
+                array = self._take_apart(column, row_count, None)
+                if array is None:
+                    raise InternalError("a dictionary and its indices were not taken apart")
+                arrays[column.position] = array
+        return arrays
+
+    def _take_apart(
+        self, column: VirtualColumn, row_count: int, known: pa.Array[Any] | None
     ) -> pa.ChunkedArray[Any] | None:
-        start, length_bytes = self._places[position]
-        column = self._read.columns[position]
         return decode_dictionary_chunk(
-            self._bytes[start : start + length_bytes].tobytes(),
-            codec=self._codec(position),
+            self._pages(column),
+            codec=self._codec(column.position),
             row_count=row_count,
-            max_def_level=self._sidecar.column(column).max_def_level,
-            label=self.labels[position],
+            max_def_level=self._sidecar.column(self._read.columns[column.position]).max_def_level,
+            label=self.labels[column.position],
             known=known,
             check_page_checksums=self._check_page_checksums,
         )
 
-    def _decode_values(self, file_index: int, positions: list[int]) -> dict[int, pa.ChunkedArray[Any]]:
+    def _decode_values(
+        self, file_index: int, columns: Sequence[VirtualColumn], *, as_dictionary: Sequence[str]
+    ) -> dict[int, pa.ChunkedArray[Any]]:
         """Let pyarrow decode columns of one file as they are."""
-        if not positions:
+        if not columns:
             return {}
         file = self._buffer.parquet_file(file_index)
-        places = {position: place for place, position in enumerate(self._buffer.files[file_index].columns)}
         int96 = {
-            places[position]: self.labels[position]
-            for position in positions
-            if self._types[position].physical_type is PhysicalType.INT96
+            column.name: self.labels[column.position]
+            for column in columns
+            if self._types[column.position].physical_type is PhysicalType.INT96
         }
         if int96:
             in_seconds = read_columns(file, int96, int96_unit="s", check_page_checksums=self._check_page_checksums)
             for seconds, label in zip(in_seconds, int96.values(), strict=True):
                 _check_int96_range(seconds, label)
-        labels = {places[position]: self.labels[position] for position in positions}
-        columns = read_columns(file, labels, check_page_checksums=self._check_page_checksums)
-        return dict(zip(positions, columns, strict=True))
+        arrays = read_columns(
+            file,
+            {column.name: self.labels[column.position] for column in columns},
+            as_dictionary=as_dictionary,
+            check_page_checksums=self._check_page_checksums,
+        )
+        return dict(zip((column.position for column in columns), arrays, strict=True))
 
     def _decode_lists(self, position: int, rows: RowSelection | None) -> pa.ChunkedArray[Any]:
         if rows is None:
@@ -156,12 +193,19 @@ class FetchedColumns:
         [selected] = select_rows([lists], positions, held_rows=rows.row_count)
         return selected
 
+    def _pages(self, column: VirtualColumn) -> bytes:
+        return self._bytes[column.start : column.start + column.length_bytes].tobytes()
+
     def _pieces(self, position: int) -> list[bytes]:
         read = self._read
         [of_column] = (read.piece_columns == position).nonzero()
-        starts = read.buffer_offsets[of_column]
+        starts = self._piece_offsets[of_column]
         stops = starts + (read.piece_stops - read.piece_starts)[of_column]
         return [self._bytes[start:stop].tobytes() for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
+
+    @cached_property
+    def _piece_offsets(self) -> npt.NDArray[np.int64]:
+        return self._read.buffer_offsets
 
     def _codec(self, position: int) -> int:
         return int(self._sidecar.chunks(self._read.columns[position]).codec[self._read.row_group])

@@ -58,7 +58,7 @@ def decode_list_pages(  # noqa: PLR0913 - the pages of one column, and how to de
         value_count = parsed_value_count(piece, label)
         # Nothing but a dictionary page: pyarrow makes an array without rows of the right type.
         file = one_column_file(pages, leaf, value_count=value_count, codec=codec)
-        [decoded] = read_columns(file, {0: label}, check_page_checksums=check_page_checksums)
+        [decoded] = read_columns(file, {leaf.name: label}, check_page_checksums=check_page_checksums)
         chunks += decoded.chunks
         row_counts.append(len(decoded))
     check_rows_of_pieces(np.array(row_counts, dtype=np.int64), rows, label)

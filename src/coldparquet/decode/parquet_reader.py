@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 
 from coldparquet.decode.chunk_label import together
 from coldparquet.errors import UnsupportedError
+from coldparquet.options import KIB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -16,10 +17,13 @@ if TYPE_CHECKING:
     from coldparquet.decode.chunk_label import ChunkLabel
     from coldparquet.errors import FormatError
 
+_LEAST_BYTES_FOR_THREADS = 256 * KIB
+"""Less decodes within a millisecond or two, and to hand a column to another thread and wait for it takes a twentieth of one."""
+
 
 def read_columns(
     file: pa.Buffer,
-    labels: Mapping[int, ChunkLabel],
+    labels: Mapping[str, ChunkLabel],
     *,
     int96_unit: Literal["s", "ns"] = "ns",
     as_dictionary: Sequence[str] = (),
@@ -29,10 +33,10 @@ def read_columns(
 
     Args:
         file: The file, which has one row group and nothing but columns of one leaf.
-        labels: The columns to decode by their position in the file, with their names for error messages; at least one.
+        labels: The columns to decode by their names in the file, with those for error messages; at least one.
         int96_unit: Unit of the timestamps that INT96 values become.
-        as_dictionary: Names of text columns that become dictionary arrays; they must have no dictionary page, of which
-            pyarrow would drop repeated entries without renumbering the indices.
+        as_dictionary: Names of text columns that become dictionary arrays. Of a dictionary page pyarrow drops repeated entries
+            without renumbering the indices, so that whoever asks for this must look at what comes out.
         check_page_checksums: Whether the CRC-32 of each page that has one is compared.
 
     Returns:
@@ -52,14 +56,15 @@ def read_columns(
         )
     except (pa.ArrowException, OSError) as error:
         raise _translated(error, together(list(labels.values()))) from error
-    all_names = parquet.schema_arrow.names  # made anew each time it is asked for
-    names = [all_names[position] for position in labels]
+    names = list(labels)
     try:
         # Arrow's threads share the columns: the end of a read waits for few row groups, not for one per processor.
-        table = parquet.read_row_group(0, columns=names, use_threads=len(names) > 1)
+        table = parquet.read_row_group(
+            0, columns=names, use_threads=len(names) > 1 and file.size >= _LEAST_BYTES_FOR_THREADS
+        )
         return [table.column(name) for name in names]
     except (pa.ArrowException, OSError):
-        return [_read_column(parquet, name, label) for name, label in zip(names, labels.values(), strict=True)]
+        return [_read_column(parquet, name, label) for name, label in labels.items()]
 
 
 def _read_column(parquet: pq.ParquetFile, name: str, label: ChunkLabel) -> pa.ChunkedArray[Any]:

@@ -43,11 +43,23 @@ CODECS = tuple(codec.name.lower() for codec in Codec)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VirtualColumn:
+    """One column of such a file."""
+
+    position: int
+    """Its position in ``RowGroupRead.columns``."""
+    name: str
+    """What it is called in the file."""
+    start: int
+    """Where its pages begin in the buffer."""
+    length_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VirtualFile:
     """One of the files in a buffer."""
 
-    columns: tuple[int, ...]
-    """Its columns: positions in ``RowGroupRead.columns``."""
+    columns: tuple[VirtualColumn, ...]
     rows: RowSelection | None
     """Rows of the row group that its pages hold; None for all."""
     end: bytes
@@ -92,7 +104,7 @@ def new_row_group_buffer(read: RowGroupRead, sidecar: Sidecar, *, path: str | No
         UnsupportedError: A chunk is compressed with a codec that pyarrow cannot read, or its column is nested in a way
             that the sidecar does not describe.
     """
-    starts, lengths = column_places(read)
+    starts, lengths = _column_places(read)
     groups: list[tuple[RowSelection | None, list[int]]] = []
     for position, (column, rows) in enumerate(zip(read.columns, read.column_rows, strict=True)):
         descriptor = sidecar.column(column)
@@ -107,29 +119,16 @@ def new_row_group_buffer(read: RowGroupRead, sidecar: Sidecar, *, path: str | No
             same_rows.append(position)
     files = []
     for rows, positions in groups:
-        chunks = [
-            _virtual_chunk(read, sidecar, read.columns[position], rows, starts[position], lengths[position])
-            for position in positions
-        ]
-        row_count = read.row_group_rows if rows is None else rows.row_count
         leaves = [column_leaf(sidecar, read.columns[position]) for position in positions]
+        columns = tuple(
+            VirtualColumn(position=position, name=leaf.name, start=starts[position], length_bytes=lengths[position])
+            for position, leaf in zip(positions, leaves, strict=True)
+        )
+        chunks = [_virtual_chunk(read, sidecar, rows, column) for column in columns]
+        row_count = read.row_group_rows if rows is None else rows.row_count
         footer = encode_footer(leaves, [VirtualRowGroup(row_count=row_count, chunks=chunks)])
-        files.append(VirtualFile(columns=tuple(positions), rows=rows, end=frame_footer(footer)))
+        files.append(VirtualFile(columns=columns, rows=rows, end=frame_footer(footer)))
     return RowGroupBuffer(sum(lengths), files)
-
-
-def column_places(read: RowGroupRead) -> tuple[list[int], list[int]]:
-    """Say where the pages of each column lie in the buffer of a read, where its pieces are packed together.
-
-    Returns:
-        Offset of the first byte, and number of bytes, of each of ``read.columns``.
-    """
-    piece_lengths = read.piece_stops - read.piece_starts
-    lengths = np.zeros(len(read.columns), dtype=np.int64)
-    np.add.at(lengths, read.piece_columns, piece_lengths)
-    starts = np.full(len(read.columns), len(PARQUET_MAGIC) + int(piece_lengths.sum()))
-    np.minimum.at(starts, read.piece_columns, read.buffer_offsets)
-    return starts.tolist(), lengths.tolist()
 
 
 def column_leaf(sidecar: Sidecar, column: int) -> LeafSpec:
@@ -152,13 +151,27 @@ def column_leaf(sidecar: Sidecar, column: int) -> LeafSpec:
     )
 
 
-def _virtual_chunk(  # noqa: PLR0913, PLR0917 - one column of a read, and where it lies
-    read: RowGroupRead, sidecar: Sidecar, column: int, rows: RowSelection | None, start: int, length_bytes: int
+def _column_places(read: RowGroupRead) -> tuple[list[int], list[int]]:
+    """Say where the pages of each column lie in the buffer of a read, where its pieces are packed together.
+
+    Returns:
+        Offset of the first byte, and number of bytes, of each of ``read.columns``.
+    """
+    packed_stops = np.append(0, np.cumsum(read.piece_stops - read.piece_starts))
+    first_pieces = np.searchsorted(read.piece_columns, np.arange(len(read.columns) + 1))
+    lengths = packed_stops[first_pieces[1:]] - packed_stops[first_pieces[:-1]]
+    # The pieces of a column lie in their order; where a column without any begins does not matter.
+    starts = np.append(read.buffer_offsets, len(PARQUET_MAGIC) + packed_stops[-1])[first_pieces[:-1]]
+    return starts.tolist(), lengths.tolist()
+
+
+def _virtual_chunk(
+    read: RowGroupRead, sidecar: Sidecar, rows: RowSelection | None, column: VirtualColumn
 ) -> VirtualChunk:
-    stored = sidecar.chunks(column)
+    stored = sidecar.chunks(read.columns[column.position])
     return VirtualChunk(
-        start=start,
-        length_bytes=length_bytes,
+        start=column.start,
+        length_bytes=column.length_bytes,
         value_count=int(stored.num_values[read.row_group]) if rows is None else rows.row_count,
         codec=int(stored.codec[read.row_group]),
         encodings=int(stored.encodings[read.row_group]),

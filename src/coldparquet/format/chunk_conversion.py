@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from coldparquet.errors import FormatError
 from coldparquet.format import sidecar_layout as layout
-from coldparquet.format.sidecar_writer import BoundSpec, ChunkSpec
+from coldparquet.format.sidecar_content import BoundSpec, ChunkSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

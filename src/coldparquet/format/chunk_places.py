@@ -14,6 +14,7 @@ from coldparquet.format import sidecar_layout as layout
 from coldparquet.format.sidecar_header import parse_name
 
 if TYPE_CHECKING:
+    from coldparquet.format.row_group_table import RowGroupTable
     from coldparquet.format.sidecar import Sidecar
 
 _PARQUET_MAGIC_BYTES = 4
@@ -86,7 +87,7 @@ def chunk_places(sidecar: Sidecar) -> ChunkPlaces:
     starts, lengths = words[:, layout.CHUNK_BYTE_RANGE_START_WORD], words[:, layout.CHUNK_TOTAL_COMPRESSED_WORD]
     has_null_count = (_stat_flags(words) & np.uint8(layout.STAT_NULL_COUNT_PRESENT)) != 0
     null_counts = np.where(has_null_count, words[:, layout.CHUNK_NULL_COUNT_WORD], _UNKNOWN)
-    inside = _are_inside(sidecar, starts, lengths)
+    inside = _are_inside(np.repeat(sidecar.data_stops, column_count), starts, lengths)
     descriptors = np.frombuffer(sidecar.file, layout.COLUMN_DESCRIPTOR_DTYPE, column_count, layout.HEADER.size)
     types, is_list = descriptors["physical_type"], descriptors["max_rep_level"] > 0
     bound_bytes = np.full(column_count, -1, np.int64)
@@ -108,22 +109,24 @@ def chunk_places(sidecar: Sidecar) -> ChunkPlaces:
     )
 
 
-def data_stop(sidecar: Sidecar) -> int:
-    """Return where the last chunk ends; wrong numbers are left out, nothing raises."""
-    blocks = sidecar.blocks
-    first_chunk_words = blocks.first_words[:, np.newaxis] + 1 + layout.CHUNK_WORDS * np.arange(sidecar.column_count)
+def last_chunk_stops(table: RowGroupTable) -> npt.NDArray[np.int64]:
+    """Return where the last chunk of each row group ends, shape (row groups,); wrong numbers are left out, nothing raises."""
+    blocks = table.blocks
+    first_chunk_words = blocks.first_words[:, np.newaxis] + 1 + layout.CHUNK_WORDS * np.arange(table.column_count)
     starts = blocks.words.take(first_chunk_words + layout.CHUNK_BYTE_RANGE_START_WORD)
     lengths = blocks.words.take(first_chunk_words + layout.CHUNK_TOTAL_COMPRESSED_WORD)
-    return int((starts + lengths)[_are_inside(sidecar, starts, lengths)].max(initial=0))
+    inside = _are_inside(table.data_stops[:, np.newaxis], starts, lengths)
+    stops: npt.NDArray[np.int64] = _signed(starts + lengths, inside).max(axis=1, initial=0)
+    return stops
 
 
 def _are_inside(
-    sidecar: Sidecar, starts: npt.NDArray[np.uint64], lengths: npt.NDArray[np.uint64]
+    data_stops: npt.NDArray[np.uint64], starts: npt.NDArray[np.uint64], lengths: npt.NDArray[np.uint64]
 ) -> npt.NDArray[np.bool_]:
-    """Tell which chunks lie in the data of the Parquet file."""
-    limit = np.uint64(sidecar.footer.parquet_footer_offset)
-    inside = (starts >= _PARQUET_MAGIC_BYTES) & (starts <= limit) & (lengths <= limit - np.minimum(starts, limit))
-    return inside & (limit <= _LARGEST_I64)
+    """Tell which chunks lie in the data of their Parquet file."""
+    room = data_stops - np.minimum(starts, data_stops)
+    inside = (starts >= _PARQUET_MAGIC_BYTES) & (starts <= data_stops) & (lengths <= room)
+    return inside & (data_stops <= _LARGEST_I64)
 
 
 def _signed(values: npt.NDArray[np.uint64], valid: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from coldparquet.format.parquet_footer import ParquetFooter
     from coldparquet.format.parquet_thrift import ColumnMetaData
     from coldparquet.format.sidecar import Sidecar
-    from coldparquet.format.sidecar_writer import ChunkSpec, RowGroupSpec, SidecarContent
+    from coldparquet.format.sidecar_content import ChunkSpec, RowGroupSpec, SidecarContent
 
 _MOST_ROUNDS = 2
 

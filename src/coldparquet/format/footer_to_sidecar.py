@@ -25,9 +25,9 @@ from coldparquet.format.logical_types import LogicalKind
 from coldparquet.format.parquet_footer import SortOrder
 from coldparquet.format.parquet_schema import list_optionals_of_levels
 from coldparquet.format.questdb_json import parse_questdb_json
+from coldparquet.format.sidecar_content import ColumnSpec, RowGroupSpec, SidecarContent
 from coldparquet.format.sidecar_footer import ScratchpadEntry
 from coldparquet.format.sidecar_layout import PhysicalType, Repetition, column_flags
-from coldparquet.format.sidecar_writer import ColumnSpec, RowGroupSpec, SidecarContent
 from coldparquet.format.type_codes import (
     DESCENDING_BIT,
     DESIGNATED_BIT,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from coldparquet.format.parquet_schema import SchemaLeaf
     from coldparquet.format.parquet_thrift import ColumnMetaData
     from coldparquet.format.questdb_json import QuestdbColumn, QuestdbMetadata
-    from coldparquet.format.sidecar_writer import ChunkSpec
+    from coldparquet.format.sidecar_content import ChunkSpec
 
 _UNSIGNED = frozenset(
     {ForeignAnnotation.UINT_8, ForeignAnnotation.UINT_16, ForeignAnnotation.UINT_32, ForeignAnnotation.UINT_64}

@@ -15,7 +15,7 @@ import numpy as np
 
 from coldparquet.errors import FormatError
 from coldparquet.format.bloom_places import locate_blooms
-from coldparquet.format.chunk_places import data_stop
+from coldparquet.format.chunk_places import last_chunk_stops
 from coldparquet.format.fetched_ranges import WantedRanges
 from coldparquet.format.page_checks import BoundsList, ClaimedPages, check_pages
 from coldparquet.format.page_thrift import ColumnIndex, OffsetIndex
@@ -42,13 +42,17 @@ _ELSEWHERE = "it does not lie right before the footer"
 _LISTS_DIFFER = "its lists differ in length"
 
 
-def page_index_range(sidecar: Sidecar) -> ByteRange:
+def page_index_range(sidecar: Sidecar, *, last_chunk_stop: int | None = None) -> ByteRange:
     """Return where the page index lies in a Parquet file, footer and all: what follows the last chunk.
 
     Bloom filters that lie directly behind the chunks, where the sidecar knows them, are left out; other writers put them
     behind the page index. It is no more than the last ``LARGEST_INDEX_BYTES``, in which the rest of the index is not found.
+
+    Args:
+        sidecar: What is known of the file.
+        last_chunk_stop: Where the last chunk ends, if somebody has looked already.
     """
-    start = data_stop(sidecar)
+    start = int(last_chunk_stops(sidecar).max(initial=0)) if last_chunk_stop is None else last_chunk_stop
     size_bytes = sidecar.parquet_size_bytes
     first, stop = _bloom_range(sidecar)
     if start <= first <= start + _BLOOM_HEADER_BYTES:

@@ -18,33 +18,31 @@ here are nanoseconds since 1970-01-01 UTC as Python integers, which hold the tim
 from __future__ import annotations
 
 import re
-from calendar import isleap, monthrange
 from dataclasses import dataclass
 from datetime import date
-from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from coldparquet.errors import FormatError, InvalidInputError
+from coldparquet.format.partition_intervals import (
+    DAY_NS,
+    EARLIEST_NS,
+    HOUR_NS,
+    SECOND_NS,
+    PartitionInterval,
+    date_of,
+    day_start_ns,
+    partition_floor_ns,
+    partition_stop_ns,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-SECOND_NS = 1_000_000_000
-HOUR_NS = 3600 * SECOND_NS
-DAY_NS = 24 * HOUR_NS
-
-EARLIEST_NS = -(1 << 63) * 1000
-"""Not later than any timestamp of a table: the least 64-bit number of microseconds."""
-LATEST_NS = (1 << 63) * 1000
-"""Later than any timestamp of a table."""
 
 UNVERSIONED = -1
 """Name transaction of a directory without version suffix."""
 DEFAULT_NAME = "default"
 """Base name of the only partition of a table without partitioning."""
 
-_EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
-_YEAR_10000_NS = (date.max.toordinal() + 1 - _EPOCH_ORDINAL) * DAY_NS
 _NAME = re.compile(
     r"(?P<base>default"
     r"|\d{4}(?:-\d\d|-W\d\d)?"
@@ -53,18 +51,6 @@ _NAME = re.compile(
     r"(?:\.(?P<name_txn>0|[1-9]\d{0,18}))?",
     re.ASCII,
 )
-
-
-class PartitionInterval(IntEnum):
-    """How a table is partitioned, with QuestDB's numbers."""
-
-    DAY = 0
-    MONTH = 1
-    YEAR = 2
-    NONE = 3
-    HOUR = 4
-    WEEK = 5
-
 
 _FINEST_FIRST = (
     PartitionInterval.HOUR,
@@ -232,53 +218,6 @@ def infer_interval(names: Iterable[str]) -> PartitionInterval | None:
     return None
 
 
-def partition_floor_ns(timestamp_ns: int, interval: PartitionInterval) -> int:
-    """Return the begin of the partition that holds a timestamp.
-
-    Times before 1970 fall into the first partition, which begins at 0; by week it begins on Monday 1969-12-29.
-
-    Raises:
-        InvalidInputError: The time is after the year 9999.
-    """
-    clamped_ns = max(timestamp_ns, 0)
-    if interval is PartitionInterval.NONE:
-        return EARLIEST_NS
-    if interval is PartitionInterval.HOUR:
-        return clamped_ns - clamped_ns % HOUR_NS
-    if interval is PartitionInterval.DAY and clamped_ns < _YEAR_10000_NS:
-        return clamped_ns - clamped_ns % DAY_NS
-    day = _date_of(clamped_ns)
-    if interval is PartitionInterval.WEEK:
-        return _day_start_ns(day.toordinal() - day.weekday())
-    if interval is PartitionInterval.MONTH:
-        day = day.replace(day=1)
-    if interval is PartitionInterval.YEAR:
-        day = day.replace(month=1, day=1)
-    return _day_start_ns(day.toordinal())
-
-
-def partition_stop_ns(timestamp_ns: int, interval: PartitionInterval) -> int:
-    """Return the end, exclusive, of the partition that holds a timestamp.
-
-    Raises:
-        InvalidInputError: The time is after the year 9999.
-    """
-    floor_ns = partition_floor_ns(timestamp_ns, interval)
-    match interval:
-        case PartitionInterval.NONE:
-            return LATEST_NS
-        case PartitionInterval.HOUR:
-            return floor_ns + HOUR_NS
-        case PartitionInterval.DAY:
-            return floor_ns + DAY_NS
-        case PartitionInterval.WEEK:
-            return floor_ns + 7 * DAY_NS
-    first = _date_of(floor_ns)
-    if interval is PartitionInterval.MONTH:
-        return floor_ns + monthrange(first.year, first.month)[1] * DAY_NS
-    return floor_ns + (366 if isleap(first.year) else 365) * DAY_NS
-
-
 def _timestamp_ns(match: re.Match[str]) -> int | None:
     """Return the time that a name spells, None where there is no such day or time of day."""
     if match["base"] == DEFAULT_NAME:
@@ -298,7 +237,7 @@ def _timestamp_ns(match: re.Match[str]) -> int | None:
         return None
     fraction_ns = int((match["fraction"] or "").ljust(9, "0"))
     seconds = (hour * 60 + minute) * 60 + second
-    return _day_start_ns(day.toordinal()) + seconds * SECOND_NS + fraction_ns
+    return day_start_ns(day.toordinal()) + seconds * SECOND_NS + fraction_ns
 
 
 def _base_name(timestamp_ns: int, interval: PartitionInterval, *, is_nanosecond: bool) -> str:
@@ -307,7 +246,7 @@ def _base_name(timestamp_ns: int, interval: PartitionInterval, *, is_nanosecond:
     is_whole = timestamp_ns == floor_ns
     if interval is PartitionInterval.NONE:
         return DEFAULT_NAME
-    day = _date_of(timestamp_ns)
+    day = date_of(timestamp_ns)
     if interval is PartitionInterval.WEEK:
         iso = day.isocalendar()
         name = f"{iso.year:04}-W{iso.week:02}"
@@ -333,14 +272,3 @@ def _time_suffix(timestamp_ns: int, *, is_nanosecond: bool) -> str:
     if fraction_ns == 0:
         return suffix
     return f"{suffix}-{fraction_ns:09}" if is_nanosecond else f"{suffix}-{fraction_ns // 1000:06}"
-
-
-def _date_of(timestamp_ns: int) -> date:
-    try:
-        return date.fromordinal(timestamp_ns // DAY_NS + _EPOCH_ORDINAL)
-    except (ValueError, OverflowError):
-        raise InvalidInputError(f"{timestamp_ns} ns since 1970 is not in the years 1 to 9999") from None
-
-
-def _day_start_ns(ordinal: int) -> int:
-    return (ordinal - _EPOCH_ORDINAL) * DAY_NS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from coldparquet.format.partition_names import DAY_NS, HOUR_NS, PartitionInterval
+from coldparquet.format.partition_intervals import DAY_NS, HOUR_NS, PartitionInterval
 
 _EARLIEST = np.iinfo(np.int64).min
 _LATEST = np.iinfo(np.int64).max

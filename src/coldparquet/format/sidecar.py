@@ -18,19 +18,18 @@ import numpy.typing as npt
 from coldparquet.errors import FormatError, InvalidInputError
 from coldparquet.format import sidecar_layout as layout
 from coldparquet.format.column_schema import ColumnSchema, shared_schema
-from coldparquet.format.column_types import ColumnType, resolve_type
+from coldparquet.format.footer_chain import check_footer_place, find_footer, walk_chain
 from coldparquet.format.foreign_annotations import FOREIGN_ANNOTATIONS_CODE, parse_foreign_annotations
-from coldparquet.format.sidecar_chunks import BlockTable, ChunkColumn
+from coldparquet.format.row_group_table import RowGroupTable
+from coldparquet.format.sidecar_chunks import BlockTable
 from coldparquet.format.sidecar_footer import (
     SidecarFooter,
-    check_footer_place,
     check_required_flags,
-    find_footer,
+    checksum_mismatch,
     locate_footer,
-    parse_footer,
-    walk_chain,
+    parse_sidecar_footer,
 )
-from coldparquet.format.sidecar_header import ColumnDescriptor, SidecarHeader, parse_column, parse_header, parse_name
+from coldparquet.format.sidecar_header import SidecarHeader, parse_header
 from coldparquet.ranges import ByteRange
 
 if TYPE_CHECKING:
@@ -95,12 +94,12 @@ def open_snapshot(
     locate_footer(file, size_bytes, path=path)
     snapshot = file[:size_bytes]
     header = parse_header(snapshot, path=path)
-    footer = parse_footer(snapshot, size_bytes, header, path=path)
+    footer = parse_sidecar_footer(snapshot, size_bytes, header, path=path)
     check_required_flags(footer, path=path)
     return Sidecar(snapshot, header, footer, path=path)
 
 
-class Sidecar:
+class Sidecar(RowGroupTable):
     """One snapshot of a sidecar, immutable. Made by `parse_sidecar`.
 
     Descriptors, names and chunk fields are read from the buffer when they are first asked for.
@@ -113,11 +112,9 @@ class Sidecar:
     """
 
     def __init__(self, file: memoryview, header: SidecarHeader, footer: SidecarFooter, *, path: str | None) -> None:
+        super().__init__(file, header, path=path)
         self.file = file
-        self._chunks: dict[int, ChunkColumn] = {}
-        self.header = header
         self.footer = footer
-        self.path = path
 
     def __repr__(self) -> str:
         shape = f"{self.column_count} columns x {self.row_group_count} row groups"
@@ -138,20 +135,6 @@ class Sidecar:
         """Number of row groups."""
         return self.footer.row_group_count
 
-    @property
-    def column_count(self) -> int:
-        """Number of leaf columns."""
-        return self.header.column_count
-
-    @cached_property
-    def row_counts(self) -> npt.NDArray[np.int64]:
-        """Rows of each row group, shape (row groups,).
-
-        Raises:
-            FormatError: A count exceeds 2**63 - 1.
-        """
-        return self.blocks.gather_count(0, "num_rows")
-
     @cached_property
     def total_rows(self) -> int:
         """Rows of the partition."""
@@ -161,99 +144,9 @@ class Sidecar:
 
     @cached_property
     def schema(self) -> ColumnSchema:
-        """What it shares with all sidecars that describe the same columns."""
+        """See :class:`RowGroupTable`."""
         description = bytes(self.file[layout.CHECKSUM_START : self.header.names_stop])
         return shared_schema(description, self._annotations or b"")
-
-    @cached_property
-    def columns(self) -> tuple[ColumnDescriptor, ...]:
-        """All column descriptors; see `column` for what may be wrong with them."""
-        return tuple(self.column(index) for index in range(self.column_count))
-
-    def column(self, index: int) -> ColumnDescriptor:
-        """Return one column descriptor.
-
-        Raises:
-            FormatError: Its name is not UTF-8, or its repetition or physical type are none of Parquet's.
-            InvalidInputError: There is no such column.
-        """
-        descriptors = self.schema.descriptors
-        column = descriptors.get(index)
-        if column is None:
-            self._check_column(index)
-            column = descriptors[index] = parse_column(self.file, index, path=self.path)
-        return column
-
-    def column_type(self, index: int) -> ColumnType:
-        """Return the type with which a column is stored.
-
-        Raises:
-            UnsupportedError: This version does not read the type.
-            FormatError: The descriptor is wrong, see `column`.
-            InvalidInputError: There is no such column.
-        """
-        column, types = self.column(index), self.schema.types
-        column_type = types.get(index)
-        if column_type is None:
-            column_type = types[index] = resolve_type(
-                column.type_code,
-                column.physical_type,
-                column.fixed_byte_length,
-                column.max_rep_level,
-                self.foreign_annotations.get(index),
-            )
-        return column_type
-
-    def column_index(self, name: str) -> int | None:
-        """Return the index of the column with exactly this name, the first one if several have it, else None.
-
-        Raises:
-            FormatError: The name of any column is not UTF-8.
-        """
-        return self._index_by_name.get(name)
-
-    @cached_property
-    def _index_by_name(self) -> dict[str, int]:
-        by_name: dict[str, int] = {}
-        for index in range(self.column_count):
-            by_name.setdefault(parse_name(self.file, index, path=self.path), index)
-        return by_name
-
-    @cached_property
-    def designated_timestamp(self) -> int | None:
-        """Index of the column that orders the table's rows in time, or None.
-
-        Raises:
-            FormatError: It is not a column.
-        """
-        index = self.header.designated_timestamp
-        if index is not None:
-            self._check_stored_index(index, "designated_timestamp")
-        return index
-
-    @cached_property
-    def sorting_columns(self) -> tuple[int, ...]:
-        """Indexes of the columns by which the rows are sorted; each descriptor tells whether it is `descending`.
-
-        Raises:
-            FormatError: One of them is not a column.
-        """
-        indexes = self.header.sorting_columns
-        if indexes:
-            self._check_stored_index(max(indexes), "sorting_columns")
-        return indexes
-
-    def chunks(self, column_index: int) -> ChunkColumn:
-        """Return the chunks of one column over all row groups.
-
-        Raises:
-            InvalidInputError: There is no such column.
-        """
-        chunks = self._chunks.get(column_index)
-        if chunks is None:
-            self._check_column(column_index)
-            chunks = self._chunks[column_index] = ChunkColumn(self.blocks, column_index)
-        return chunks
 
     def chain(self) -> tuple[SidecarFooter, ...]:
         """Return this snapshot's footer and every older one, newest first; their checksums are not verified.
@@ -367,7 +260,7 @@ class Sidecar:
 
     @cached_property
     def blocks(self) -> BlockTable:
-        """Where the row groups' blocks lie, for raw looks at them; `row_counts` and `chunks` are what plans need."""
+        """See :class:`RowGroupTable`."""
         # Offsets are stored divided by 8, which is the number of the word.
         first_words = self.footer.block_entries.astype(np.int64)
         strides = np.diff(first_words)
@@ -376,10 +269,16 @@ class Sidecar:
             file=self.file,
             words=np.frombuffer(self.file, "<u8", self.size_bytes // layout.WORD_BYTES),
             first_words=first_words,
+            snapshot_stops=np.full(len(first_words), self.size_bytes),
             stride_words=int(strides[0]) if is_regular else None,
             column_count=self.column_count,
             path=self.path,
         )
+
+    @cached_property
+    def data_stops(self) -> npt.NDArray[np.uint64]:
+        """Where the data of the Parquet file ends and its footer begins, shape (row groups,): the same for all of them."""
+        return np.full(self.row_group_count, self.footer.parquet_footer_offset, np.uint64)
 
     @cached_property
     def _bloom_positions(self) -> dict[int, int]:
@@ -396,33 +295,3 @@ class Sidecar:
         count = shape[0] * shape[1]
         start = self.footer.bloom_section_stop - dtype.itemsize * count
         return np.frombuffer(self.file, dtype, count, start).reshape(shape)
-
-    def _check_column(self, index: int) -> None:
-        if not 0 <= index < self.column_count:
-            raise InvalidInputError(
-                f"no column {index} among {self.column_count}", kind="UnknownColumn", path=self.path
-            )
-
-    def _check_stored_index(self, index: int, field: str) -> None:
-        if index >= self.column_count:
-            raise FormatError(
-                f"{field} names column {index}, but there are {self.column_count}",
-                kind="InvalidValue",
-                path=self.path,
-                offset=16,
-                field=field,
-            )
-
-
-def checksum_mismatch(footer: SidecarFooter, computed: int, *, path: str | None) -> FormatError:
-    """Return the error for a footer whose stored checksum is not the computed one."""
-    return FormatError(
-        f"CRC-32 of the snapshot of {footer.size_bytes} bytes is {computed:#010x}, stored is {footer.checksum:#010x}: "
-        "the sidecar is damaged; restore it or write it again from the Parquet footer",
-        kind="ChecksumMismatch",
-        path=path,
-        offset=footer.checksum_offset,
-        field="checksum",
-        stored=footer.checksum,
-        computed=computed,
-    )

@@ -23,14 +23,16 @@ _LARGEST_I64 = np.uint64((1 << 63) - 1)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BlockTable:
-    """Where the blocks of one snapshot lie; checked to be inside the file before anyone gathers from them."""
+    """Where the blocks of a snapshot, or of several, lie; checked to be inside the file before anyone gathers from them."""
 
     file: memoryview = field(repr=False)
-    """The sidecar up to the size of the snapshot."""
+    """The sidecar up to the size of the snapshot; several one behind the other, each at a whole word."""
     words: npt.NDArray[np.uint64] = field(repr=False)
     """The same bytes as little-endian words, without the last incomplete one, which no chunk reaches."""
     first_words: npt.NDArray[np.int64]
     """Word at which each block begins, shape (row groups,)."""
+    snapshot_stops: npt.NDArray[np.int64]
+    """Byte at which the snapshot of each block ends, shape (row groups,): no bound reaches behind it."""
     stride_words: int | None
     """Distance from each block to the next where it is always the same, as it is without out-of-line bytes."""
     column_count: int
@@ -241,7 +243,7 @@ class RawBounds:
             size = int(self.inline_size[row_group])
             return word.to_bytes(layout.WORD_BYTES, "little")[:size] if 0 < size <= layout.MAX_INLINE_BYTES else None
         start, length = self._out_of_line_start(row_group, word), word & layout.MAX_OUT_OF_LINE_BYTES
-        if length == 0 or start + length > len(self._blocks.file):
+        if length == 0 or start + length > self._blocks.snapshot_stops[row_group]:
             return None
         return bytes(self._blocks.file[start : start + length])
 
@@ -278,7 +280,7 @@ class RawBounds:
         # At most 2**48 plus an offset in the file: no overflow.
         starts = (references >> np.uint64(layout.OUT_OF_LINE_LENGTH_BITS)).astype(np.int64)
         starts += self._blocks.first_words[rows] * layout.WORD_BYTES + layout.block_bytes(self._blocks.column_count)
-        inside = (row_lengths > 0) & (starts + row_lengths <= len(file))
+        inside = (row_lengths > 0) & (starts + row_lengths <= self._blocks.snapshot_stops[rows])
         rows, starts = rows[inside], starts[inside]
         lengths[rows] = row_lengths[inside]
         # The last bound of a file may be nearer to its end than 8 bytes; what is read instead is blanked out later.

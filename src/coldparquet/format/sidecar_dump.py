@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from coldparquet.errors import FormatError
 from coldparquet.format import sidecar_layout as layout
+from coldparquet.format.footer_chain import check_footer_place, verify_chain
 from coldparquet.format.sidecar import Sidecar, open_snapshot
-from coldparquet.format.sidecar_chain import verify_chain
-from coldparquet.format.sidecar_footer import SidecarFooter, check_footer_place
 from coldparquet.format.sidecar_header import parse_name, parse_repetition
 
 if TYPE_CHECKING:
     from coldparquet.format.sidecar_chunks import RawBounds
+    from coldparquet.format.sidecar_footer import SidecarFooter
 
 LONGEST_SHOWN_CONTENT_BYTES = 4096
 """A longer SCRATCHPAD content is described by its length and CRC-32."""

@@ -1,8 +1,9 @@
 """Which bytes of a sidecar to fetch: a state machine that does no I/O itself.
 
 The first range is a prefix. Most sidecars fit it, and one round trip is all. When the committed size in the first 8
-bytes exceeds it, one more round trip brings exactly the rest, a large one in parts that can be fetched side by side. The
-length of the object plays no part: it may include an append that was never committed.
+bytes exceeds it, one more round trip brings exactly the rest, a large one in parts that can be fetched side by side: three
+megabytes over one connection take longer than the wait for their first byte. The length of the object plays no part: it may
+include an append that was never committed.
 
     fetch = SidecarFetch(path, prefix_bytes=65536)
     while wanted := fetch.wanted():
@@ -15,10 +16,8 @@ from __future__ import annotations
 
 from coldparquet.errors import FormatError, InternalError, InvalidInputError
 from coldparquet.format import sidecar_layout as layout
+from coldparquet.options import COALESCING_BY_GOAL, Coalescing
 from coldparquet.ranges import ByteRange
-
-_PART_BYTES = 8 * 1024 * 1024
-"""Longest range of the rest: inlined bloom filters can make a sidecar of tens of megabytes."""
 
 
 class SidecarFetch:
@@ -27,18 +26,30 @@ class SidecarFetch:
     Args:
         path: The sidecar, for error messages.
         prefix_bytes: Length of the first range, at least the 32 bytes of the fixed header.
+        coalescing: How long the parts of the rest may be; inlined bloom filters can make a sidecar of tens of megabytes.
+        connections: Over so many the rest is spread, as long as its parts are worth a request each.
     """
 
-    def __init__(self, path: str, *, prefix_bytes: int) -> None:
+    def __init__(
+        self,
+        path: str,
+        *,
+        prefix_bytes: int,
+        coalescing: Coalescing = COALESCING_BY_GOAL["fast"],
+        connections: int = 1,
+    ) -> None:
         if prefix_bytes < layout.HEADER.size:
             raise InvalidInputError(
                 f"a prefix of {prefix_bytes} bytes does not hold the header; ask for at least {layout.HEADER.size}",
                 path=path,
             )
         self._path = path
+        self._coalescing = coalescing
+        self._connections = connections
         self._wanted: tuple[ByteRange, ...] = (ByteRange(0, prefix_bytes),)
         self._committed_size_bytes: int | None = None
-        self._received: bytes | bytearray | memoryview = b""
+        self._received: dict[int, bytes | bytearray | memoryview] = {}
+        """By where they begin."""
 
     def wanted(self) -> tuple[ByteRange, ...]:
         """Return the ranges to fetch next; empty when the sidecar is complete."""
@@ -62,19 +73,11 @@ class SidecarFetch:
         self._wanted = tuple(wanted for wanted in self._wanted if wanted != byte_range)
         object_ends = len(data) < byte_range.length_bytes
         if self._committed_size_bytes is None:
-            size_bytes = self._committed_size_bytes = self._parse_committed_size(data, object_ends=object_ends)
-            self._received = data
-            if size_bytes > len(data):
-                self._received = bytearray(size_bytes)
-                self._received[: len(data)] = data
-                self._wanted = tuple(
-                    ByteRange(start, min(start + _PART_BYTES, size_bytes))
-                    for start in range(len(data), size_bytes, _PART_BYTES)
-                )
-            return
-        if object_ends:
+            self._committed_size_bytes = self._parse_committed_size(data, object_ends=object_ends)
+            self._wanted = self._parts_of(ByteRange(len(data), max(self._committed_size_bytes, len(data))))
+        elif object_ends:
             raise self._unusable_size(self._committed_size_bytes, f"the object ends at {byte_range.start + len(data)}")
-        memoryview(self._received)[byte_range.start : byte_range.stop] = data
+        self._received[byte_range.start] = data
 
     def committed_bytes(self) -> memoryview:
         """Return the sidecar up to its committed size.
@@ -84,7 +87,20 @@ class SidecarFetch:
         """
         if self._wanted:
             raise InternalError(f"the sidecar is not complete: {self._wanted} is still wanted", path=self._path)
-        return memoryview(self._received)[: self._committed_size_bytes]
+        if len(self._received) > 1:
+            self._received = {0: b"".join(self._received[start] for start in sorted(self._received))}
+        return memoryview(self._received[0])[: self._committed_size_bytes]
+
+    def _parts_of(self, rest: ByteRange) -> tuple[ByteRange, ...]:
+        """Cut what lies behind the prefix into equal parts, of which none is longer than a request may be."""
+        coalescing = self._coalescing
+        part_bytes = coalescing.part_bytes(rest.length_bytes, self._connections)
+        least_count = -(-rest.length_bytes // coalescing.max_request_bytes)
+        count = max(round(rest.length_bytes / part_bytes), least_count)
+        if count == 0:
+            return ()
+        starts = [rest.start + rest.length_bytes * number // count for number in range(count)]
+        return tuple(ByteRange(start, stop) for start, stop in zip(starts, [*starts[1:], rest.stop], strict=True))
 
     def _parse_committed_size(self, prefix: bytes | bytearray | memoryview, *, object_ends: bool) -> int:
         if len(prefix) < layout.COMMITTED_SIZE.size:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -10,8 +11,12 @@ import numpy.typing as npt
 from coldparquet.errors import FormatError, UnsupportedError
 from coldparquet.format import sidecar_layout as layout
 
-_LAST_REPETITION = max(layout.Repetition)
-_LAST_PHYSICAL_TYPE = max(layout.PhysicalType)
+_MOST_SCHEMAS = 64
+
+_LARGEST_FILE_BYTES = 2**63 - 1
+
+_REPETITIONS, _PHYSICAL_TYPES = tuple(layout.Repetition), tuple(layout.PhysicalType)
+"""By their numbers, which begin with 0: of a thousand columns, calling the enums would take a millisecond."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +125,7 @@ def parse_header(file: memoryview, *, path: str | None) -> SidecarHeader:
         raise _truncated(what, sorting_stop, len(file), offset=layout.HEADER.size, path=path)
     _check_flags(flags, designated, path)
     descriptors = np.frombuffer(file, layout.COLUMN_DESCRIPTOR_DTYPE, column_count, layout.HEADER.size)
-    names_stop = cursor = _check_names(descriptors, sorting_stop, len(file), path)
+    names_stop = cursor = _find_names_stop(descriptors, sorting_stop, len(file), path)
     bloom_entries = np.empty(0, layout.COLUMN_INDEX_DTYPE)
     if flags & layout.HEADER_BLOOM_FILTERS:
         bloom_entries, cursor = _parse_bloom_columns(file, cursor, column_count, path)
@@ -163,10 +168,10 @@ def parse_repetition(flags: int, index: int, *, path: str | None) -> layout.Repe
         FormatError: The two bits say 3, which is no repetition (kind `InvalidValue`).
     """
     bits = flags >> layout.COLUMN_REPETITION_SHIFT & layout.COLUMN_REPETITION_MASK
-    if bits > _LAST_REPETITION:
+    if bits >= len(_REPETITIONS):
         message = f"column {index} has repetition {bits}; expected 0, 1 or 2"
         raise _invalid(message, _descriptor_offset(index) + 16, "repetition", path)
-    return layout.Repetition(bits)
+    return _REPETITIONS[bits]
 
 
 def parse_column(file: memoryview, index: int, *, path: str | None) -> ColumnDescriptor:
@@ -189,8 +194,8 @@ def parse_column(file: memoryview, index: int, *, path: str | None) -> ColumnDes
     ) = layout.COLUMN_DESCRIPTOR.unpack_from(file, _descriptor_offset(index))
     name = _decode_name(file, index, name_offset, name_length, path)
     repetition = parse_repetition(flags, index, path=path)
-    if physical_type > _LAST_PHYSICAL_TYPE:
-        message = f"column {name!r} has physical type {physical_type}; Parquet knows 0 to {_LAST_PHYSICAL_TYPE}"
+    if physical_type >= len(_PHYSICAL_TYPES):
+        message = f"column {name!r} has physical type {physical_type}; Parquet knows 0 to {len(_PHYSICAL_TYPES) - 1}"
         raise _invalid(message, _descriptor_offset(index) + 28, "physical_type", path)
     return ColumnDescriptor(
         index=index,
@@ -199,7 +204,7 @@ def parse_column(file: memoryview, index: int, *, path: str | None) -> ColumnDes
         type_code=type_code,
         flags=flags,
         fixed_byte_length=fixed_byte_length,
-        physical_type=layout.PhysicalType(physical_type),
+        physical_type=_PHYSICAL_TYPES[physical_type],
         max_rep_level=max_rep_level,
         max_def_level=max_def_level,
         repetition=repetition,
@@ -229,6 +234,26 @@ def _check_flags(flags: int, designated: int, path: str | None) -> None:
     if flags & layout.HEADER_SORTED_BY_TIMESTAMP and designated < 0:
         message = "sorted by the designated timestamp (bit 2), but the file has no designated timestamp"
         raise _invalid(message, 8, "feature_flags", path)
+
+
+def _find_names_stop(
+    descriptors: npt.NDArray[np.void], names_start: int, file_bytes: int, path: str | None
+) -> int:
+    """Do as `_check_names`, once for all files with the same descriptors: nearly all partitions of a table have them."""
+    names_stop = _names_stop(descriptors.tobytes(), names_start)
+    if names_stop is None or names_stop > file_bytes:
+        return _check_names(descriptors, names_start, file_bytes, path)
+    return names_stop
+
+
+@lru_cache(maxsize=_MOST_SCHEMAS)
+def _names_stop(descriptors: bytes, names_start: int) -> int | None:
+    """Return where the last name ends, if all names are where names can be in any file that is long enough."""
+    try:
+        columns = np.frombuffer(descriptors, layout.COLUMN_DESCRIPTOR_DTYPE)
+        return _check_names(columns, names_start, _LARGEST_FILE_BYTES, None)
+    except FormatError:
+        return None
 
 
 def _check_names(descriptors: npt.NDArray[np.void], names_start: int, file_bytes: int, path: str | None) -> int:

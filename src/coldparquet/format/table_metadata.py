@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from coldparquet.errors import UnsupportedError
 from coldparquet.format import table_metadata_layout as layout
 from coldparquet.format.encoding_config import EncodingConfig, parse_encoding_word
-from coldparquet.format.partition_names import PartitionInterval
+from coldparquet.format.partition_intervals import PartitionInterval
 from coldparquet.format.table_file_errors import invalid, truncated
 from coldparquet.format.type_codes import TypeTag, is_nanosecond
 from coldparquet.format.utf16 import parse_name

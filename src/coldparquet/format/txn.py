@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from coldparquet.errors import FormatError
 from coldparquet.format import txn_layout as layout
-from coldparquet.format.partition_names import PartitionInterval
+from coldparquet.format.partition_intervals import PartitionInterval
 from coldparquet.format.partition_records import PartitionRecord, PartitionRecords
 from coldparquet.format.table_file_errors import invalid, truncated
 

@@ -21,7 +21,7 @@ from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.type_codes import TypeTag, tag_of
 
 if TYPE_CHECKING:
-    from coldparquet.format.sidecar_writer import ColumnSpec, SidecarContent
+    from coldparquet.format.sidecar_content import ColumnSpec, SidecarContent
 
 _NULLABLE = frozenset({TypeTag.BOOLEAN, TypeTag.BYTE, TypeTag.SHORT})
 

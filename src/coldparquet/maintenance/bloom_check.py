@@ -40,7 +40,7 @@ class BloomCheck:
         self._column = column
         self._type = sidecar.column_type(column)
         self._read_at = read_at
-        self._places = _located(sidecar, column, read_at) if column in sidecar.bloom_columns else None
+        self._places = located_blooms(sidecar, column, read_at) if column in sidecar.bloom_columns else None
 
     def denied_values(self, row_group: int, values: Any) -> int:
         """Count the values that the filter of a row group says are not there.
@@ -81,7 +81,8 @@ class BloomCheck:
         return [value for value in asked if value != 0] if self._type.never_null else asked
 
 
-def _located(sidecar: Sidecar, column: int, read_at: Callable[[int, int], bytes]) -> BloomPlaces:
+def located_blooms(sidecar: Sidecar, column: int, read_at: Callable[[int, int], bytes]) -> BloomPlaces:
+    """Find out where the filters of a column lie, and how long they are; reads their headers where nothing else says."""
     places = locate_blooms(sidecar, column)
     row_groups = np.arange(sidecar.row_group_count)
     _, starts, stops = places.header_ranges(row_groups)

@@ -15,7 +15,7 @@ from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.plan.coalescing_choice import choose_coalescing
 from coldparquet.plan.store_speed import StoreSpeed
 from coldparquet.scanning.bloom_fetch import fetch_bloom_ranges
-from coldparquet.storage.base import is_lasting_etag
+from coldparquet.storage.objects import is_lasting_etag
 
 if TYPE_CHECKING:
     import numpy.typing as npt

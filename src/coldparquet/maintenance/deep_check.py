@@ -9,19 +9,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from coldparquet.concurrency import gather_or_cancel
+from coldparquet.maintenance.packed_bloom_check import compare_packed_blooms
 from coldparquet.maintenance.value_check import check_values
 from coldparquet.options import MIB
 from coldparquet.plan.finding import Finding
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.base import RangeRequest
 from coldparquet.storage.object_checksums import WholeObjectCheck
+from coldparquet.storage.requests import RangeRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import IO
 
     from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.format.catalogue_blooms import PackedBloom
     from coldparquet.plan.partition_check import PartitionCheck
-    from coldparquet.storage.base import ObjectStore, StoredChecksum
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.objects import StoredChecksum
 
 _PIECE_BYTES = 8 * MIB
 _PIECES_AT_ONCE = 4
@@ -39,7 +43,9 @@ class DeepCheck:
     """What the store keeps of the whole object and was equal: ``CRC32``; None where nothing could be compared."""
 
 
-async def check_data(store: ObjectStore, location: PartitionLocation, check: PartitionCheck) -> DeepCheck:
+async def check_data(
+    store: ObjectStore, location: PartitionLocation, check: PartitionCheck, *, packed_blooms: Sequence[PackedBloom]
+) -> DeepCheck:
     """Read a partition whole, into a temporary file, and compare everything with what is claimed of it.
 
     Requests: 1 look at the object, and 1 per 8 MiB, 4 in flight.
@@ -48,6 +54,7 @@ async def check_data(store: ObjectStore, location: PartitionLocation, check: Par
         store: Where it lies; it should pin versions.
         location: The partition.
         check: What its metadata says.
+        packed_blooms: Bloom filters of it in the table's catalogue.
 
     Raises:
         ArchivedObjectError: The object must be restored first.
@@ -65,6 +72,7 @@ async def check_data(store: ObjectStore, location: PartitionLocation, check: Par
             return os.pread(file.fileno(), length_bytes, start)
 
         findings += await asyncio.to_thread(check_values, check.sidecar, check.pages, read_at, path=path)
+        findings += await asyncio.to_thread(compare_packed_blooms, check.sidecar, packed_blooms, read_at)
     return DeepCheck(findings=tuple(findings), read_bytes=size_bytes, checksum=checksum)
 
 

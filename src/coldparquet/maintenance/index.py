@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from coldparquet.catalog.discovery import discover, partition_location
-from coldparquet.catalog.partition import DATA_FILE, NATIVE_PARTITION, SIDECAR_FILE, Partition
+from coldparquet.catalog.partition import DATA_FILE, NOT_IN_PARQUET, SIDECAR_FILE, Partition
 from coldparquet.catalog.sidecar_lookup import look_up_sidecar, shorter_than_committed
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import ColdParquetError, InvalidInputError, NotFoundError
@@ -21,8 +21,8 @@ from coldparquet.plan.coalescing_choice import choose_coalescing
 from coldparquet.plan.store_speed import StoreSpeed
 from coldparquet.ranges import SuffixRange
 from coldparquet.scanning.bloom_fetch import fetch_bloom_ranges
-from coldparquet.storage.base import RangeRequest
 from coldparquet.storage.open_store import open_store, shown_url
+from coldparquet.storage.requests import RangeRequest
 from coldparquet.storage.wrappers.checked import CheckedStore
 from coldparquet.storage.wrappers.store_stack import stack_store
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from coldparquet.catalog.partition import PartitionLocation
     from coldparquet.catalog.sidecar_lookup import SidecarLookup
     from coldparquet.format.sidecar import Sidecar
-    from coldparquet.format.sidecar_writer import SidecarContent
+    from coldparquet.format.sidecar_content import SidecarContent
     from coldparquet.maintenance.index_pages import IndexedPages, PagesAction
     from coldparquet.maintenance.pack import PackReport
     from coldparquet.plan.read_plan import MetadataRequest
@@ -139,7 +139,7 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
         AccessError: The store refused the credentials for the listing.
     """
     options = options or ReadOptions()
-    store_options = checked_store_options(store_options) or StoreOptions()
+    store_options = checked_store_options(store_options)
     path = os.fspath(url)
     label, owns_store = shown_url(path), store is None
     if store is None:
@@ -289,7 +289,7 @@ class PartitionIndexer:
         try:
             return await self._index(location, path, is_sidecar_absent=is_sidecar_absent)
         except ColdParquetError as error:
-            if error.kind == NATIVE_PARTITION:
+            if error.kind in NOT_IN_PARQUET:
                 return IndexedPartition(path=path, action="skipped", reason=f"there is no {DATA_FILE}")
             file_name = (error.path or location.data_path).rpartition("/")[2]
             message = shorter_than_committed(error, location) or error.message

@@ -18,7 +18,8 @@ from coldparquet.format.pages_file import encode_pages_file, stated_etag
 from coldparquet.format.partition_pages import join_pages
 from coldparquet.options import KIB
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.base import RangeRequest, is_lasting_etag
+from coldparquet.storage.objects import is_lasting_etag
+from coldparquet.storage.requests import RangeRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ from coldparquet.catalog.discovery import discover
 from coldparquet.catalog.partition import SIDECAR_FILE
 from coldparquet.catalog.table_files import TRANSACTION_FILE
 from coldparquet.errors import NotFoundError
-from coldparquet.format.partition_names import PartitionInterval
+from coldparquet.format.partition_intervals import PartitionInterval
 from coldparquet.format.txn_layout import DELTA_BIT
 from coldparquet.maintenance.index import (
     IndexedPartition,
@@ -20,10 +20,10 @@ from coldparquet.maintenance.index import (
     renew_after_index,
 )
 from coldparquet.maintenance.index_pages import PagesIndexer
-from coldparquet.options import ReadOptions, StoreOptions, checked_store_options
-from coldparquet.storage.open_store import open_store, shown_url
+from coldparquet.options import ReadOptions, StoreOptions
+from coldparquet.storage.open_store import shown_url
+from coldparquet.storage.opened_store import opened_store
 from coldparquet.storage.wrappers.checked import CheckedStore
-from coldparquet.storage.wrappers.store_stack import stack_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -85,13 +85,15 @@ async def migrate_table(  # noqa: PLR0913 - what can be told is told by name
         StorageError: The store failed, or the table files kept changing.
     """
     options = options or ReadOptions()
-    store_options = checked_store_options(store_options) or StoreOptions()
-    path = os.fspath(url)
-    label, owns_store = shown_url(path), store is None
-    if store is None:
-        store, path = open_store(path, storage_options=storage_options, store_options=store_options)
-    stacked = stack_store(store, store_options=store_options, max_concurrency=options.max_concurrency).store
-    try:
+    label = shown_url(os.fspath(url))
+    async with opened_store(
+        os.fspath(url),
+        storage_options=storage_options,
+        store_options=store_options,
+        store=store,
+        max_concurrency=options.max_concurrency,
+    ) as opened:
+        stacked, path = opened.stack.store, opened.path
         found = await recorded_partitions(stacked, path)
         checked = CheckedStore(stacked)
         indexer = PartitionIndexer(checked, options, replaces="all" if force else "useless", dry_run=dry_run)
@@ -106,9 +108,6 @@ async def migrate_table(  # noqa: PLR0913 - what can be told is told by name
         catalogue = None
         if found.locations and not dry_run:
             catalogue = await renew_after_index(stacked, path, options, partitions, make=pack)
-    finally:
-        if owns_store:
-            await stacked.aclose()
     return IndexReport(url=label, partitions=partitions, notes=found.notes, catalogue=catalogue)
 
 

@@ -28,11 +28,11 @@ from coldparquet.format.catalogue_file import (
 )
 from coldparquet.maintenance.bloom_packer import DEFAULT_LIMIT_BYTES, BloomPacker, bloom_bytes
 from coldparquet.maintenance.partition_packer import LeftOut, PartitionPacker
-from coldparquet.options import ReadOptions, StoreOptions, checked_store_options
-from coldparquet.storage.open_store import open_store, shown_url
+from coldparquet.options import ReadOptions, StoreOptions
+from coldparquet.storage.open_store import shown_url
+from coldparquet.storage.opened_store import opened_store
 from coldparquet.storage.whole_object import read_whole
 from coldparquet.storage.wrappers.checked import CheckedStore
-from coldparquet.storage.wrappers.store_stack import stack_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from coldparquet.catalog.partition import PartitionLocation
     from coldparquet.format.catalogue_blooms import PackedBloom
     from coldparquet.format.catalogue_file import CatalogueIndex
-    from coldparquet.storage.base import FetchedRange, ObjectStore
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.requests import FetchedRange
 
 PackAction = Literal["written", "would write", "unchanged", "skipped", "failed"]
 """``unchanged``: the catalogue that is there says the same. ``skipped``: there is nothing to pack."""
@@ -131,19 +132,19 @@ async def pack_table(  # noqa: PLR0913 - what can be told is told by name
         UnsupportedError: There are too many partitions for one catalogue (kind ``TooLarge``).
     """
     options = options or ReadOptions()
-    store_options = checked_store_options(store_options) or StoreOptions()
-    path = os.fspath(url)
-    label, owns_store = shown_url(path), store is None
-    if store is None:
-        store, path = open_store(path, storage_options=storage_options, store_options=store_options)
-    stack = stack_store(store, store_options=store_options, max_concurrency=options.max_concurrency)
-    try:
-        packing = _Packing(stack.store, path.rstrip("/"), options, dry_run=dry_run, on_progress=on_progress)
+    label = shown_url(os.fspath(url))
+    async with opened_store(
+        os.fspath(url),
+        storage_options=storage_options,
+        store_options=store_options,
+        store=store,
+        max_concurrency=options.max_concurrency,
+    ) as opened:
+        packing = _Packing(
+            opened.stack.store, opened.path.rstrip("/"), options, dry_run=dry_run, on_progress=on_progress
+        )
         report = await packing.pack(await packing.existing(), changed=None, bloom_limit_bytes=bloom_limit_bytes)
         return replace(report, url=label)
-    finally:
-        if owns_store:
-            await store.aclose()
 
 
 async def renew_catalogue(  # noqa: PLR0913 - what can be told is told by name

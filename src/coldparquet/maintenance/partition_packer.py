@@ -10,7 +10,7 @@ from coldparquet.catalog.partition import DATA_FILE, SIDECAR_FILE
 from coldparquet.catalog.sidecar_lookup import look_up_sidecar
 from coldparquet.errors import AccessError, NotFoundError
 from coldparquet.format.catalogue_file import LARGEST_SIDECAR_BYTES, PackedSidecar
-from coldparquet.storage.base import is_lasting_etag
+from coldparquet.storage.objects import is_lasting_etag
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from coldparquet.catalog.partition import PartitionLocation
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.options import ReadOptions
-    from coldparquet.storage.base import ObjectInfo, ObjectStore
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.objects import ObjectInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

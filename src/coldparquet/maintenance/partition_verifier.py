@@ -17,23 +17,23 @@ from coldparquet.errors import (
     NotFoundError,
     ObjectChangedError,
 )
+from coldparquet.format.footer_chain import verify_chain
 from coldparquet.format.footer_fetch import FooterFetch
 from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.format.sidecar import parse_sidecar
-from coldparquet.format.sidecar_chain import verify_chain
 from coldparquet.maintenance.catalogue_check import compare_with_packed
 from coldparquet.maintenance.deep_check import check_data
 from coldparquet.plan.finding import Finding, finding_of_error
 from coldparquet.plan.partition_check import check_partition
-from coldparquet.storage.base import RangeRequest
+from coldparquet.storage.requests import RangeRequest
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from coldparquet.catalog.packed_sidecars import PackedLookup
     from coldparquet.catalog.partition import PartitionLocation
     from coldparquet.catalog.sidecar_lookup import SidecarLookup, SidecarState
     from coldparquet.format.sidecar import Sidecar
+    from coldparquet.maintenance.catalogue_check import PackedEntry
     from coldparquet.maintenance.deep_check import DeepCheck
     from coldparquet.options import ReadOptions
     from coldparquet.plan.partition_check import PartitionCheck
@@ -85,7 +85,7 @@ class PartitionVerifier:
         options: ReadOptions,
         *,
         missing: Collection[str],
-        packed: Mapping[str, PackedLookup],
+        packed: Mapping[str, PackedEntry],
         deep: bool,
     ) -> None:
         self._store = store
@@ -126,7 +126,7 @@ class _Verification:
         store: ObjectStore,
         options: ReadOptions,
         *,
-        packed: PackedLookup | None,
+        packed: PackedEntry | None,
         deep: bool,
     ) -> None:
         self.findings: list[Finding] = []
@@ -160,7 +160,8 @@ class _Verification:
             self._check = await asyncio.to_thread(self._check_metadata, fetch, sidecar, pages.data)
             self.findings += self._check.findings
             if self._deep:
-                self._data = await check_data(self._store, self._location, self._check)
+                packed_blooms = () if self._packed is None else self._packed.blooms
+                self._data = await check_data(self._store, self._location, self._check, packed_blooms=packed_blooms)
                 self.findings += self._data.findings
         except ColdParquetError as error:
             self.findings.append(self._what_stopped(error))

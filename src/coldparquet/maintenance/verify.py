@@ -12,12 +12,12 @@ from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import AccessError
 from coldparquet.maintenance.catalogue_check import check_catalogue
 from coldparquet.maintenance.partition_verifier import PartitionVerifier, VerifiedPartition
-from coldparquet.options import ReadOptions, StoreOptions, checked_store_options
+from coldparquet.options import ReadOptions, StoreOptions
 from coldparquet.plan.finding import Finding
 from coldparquet.plan.wording import few_names
-from coldparquet.storage.open_store import open_store, shown_url
+from coldparquet.storage.open_store import shown_url
+from coldparquet.storage.opened_store import opened_store
 from coldparquet.storage.wrappers.checked import CheckedStore
-from coldparquet.storage.wrappers.store_stack import stack_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -69,7 +69,8 @@ async def verify_table(  # noqa: PLR0913 - what can be told is told by name
 
     A deep check reads the Parquet files whole, each into a temporary file: the checksum that the store keeps of the object,
     those of pages, every value against its type, and numbers of rows and nulls, minima and maxima of row groups and pages,
-    and the order of the designated timestamp against the values; bloom filters are asked for values that are there.
+    and the order of the designated timestamp against the values; bloom filters are asked for values that are there, and
+    those that the catalogue holds are compared with those of the files.
 
     Requests: those of :func:`coldparquet.catalog.discovery.discover`; with a ``_txn`` one more listing, to its end (1 request per
     1,000 names); per Parquet partition 1 for the sidecar, 1 that looks for ``_pages`` and 1 for the footer, each one more where the first guess was too
@@ -97,16 +98,18 @@ async def verify_table(  # noqa: PLR0913 - what can be told is told by name
         StorageError: The table files kept changing while they were read.
     """
     options = options or ReadOptions()
-    store_options = checked_store_options(store_options) or StoreOptions()
-    path = os.fspath(url)
-    label, owns_store = shown_url(path), store is None
-    if store is None:
-        store, path = open_store(path, storage_options=storage_options, store_options=store_options)
-    stacked = stack_store(store, store_options=store_options, max_concurrency=options.max_concurrency).store
-    try:
+    label = shown_url(os.fspath(url))
+    async with opened_store(
+        os.fspath(url),
+        storage_options=storage_options,
+        store_options=store_options,
+        store=store,
+        max_concurrency=options.max_concurrency,
+    ) as opened:
+        stacked, path = opened.stack.store, opened.path
         found = await find_verifiable(stacked, path)
         locations = chosen_partitions(found.locations, partitions, path)
-        catalogue = await check_catalogue(stacked, path.rstrip("/"), locations)
+        catalogue = await check_catalogue(stacked, path.rstrip("/"), locations, deep=deep)
         verifier = PartitionVerifier(
             CheckedStore(stacked), options, missing=found.missing, packed=catalogue.packed, deep=deep
         )
@@ -120,9 +123,6 @@ async def verify_table(  # noqa: PLR0913 - what can be told is told by name
             return done
 
         verified = await gather_or_cancel([verify_one(location) for location in locations])
-    finally:
-        if owns_store:
-            await stacked.aclose()
     findings = (*found.findings, *catalogue.findings)
     return VerifyReport(url=label, source=found.source, partitions=tuple(verified), findings=findings)
 

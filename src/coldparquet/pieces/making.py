@@ -20,7 +20,7 @@ from coldparquet.pieces.shares import parquet_share
 from coldparquet.plan.native_read import NativeRead
 from coldparquet.plan.read_plan import RowGroupRead
 from coldparquet.scanning.planned_partition import PlannedNative, PlannedParquet
-from coldparquet.scanning.request_planner import part_bytes_of, requests_of_partition
+from coldparquet.scanning.request_planner import RequestStages, part_bytes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -197,14 +197,15 @@ class _PieceMaker:
         plan = self._planned.plan
         if len(reads) == len(plan.row_groups_of(index)):
             return plan.requests_of(index)
-        return requests_of_partition(
+        stages = RequestStages(late_part_bytes=self._late_part_bytes)
+        stages.add(
             self._planned.partitions[index],
             reads,
             coalescing=shape.coalescing,
             part_bytes=shape.part_bytes,
             late_coalescing=shape.late_coalescing,
-            late_part_bytes=self._late_part_bytes,
         )
+        return stages.requests()
 
 
 def _costs(planned: PlannedScan) -> npt.NDArray[np.float64]:

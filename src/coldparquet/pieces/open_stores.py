@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from coldparquet.concurrency import background
 from coldparquet.storage.open_store import open_store
+from coldparquet.storage.opened_store import opened_store
 from coldparquet.storage.wrappers.store_stack import stack_store
 
 if TYPE_CHECKING:
@@ -23,6 +24,22 @@ if TYPE_CHECKING:
 
 _MOST_IDLE = 4
 """Stores that stay open although nobody reads from them: an executor rarely works on more tables at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreChoice:
+    """Which store to read from, and how."""
+
+    url: str
+    """Where the table lies."""
+    storage_options: Mapping[str, Any] | None
+    """Credentials, endpoint and so on."""
+    store_options: StoreOptions
+    """How patient to be."""
+    store: ObjectStore | None
+    """A store of the caller's own, which stays open; None opens that of the URL."""
+    max_concurrency: int
+    """Requests in flight at once, at most."""
 
 
 @dataclass(slots=True)
@@ -39,38 +56,24 @@ class OpenStores:
         self._shared: OrderedDict[str, _Shared] = OrderedDict()
 
     @asynccontextmanager
-    async def use(
-        self,
-        url: str,
-        *,
-        storage_options: Mapping[str, Any] | None,
-        store_options: StoreOptions,
-        store: ObjectStore | None,
-        max_concurrency: int,
-    ) -> AsyncGenerator[StoreStack, None]:
-        """Use the store of a URL with these options, opened by the first one who does. No request.
-
-        Args and errors are those of :func:`opened_stack`, which is all that happens with a store of the caller's own.
-        """
-        if store is not None:
-            async with opened_stack(
-                url,
-                storage_options=storage_options,
-                store_options=store_options,
-                store=store,
-                max_concurrency=max_concurrency,
-            ) as stack:
+    async def use(self, choice: StoreChoice) -> AsyncGenerator[StoreStack, None]:
+        """Use a store, opened by the first one who chooses the same; one of the caller's own is not shared. No request."""
+        if choice.store is not None:
+            async with opened_stack(choice) as stack:
                 yield stack
             return
         if self._process_id != os.getpid():  # connections cannot be taken along by a fork
             self._process_id, self._shared = os.getpid(), OrderedDict()
         # The options may be secrets: what is kept here is no place to find them.
-        told = repr((url, sorted((storage_options or {}).items(), key=repr), store_options, max_concurrency))
+        storage_options = sorted((choice.storage_options or {}).items(), key=repr)
+        told = repr((choice.url, storage_options, choice.store_options, choice.max_concurrency))
         key = hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()
         shared = self._shared.get(key)
         if shared is None:
-            opened, _ = open_store(url, storage_options=storage_options, store_options=store_options)
-            stack = stack_store(opened, store_options=store_options, max_concurrency=max_concurrency)
+            store, _ = open_store(
+                choice.url, storage_options=choice.storage_options, store_options=choice.store_options
+            )
+            stack = stack_store(store, store_options=choice.store_options, max_concurrency=choice.max_concurrency)
             shared = self._shared[key] = _Shared(stack)
         self._shared.move_to_end(key)
         shared.users += 1
@@ -93,31 +96,16 @@ class OpenStores:
 
 
 @asynccontextmanager
-async def opened_stack(
-    url: str,
-    *,
-    storage_options: Mapping[str, Any] | None,
-    store_options: StoreOptions,
-    store: ObjectStore | None,
-    max_concurrency: int,
-) -> AsyncGenerator[StoreStack, None]:
-    """Open a store with everything that requests pass through on their way to it, and close it afterwards. No request.
-
-    Args:
-        url: Where the table lies.
-        storage_options: Credentials, endpoint and so on.
-        store_options: How patient to be.
-        store: A store of the caller's own, which stays open; None opens that of the URL.
-        max_concurrency: Requests in flight at once, at most.
-    """
-    opened = (
-        open_store(url, storage_options=storage_options, store_options=store_options)[0] if store is None else store
-    )
-    try:
-        yield stack_store(opened, store_options=store_options, max_concurrency=max_concurrency)
-    finally:
-        if store is None:
-            await opened.aclose()
+async def opened_stack(choice: StoreChoice) -> AsyncGenerator[StoreStack, None]:
+    """Open a store with everything that requests pass through on their way to it, and close it afterwards. No request."""
+    async with opened_store(
+        choice.url,
+        storage_options=choice.storage_options,
+        store_options=choice.store_options,
+        store=choice.store,
+        max_concurrency=choice.max_concurrency,
+    ) as opened:
+        yield opened.stack
 
 
 open_stores = OpenStores()

@@ -12,7 +12,7 @@ from coldparquet.plan.read_plan import PartitionRead, ReadPlan
 from coldparquet.plan.store_speed import StoreSpeed
 from coldparquet.scanning.planned_partition import PlannedNative, PlannedParquet
 from coldparquet.scanning.question import KnownSymbols
-from coldparquet.scanning.request_planner import requests_of_partition
+from coldparquet.scanning.request_planner import RequestStages
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from coldparquet.pieces.piece_content import ParquetShare, PieceContent, PieceShare
     from coldparquet.plan.bind import BoundPredicate
     from coldparquet.plan.projection import TableColumn
-    from coldparquet.plan.read_plan import PlannedRequest
     from coldparquet.scanning.planned_partition import PlannedPartition
 
 
@@ -69,15 +68,14 @@ class PlannedPiece:
             else _parquet_partition(share, content, symbols)
             for share in content.shares
         ]
-        requests: list[PlannedRequest] = []
+        stages = RequestStages(late_part_bytes=content.late_part_bytes)
         for share, partition in zip(content.shares, partitions, strict=True):
-            requests += requests_of_partition(
+            stages.add(
                 partition,
                 share.reads,
                 coalescing=share.shape.coalescing,
                 part_bytes=share.shape.part_bytes,
                 late_coalescing=share.shape.late_coalescing,
-                late_part_bytes=content.late_part_bytes,
             )
         return cls(
             question=PieceQuestion(
@@ -98,7 +96,7 @@ class PlannedPiece:
                     _described(share, partition) for share, partition in zip(content.shares, partitions, strict=True)
                 ),
                 row_groups=tuple(read for share in content.shares for read in share.reads),
-                requests=tuple(requests),
+                requests=stages.requests(),
                 metadata_requests=(),
                 options=content.options,
                 speed=StoreSpeed(connections=content.options.max_concurrency),

@@ -13,7 +13,7 @@ from coldparquet.catalog.table_caches import NO_CACHES
 from coldparquet.concurrency import TableThreads
 from coldparquet.errors import InvalidInputError
 from coldparquet.options import StoreOptions, checked_store_options
-from coldparquet.pieces.open_stores import open_stores, opened_stack
+from coldparquet.pieces.open_stores import StoreChoice, open_stores, opened_stack
 from coldparquet.pieces.piece_content import NativeShare, ParquetShare
 from coldparquet.pieces.piece_format import decode_piece
 from coldparquet.pieces.planned_piece import PlannedPiece
@@ -167,22 +167,18 @@ def read_piece(  # noqa: PLR0913 - what may differ from one machine to the next
         AccessError: The store refused the credentials of this machine.
         StorageError: A request failed.
     """
-    content = _content_of(
+    return _piece_stream(
+        opened_stack,
         piece,
+        storage_options=storage_options,
+        store_options=store_options,
+        store=store,
+        url=url,
         memory_limit_bytes=memory_limit_bytes,
         max_concurrency=max_concurrency,
         decode_threads=decode_threads,
         batch_rows=batch_rows,
     )
-    source = partial(
-        opened_stack,
-        url or content.table,
-        storage_options=storage_options,
-        store_options=checked_store_options(store_options) or StoreOptions(),
-        store=store,
-        max_concurrency=content.options.max_concurrency,
-    )
-    return PieceStream(content, source)
 
 
 def read_piece_batches(  # noqa: PLR0913 - those of read_piece
@@ -204,29 +200,44 @@ def read_piece_batches(  # noqa: PLR0913 - those of read_piece
 
     Requests, arguments and errors: those of :func:`read_piece`.
     """
-    content = _content_of(
+    stream = _piece_stream(
+        open_stores.use,
         piece,
+        storage_options=storage_options,
+        store_options=store_options,
+        store=store,
+        url=url,
         memory_limit_bytes=memory_limit_bytes,
         max_concurrency=max_concurrency,
         decode_threads=decode_threads,
         batch_rows=batch_rows,
     )
-    source = partial(
-        open_stores.use,
-        url or content.table,
+    return blocking_batches(stream)
+
+
+def _piece_stream(  # noqa: PLR0913 - those of read_piece
+    open_stack: Callable[[StoreChoice], AbstractAsyncContextManager[StoreStack]],
+    piece: ScanPiece | bytes,
+    *,
+    storage_options: Mapping[str, Any] | None,
+    store_options: StoreOptions | None,
+    store: ObjectStore | None,
+    url: str | None,
+    **changed_options: int | None,
+) -> PieceStream:
+    """Decode a piece, change the options that are told, and say from which store it will be read."""
+    content = piece.content() if isinstance(piece, ScanPiece) else decode_piece(piece)
+    told: dict[str, Any] = {name: value for name, value in changed_options.items() if value is not None}
+    if told:
+        content = replace(content, options=replace(content.options, **told))
+    choice = StoreChoice(
+        url=url or content.table,
         storage_options=storage_options,
-        store_options=checked_store_options(store_options) or StoreOptions(),
+        store_options=checked_store_options(store_options),
         store=store,
         max_concurrency=content.options.max_concurrency,
     )
-    return blocking_batches(PieceStream(content, source))
-
-
-def _content_of(piece: ScanPiece | bytes, **changed_options: int | None) -> PieceContent:
-    """Decode a piece, and change the options that are told."""
-    content = piece.content() if isinstance(piece, ScanPiece) else decode_piece(piece)
-    told: dict[str, Any] = {name: value for name, value in changed_options.items() if value is not None}
-    return replace(content, options=replace(content.options, **told)) if told else content
+    return PieceStream(content, partial(open_stack, choice))
 
 
 def _pinned_store(content: PieceContent, store: ObjectStore) -> CachedStore:

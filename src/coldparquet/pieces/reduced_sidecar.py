@@ -13,8 +13,9 @@ import numpy as np
 
 from coldparquet.format import sidecar_layout as layout
 from coldparquet.format.foreign_annotations import FOREIGN_ANNOTATIONS_CODE, encode_foreign_annotations
+from coldparquet.format.sidecar_content import ColumnSpec, FooterSpec, SidecarContent
 from coldparquet.format.sidecar_footer import ScratchpadEntry
-from coldparquet.format.sidecar_writer import ColumnSpec, FooterSpec, SidecarContent, encode_footer, encode_header
+from coldparquet.format.sidecar_writer import encode_footer, encode_header
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from coldparquet.errors import FormatError
+from coldparquet.format.byte_planes import WORD_BYTES, from_byte_planes, to_byte_planes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from coldparquet.plan.bounds import IntArray
 
 _LENGTH = struct.Struct("<Q")
-_NUMBER_BYTES = 8
 
 
 class SectionWriter:
@@ -32,12 +32,11 @@ class SectionWriter:
     def add_numbers(self, numbers: IntArray | Sequence[int]) -> None:
         """Add an array of signed 64-bit numbers.
 
-        What is written are the differences of neighbours, modulo 2**64, first their lowest bytes, then the next ones and so
-        on: offsets in a file become mostly zeros, of which nothing is left when they are compressed.
+        What is written are the byte planes of the differences of neighbours, modulo 2**64: offsets in a file become mostly
+        zeros.
         """
         array = np.asarray(numbers, dtype=np.int64)
-        differences = np.diff(array.view(np.uint64), prepend=np.uint64(0)).astype("<u8", copy=False)
-        self.add_bytes(differences.view(np.uint8).reshape(-1, _NUMBER_BYTES).T.tobytes())
+        self.add_bytes(to_byte_planes(np.diff(array, prepend=0)))
 
     def finish(self) -> bytes:
         """Return all sections."""
@@ -76,12 +75,11 @@ class SectionReader:
         Raises:
             FormatError: There is none, or it is no array of numbers.
         """
-        found = np.frombuffer(self.bytes(), dtype=np.uint8)
-        if len(found) % _NUMBER_BYTES:
+        section = self.bytes()
+        count, rest_bytes = divmod(len(section), WORD_BYTES)
+        if rest_bytes:
             raise self._damaged("a section of numbers has a length that is no multiple of 8")
-        differences = np.ascontiguousarray(found.reshape(_NUMBER_BYTES, -1).T).view("<u8").reshape(-1)
-        numbers: IntArray = np.cumsum(differences, dtype=np.uint64).view(np.int64)
-        return numbers
+        return np.cumsum(from_byte_planes(section, (count,)))
 
     def lists(self) -> list[IntArray]:
         """Return the next lists, of which the lengths and then the numbers were added. Raises what :meth:`numbers` raises."""

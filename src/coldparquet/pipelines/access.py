@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from coldparquet.options import ReadOptions, StoreOptions
@@ -31,7 +31,21 @@ class Access:
     max_concurrency: int = ReadOptions().max_concurrency
     """Requests in flight at once, in each process."""
     store_options: StoreOptions = field(default_factory=StoreOptions)
-    """How patient to be. It stays in this process: workers and executors take the defaults."""
+    """How patient to be."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data that ``json.dumps`` takes: how it goes to a worker. It holds what it was given, secrets too."""
+        return {
+            "storage_options": dict(self.storage_options),
+            "destination_options": dict(self.destination_options),
+            "max_concurrency": self.max_concurrency,
+            "store_options": asdict(self.store_options),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Make what :meth:`as_dict` has taken apart."""
+        return cls(**{**data, "store_options": StoreOptions(**data["store_options"])})
 
 
 class LakeStores:

@@ -70,7 +70,14 @@ class CompactJob:
 
         async def plan_one(table: TableToPlan) -> WorkPlan:
             store, path = stores.bare_table(table.item)
-            report = await compact_table(path, store=store, force=self.force, dry_run=True, options=self._options())
+            report = await compact_table(
+                path,
+                store=store,
+                store_options=stores.access.store_options,
+                force=self.force,
+                dry_run=True,
+                options=self._options(),
+            )
             items, settled = [], []
             for found in report.partitions:
                 size_bytes = 0 if found.before is None else found.before.parquet_size_bytes
@@ -96,6 +103,7 @@ class CompactJob:
             path,
             partitions=[base_name],
             store=store,
+            store_options=stores.access.store_options,
             force=self.force,
             options=self._options(),
             leave_catalogue=True,

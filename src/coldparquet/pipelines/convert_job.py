@@ -27,9 +27,10 @@ from coldparquet.table import open_table
 from coldparquet.write.table_write import write_table
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
+    from collections.abc import AsyncIterator, Sequence
 
     import pyarrow as pa
+    from pyarrow import dataset
 
     from coldparquet.pipelines.access import LakeStores
     from coldparquet.pipelines.lakes import Lake
@@ -54,9 +55,10 @@ _UPLOAD_MEMORY_BYTES = 128 * MIB
 class ConvertJob:
     """Write each source to a place of its own below the destination; a place that is complete already is left alone.
 
-    A table of cold partitions appears at once, or not at all (:func:`coldparquet.write.table_write.write_table`). A directory
-    of Parquet files is complete when it has a ``_SUCCESS``, as those that Spark writes; one that a killed run left is written
-    anew. A directory that holds anything else is refused (kind ``NotEmpty``).
+    A table of cold partitions appears at once, or not at all (:func:`coldparquet.write.table_write.write_table`), and so do
+    those of Delta and Iceberg. A directory of Parquet files is complete when it has a ``_SUCCESS``, as those that Spark
+    writes; one that a killed run left is written anew. A directory that holds anything else is refused (kind ``NotEmpty``),
+    and a table with other columns than the source's, too (``OtherTable``).
 
     Raises:
         InvalidInputError: There is no destination, not exactly one side is a table of cold partitions, or a new one would
@@ -67,7 +69,8 @@ class ConvertJob:
     items_at_once: ClassVar[int] = 1
 
     destination: str = ""
-    """URL below which every table gets the path that it has below its lake; a single source goes right there."""
+    """URL below which every table gets the path that it has below its lake; a single source goes right there. On Spark a
+    single source may go to a table of Spark's catalog, such as ``lake.sales.trades``: what has no slash is taken for a name."""
     source_format: str = COLDPARQUET
     """``coldparquet``, ``parquet``, or on Spark any format that it reads (``delta``, ``iceberg``, ``csv``)."""
     destination_format: str = PARQUET
@@ -158,8 +161,14 @@ class ConvertJob:
             "mode": "ignore",
             "symbols": self.symbols,
             "storage_options": stores.access.destination_options,
+            "store_options": stores.access.store_options,
         }
-        written = await write_table(url, _parquet_rows(item.table_url, stores), **terms)
+        files = await asyncio.to_thread(_parquet_files, item.table_url, stores)
+        written = await write_table(url, files.to_batches(), **terms)
+        if not written.is_written:
+            terms = {name: terms[name] for name in ("storage_options", "store_options")}
+            async with open_table(url, **terms) as table:
+                check_same_columns(table.schema.names, files.schema.names, url)
         return _result(item, is_written=written.is_written, rows=written.new_rows)
 
     async def _write_files(self, item: WorkItem, stores: LakeStores) -> WorkResult:
@@ -174,7 +183,10 @@ class ConvertJob:
                 return _result(item, is_written=False)
             options = ReadOptions(symbols="string")
             async with open_table(
-                item.table_url, storage_options=stores.access.storage_options, options=options
+                item.table_url,
+                storage_options=stores.access.storage_options,
+                store_options=stores.access.store_options,
+                options=options,
             ) as table:
                 scan = table.scan()
                 async with scan.batches() as batches:
@@ -242,8 +254,23 @@ async def _write_parts(
     return written, rows
 
 
-def _parquet_rows(url: str, stores: LakeStores) -> Iterator[pa.RecordBatch]:
-    """Read a directory of Parquet files, or one, by pyarrow; ``key=value`` in the names of directories are columns.
+def check_same_columns(found: Sequence[str], source: Sequence[str], place: str) -> None:
+    """Make sure that a table that is there already may be what the source was converted to.
+
+    Raises:
+        InvalidInputError: It has other columns (kind ``OtherTable``).
+    """
+    if found != source:
+        raise InvalidInputError(
+            f"there is a table already that has not the columns of the source: {few_names(found)} instead of"
+            f" {few_names(source)}; name another destination",
+            kind="OtherTable",
+            path=place,
+        )
+
+
+def _parquet_files(url: str, stores: LakeStores) -> dataset.Dataset:
+    """Find a directory of Parquet files, or one, by pyarrow; ``key=value`` in the names of directories are columns.
 
     Raises:
         InvalidInputError: The files do not have the same columns (kind ``SchemaMismatch``), of which pyarrow would leave
@@ -253,7 +280,7 @@ def _parquet_rows(url: str, stores: LakeStores) -> Iterator[pa.RecordBatch]:
     from pyarrow import dataset  # noqa: PLC0415
 
     filesystem, path = fsspec.url_to_fs(url, **stores.access.storage_options)
-    found = dataset.dataset(path, filesystem=filesystem, format="parquet", partitioning="hive")
+    found: dataset.Dataset = dataset.dataset(path, filesystem=filesystem, format="parquet", partitioning="hive")
     for fragment in found.get_fragments():
         others = sorted(set(fragment.physical_schema.names) - set(found.schema.names))
         if others:
@@ -263,7 +290,7 @@ def _parquet_rows(url: str, stores: LakeStores) -> Iterator[pa.RecordBatch]:
                 kind="SchemaMismatch",
                 path=fragment.path,
             )
-    yield from found.to_batches()
+    return found
 
 
 def _would_convert(item: WorkItem) -> WorkResult:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from coldparquet.pipelines.lakes import Lake
     from coldparquet.pipelines.tables import TableToPlan
     from coldparquet.pipelines.work import Outcome
-    from coldparquet.storage.base import ObjectInfo
+    from coldparquet.storage.objects import ObjectInfo
 
 _ITEMS_AT_ONCE = 32
 """An item is a few small requests, one after the other: as many as may be in flight."""

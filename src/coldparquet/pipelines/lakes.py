@@ -19,7 +19,8 @@ from coldparquet.storage.open_store import shown_url
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from coldparquet.storage.base import Listing, ObjectStore
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.objects import Listing
 
 _PATTERN_CHARACTERS = frozenset("*?[")
 

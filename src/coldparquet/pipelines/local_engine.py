@@ -191,7 +191,6 @@ class _Child:
 
 @contextlib.asynccontextmanager
 async def _started_child(job: Job, stores: LakeStores) -> AsyncIterator[_Child]:
-    access = stores.access
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -203,14 +202,7 @@ async def _started_child(job: Job, stores: LakeStores) -> AsyncIterator[_Child]:
     )
     child = _Child(process)
     try:
-        await child.prepare(
-            {
-                "job": job_as_dict(job),
-                "storage_options": dict(access.storage_options),
-                "destination_options": dict(access.destination_options),
-                "max_concurrency": access.max_concurrency,
-            }
-        )
+        await child.prepare({"job": job_as_dict(job), "access": stores.access.as_dict()})
         yield child
     finally:
         await child.end()

@@ -28,11 +28,7 @@ async def work(incoming: asyncio.StreamReader, outgoing: BinaryIO) -> None:
     """
     terms = json.loads(await incoming.readline())
     job = job_from_dict(terms["job"])
-    access = Access(
-        storage_options=terms["storage_options"],
-        destination_options=terms["destination_options"],
-        max_concurrency=terms["max_concurrency"],
-    )
+    access = Access.from_dict(terms["access"])
     _say(outgoing, READY_LINE)
     async with LakeStores(access) as stores, asyncio.TaskGroup() as group:
         under_way: set[asyncio.Task[None]] = set()

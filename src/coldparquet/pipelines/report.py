@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from coldparquet.pipelines.work import WorkResult
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import pyarrow as pa
 
     from coldparquet.pipelines.work import Outcome
@@ -34,8 +36,18 @@ class PipelineReport:
 
     @property
     def actions(self) -> dict[str, int]:
-        """How many results met each fate, the most frequent one first."""
-        return dict(Counter(result.action for result in self.results).most_common())
+        """How many results met each fate, the most frequent one first, whatever they are about."""
+        return _counted(self.results)
+
+    @property
+    def partition_actions(self) -> dict[str, int]:
+        """The same of the results about one partition."""
+        return _counted(result for result in self.results if result.partition)
+
+    @property
+    def table_actions(self) -> dict[str, int]:
+        """The same of the results about a table as a whole, or about a lake that could not be opened."""
+        return _counted(result for result in self.results if not result.partition)
 
     @property
     def dollars(self) -> float | None:
@@ -51,7 +63,8 @@ class PipelineReport:
             "lakes": list(self.lakes),
             "is_dry_run": self.is_dry_run,
             "outcomes": dict(Counter(result.outcome for result in self.results)),
-            "actions": self.actions,
+            "partition_actions": self.partition_actions,
+            "table_actions": self.table_actions,
             "dollars": self.dollars,
             "elapsed_s": self.elapsed_s,
             "notes": list(self.notes),
@@ -72,3 +85,7 @@ class PipelineReport:
             {**asdict(result), "details": json.dumps(result.details, ensure_ascii=False)} for result in self.results
         ]
         return pa.Table.from_pylist(rows, schema=schema)
+
+
+def _counted(results: Iterable[WorkResult]) -> dict[str, int]:
+    return dict(Counter(result.action for result in results).most_common())

@@ -49,7 +49,7 @@ async def run_pipeline(  # noqa: PLR0913 - what can be told is told by name
         storage_options: Credentials, endpoint and so on of the lakes, as fsspec and s3fs take them. Workers get them from
             this process; leave credentials to the environment, a profile or a role where you can.
         destination_options: The same for the place that ``publish`` and ``convert`` write to.
-        store_options: How patient this process is with the stores; workers take the defaults.
+        store_options: How patient to be with the stores, here and in workers.
         on_progress: Called with each result and the number of all pieces of work.
 
     Returns:
@@ -70,7 +70,7 @@ async def run_pipeline(  # noqa: PLR0913 - what can be told is told by name
     access = Access(
         storage_options=dict(storage_options or {}),
         destination_options=dict(destination_options or {}),
-        store_options=checked_store_options(store_options) or StoreOptions(),
+        store_options=checked_store_options(store_options),
     )
     async with LakeStores(access) as stores:
         plan = await job.plan(parsed, stores)

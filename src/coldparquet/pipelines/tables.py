@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from coldparquet.catalog.partition import DATA_FILE, SIDECAR_FILE, PartitionLocation
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import AccessError, ColdParquetError
-from coldparquet.format.partition_names import PartitionDirectory, PartitionInterval
+from coldparquet.format.partition_intervals import PartitionInterval
+from coldparquet.format.partition_names import PartitionDirectory
 from coldparquet.format.partition_records import PartitionRecord
 from coldparquet.pipelines.lakes import FoundTables, search_tables
 from coldparquet.pipelines.work import NOT_OPENED, WorkItem, WorkPlan, failure
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from coldparquet.pipelines.access import LakeStores
     from coldparquet.pipelines.lakes import Lake
     from coldparquet.pipelines.work import WorkResult
-    from coldparquet.storage.base import ObjectInfo, ObjectStore
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.objects import ObjectInfo
 
 _TABLES_AT_ONCE = 16
 _LAKES_AT_ONCE = 4

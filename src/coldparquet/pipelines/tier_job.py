@@ -22,7 +22,7 @@ from coldparquet.publish.storage_classes import parse_storage_class_rule, storag
 from coldparquet.restoring.archive_state import needs_restore
 from coldparquet.restoring.archived_objects import ArchivedObject, restore_offer
 from coldparquet.restoring.restore_requests import request_restores
-from coldparquet.storage.base import classes_unsupported
+from coldparquet.storage.refusals import classes_unsupported
 from coldparquet.storage.wrappers.checked import CheckedStore
 
 if TYPE_CHECKING:
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from coldparquet.pipelines.lakes import Lake
     from coldparquet.pipelines.tables import TableToPlan
     from coldparquet.publish.storage_classes import StorageClassRule
-    from coldparquet.storage.base import ObjectInfo, ObjectStore
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.objects import ObjectInfo
 
 _DAY_S = 86_400
 _SECOND_NS = 1_000_000_000

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from coldparquet.maintenance.catalogue_check import catalogue_findings, open_catalogue
+from coldparquet.maintenance.catalogue_check import PackedEntry, catalogue_findings, open_catalogue
+from coldparquet.maintenance.packed_bloom_check import read_packed_blooms
 from coldparquet.maintenance.partition_verifier import PartitionVerifier
 from coldparquet.maintenance.verify import find_verifiable
 from coldparquet.pipelines.tables import location_as_data, location_from_data, plan_tables
@@ -55,7 +56,10 @@ class VerifyJob:
             found = await find_verifiable(table.store, table.path)
             is_partition = any(location.directory_path == table.path for location in found.locations)
             catalogue = None if is_partition else await open_catalogue(table.store, table.path)
-            notes = () if catalogue is None else catalogue_findings(catalogue, found.locations)
+            notes: tuple[Finding, ...] = ()
+            if catalogue is not None:
+                blooms = await read_packed_blooms(table.store, catalogue.file, deep=self.deep and not self.dry_run)
+                notes = (*catalogue_findings(catalogue, found.locations), *blooms.findings)
             items = tuple(
                 WorkItem(
                     lake=table.item.lake,
@@ -83,7 +87,14 @@ class VerifyJob:
         packed = None
         if location.directory_path != path:
             catalogue = await stores.once(("catalogue", path), lambda: open_catalogue(store, path))
-            packed = await catalogue.look_up(location, [])
+            lookup = (await catalogue.look_up([location], [])).get(location.name)
+            if lookup is not None and self.deep:
+                read = await stores.once(
+                    ("packed blooms", path), lambda: read_packed_blooms(store, catalogue.file, deep=True)
+                )
+                packed = PackedEntry(lookup=lookup, blooms=read.of_partition.get(location.name, ()))
+            elif lookup is not None:
+                packed = PackedEntry(lookup=lookup)
         verifier = PartitionVerifier(
             CheckedStore(store),
             stores.read_options,

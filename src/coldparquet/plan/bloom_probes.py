@@ -27,7 +27,7 @@ from coldparquet.format.bloom_filter import (
 from coldparquet.format.bloom_places import UNKNOWN
 from coldparquet.format.fetched_ranges import FetchedRanges
 from coldparquet.plan.bloom_lookups import find_lookups
-from coldparquet.plan.read_plan import row_group_spans
+from coldparquet.plan.wording import row_group_spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from coldparquet.errors import BudgetExceededError, InvalidInputError
-from coldparquet.plan.cost import dollars_of, prices_of, reads_by_class
+from coldparquet.plan.cost import archived_reads, dollars_of, prices_of, reads_by_class, restore_offers_of
 from coldparquet.plan.goal_comparison import compare_goals
 from coldparquet.plan.wording import human_bytes, human_dollars, plural
 from coldparquet.prices import STANDARD
@@ -79,6 +79,10 @@ class RestoreCost:
             )
         return Spending(dollars=self.dollars or 0.0)
 
+    def __str__(self) -> str:
+        price = "" if self.dollars is None else f" for {human_dollars(self.dollars)}"
+        return f"a restore of {plural(self.object_count, 'object')} in tier {self.tier}{price}"
+
 
 def planned_spending(plan: ReadPlan) -> Spending:
     """Add up what the data requests of a plan cost, each sent once.
@@ -96,6 +100,28 @@ def planned_spending(plan: ReadPlan) -> Spending:
             path=plan.table,
         )
     return Spending(request_count=plan.request_count, fetched_bytes=plan.bytes_fetched, dollars=dollars.amount)
+
+
+def planned_restores(plan: ReadPlan) -> RestoreCost | None:
+    """Price the restores that carrying out a plan asks for; None where it asks for none: they are not wanted, or under way."""
+    object_count = sum(not partition.is_being_restored for partition in archived_reads(plan))
+    if plan.options.archived != "restore" or not object_count:
+        return None
+    tier = plan.options.restore.tier
+    dollars = next((offer.dollars for offer in restore_offers_of(plan) or () if offer.tier == tier), None)
+    return RestoreCost(object_count=object_count, tier=tier, dollars=dollars)
+
+
+def exceeded_limits(plan: ReadPlan) -> list[str]:
+    """Return the limits that a plan would exceed if it were carried out, each as text.
+
+    Raises:
+        InvalidInputError: As :func:`planned_spending` and :meth:`RestoreCost.spending`.
+    """
+    if not has_budget(plan.options):
+        return []
+    restores = planned_restores(plan)
+    return (planned_spending(plan) + _restoring(plan, restores)).breaches(plan.options)
 
 
 def has_budget(options: ReadOptions) -> bool:
@@ -123,8 +149,7 @@ class Budget:
         if not has_budget(plan.options):
             return
         planned = planned_spending(plan)
-        restoring = Spending() if restores is None else restores.spending(plan.options, table=plan.table)
-        total = self._spent + planned + restoring
+        total = self._spent + planned + _restoring(plan, restores)
         breaches = total.breaches(plan.options)
         if breaches:
             raise _exceeded(plan, planned, self._spent, breaches, restores)
@@ -142,7 +167,7 @@ class Budget:
         if breaches:
             before = f", after {self._spent} for the same answer" if self._spent.request_count else ""
             raise BudgetExceededError(
-                f"planning takes {_restore_text(restores)}{before}, but {' and '.join(breaches)}; no restore was asked"
+                f"planning takes {restores}{before}, but {' and '.join(breaches)}; no restore was asked"
                 f" for. {_FEWER_RESTORES}",
                 path=table,
                 restore_usd=restores.dollars,
@@ -155,29 +180,26 @@ class Budget:
 _FEWER_RESTORES = "Narrow the time range, restore in a cheaper tier (RestoreTerms.tier), or raise the limit"
 
 
-def _restore_text(restores: RestoreCost) -> str:
-    price = "" if restores.dollars is None else f" for {human_dollars(restores.dollars)}"
-    return f"a restore of {plural(restores.object_count, 'object')} in tier {restores.tier}{price}"
+def _restoring(plan: ReadPlan, restores: RestoreCost | None) -> Spending:
+    return Spending() if restores is None else restores.spending(plan.options, table=plan.table)
 
 
 def _exceeded(
     plan: ReadPlan, planned: Spending, spent: Spending, breaches: list[str], restores: RestoreCost | None
 ) -> BudgetExceededError:
     options = plan.options
-    restore_usd = 0.0 if restores is None or restores.dollars is None else restores.dollars
-    spent_first = spent + Spending(dollars=restore_usd)
-    what_first = "" if restores is None else f" and {_restore_text(restores)}"
-    is_restore_too_much = restores is not None and bool(spent_first.breaches(options))
+    restoring = _restoring(plan, restores)
+    what_first = "" if restores is None else f" and {restores}"
     before = f", after {spent} for the same answer" if spent.request_count else ""
     return BudgetExceededError(
         f"the plan takes {planned}{what_first}{before}, but {' and '.join(breaches)}; nothing of it was fetched"
         f"{'' if restores is None else ', and no restore asked for'}."
-        f" {_FEWER_RESTORES if is_restore_too_much else what_would_fit(plan, spent_first)}",
+        f" {what_would_fit(plan, spent, restores=restores)}",
         path=plan.table,
         planned_requests=planned.request_count,
         planned_bytes=planned.fetched_bytes,
         planned_usd=planned.dollars,
-        restore_usd=restore_usd,
+        restore_usd=restoring.dollars,
         spent_requests=spent.request_count,
         spent_bytes=spent.fetched_bytes,
         spent_usd=spent.dollars,
@@ -185,17 +207,21 @@ def _exceeded(
         max_bytes=options.max_bytes,
         max_usd=options.max_usd,
         goal=options.goal,
-        fitting_goals=list(_fitting_goals(plan, spent_first)),
+        fitting_goals=list(_fitting_goals(plan, spent + restoring)),
     )
 
 
-def what_would_fit(plan: ReadPlan, spent: Spending) -> str:
+def what_would_fit(plan: ReadPlan, spent: Spending, *, restores: RestoreCost | None) -> str:
     """Say how to ask for less, or in another way.
 
     Args:
         plan: A plan that exceeds the limits of its options.
         spent: What was spent before.
+        restores: What has to be restored first; None for nothing.
     """
+    spent += _restoring(plan, restores)
+    if restores is not None and spent.breaches(plan.options):
+        return _FEWER_RESTORES
     goals = _fitting_goals(plan, spent)
     if goals:
         first, *others = [f"goal {goal!r} would fit with {cost}" for goal, cost in goals.items()]

@@ -134,6 +134,8 @@ def widened(
     best, fewest, best_s = coalescing, len(narrow), seconds_of(narrow, speed)
     if not is_each_dear:
         best_s *= 1 - _LEAST_GAIN
+        if not are_queued and best_s <= _least_seconds(narrow, coalescing, speed):
+            return coalescing
     for candidate in _candidates(coalescing, ranges, speed):
         lengths = _lengths(candidate, ranges, wanted_bytes, speed)
         if lengths.sum() > narrow.sum() + most_in_vain:
@@ -155,6 +157,16 @@ def _seconds(lengths: npt.NDArray[np.int64], speed: StoreSpeed) -> float:
 
 def _seconds_with_processor(lengths: npt.NDArray[np.int64], speed: StoreSpeed) -> float:
     return max(_seconds(lengths, speed), speed.first_byte_s + len(lengths) * _REQUEST_PROCESSOR_S)
+
+
+def _least_seconds(narrow: npt.NDArray[np.int64], coalescing: Coalescing, speed: StoreSpeed) -> float:
+    """Bound the seconds of anything that wider gaps could make of narrow requests: as a rule there is little to gain.
+
+    One request would still be needed, and the longest one does not become shorter but by being cut, into parts that are at
+    least two thirds as long as they should be.
+    """
+    longest_bytes = min(int(narrow.max(initial=0)), coalescing.least_part_bytes * 2 // 3)
+    return speed.first_byte_s + max(_REQUEST_PROCESSOR_S, longest_bytes / speed.connection_bytes_per_s)
 
 
 def _candidates(coalescing: Coalescing, ranges: ReadRanges, speed: StoreSpeed) -> Iterator[Coalescing]:

@@ -1,4 +1,4 @@
-"""What follows from a sidecar about one of its columns, whatever is asked: worked out once, kept as long as the sidecar."""
+"""What follows from row groups about one of their columns, whatever is asked: worked out once, kept as long as they are."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from weakref import WeakKeyDictionary
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from coldparquet.format.sidecar import Sidecar
+    from coldparquet.format.row_group_table import RowGroupTable
 
 Fact = TypeVar("Fact")
 
 
 class ColumnFacts(Generic[Fact]):
-    """One fact about every column of every sidecar that is in use.
+    """One fact about every column of every sidecar, or stack of sidecars, that is in use.
 
     Args:
         find: Works it out; what it raises is not kept. Two threads may do so at the same time: they find the same.
     """
 
-    def __init__(self, find: Callable[[Sidecar, int], Fact]) -> None:
+    def __init__(self, find: Callable[[RowGroupTable, int], Fact]) -> None:
         self._find = find
-        self._known: WeakKeyDictionary[Sidecar, dict[int, Fact]] = WeakKeyDictionary()
+        self._known: WeakKeyDictionary[RowGroupTable, dict[int, Fact]] = WeakKeyDictionary()
 
-    def of(self, sidecar: Sidecar, column: int) -> Fact:
+    def of(self, table: RowGroupTable, column: int) -> Fact:
         """Return the fact about one column.
 
         Args:
-            sidecar: The sidecar.
+            table: The row groups.
             column: Index of the column in it.
         """
-        of_sidecar = self._known.get(sidecar)
-        if of_sidecar is None:
-            of_sidecar = self._known.setdefault(sidecar, {})
-        if column not in of_sidecar:
-            of_sidecar[column] = self._find(sidecar, column)
-        return of_sidecar[column]
+        of_table = self._known.get(table)
+        if of_table is None:
+            of_table = self._known.setdefault(table, {})
+        if column not in of_table:
+            of_table[column] = self._find(table, column)
+        return of_table[column]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from coldparquet.options import ReadOptions
-    from coldparquet.plan.read_plan import ReadPlan
+    from coldparquet.plan.read_plan import PartitionRead, ReadPlan
     from coldparquet.plan.restore_price import RestoreOffer
     from coldparquet.plan.store_speed import StoreSpeed
 
@@ -90,13 +90,18 @@ def metadata_dollars(plan: ReadPlan, prices: PriceTable) -> Dollars:
     return Dollars(amount=amount, unpriced_classes=tuple(sorted(unpriced)))
 
 
+def archived_reads(plan: ReadPlan) -> list[PartitionRead]:
+    """Return the archived partitions that a plan fetches from."""
+    places = dict.fromkeys(request.partition_index for request in plan.requests)
+    return [plan.partitions[place] for place in places if plan.partitions[place].is_archived]
+
+
 def restore_offers_of(plan: ReadPlan) -> tuple[RestoreOffer, ...] | None:
     """Price every tier in which the archived partitions that a plan fetches from can be restored; None if none is archived.
 
     Restores that are under way cost nothing. No offer means that no price is known.
     """
-    places = dict.fromkeys(request.partition_index for request in plan.requests)
-    archived = [plan.partitions[place] for place in places if plan.partitions[place].is_archived]
+    archived = archived_reads(plan)
     if not archived:
         return None
     alike = [

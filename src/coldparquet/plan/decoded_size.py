@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from coldparquet.errors import UnsupportedError
+from coldparquet.plan.column_facts import ColumnFacts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,8 +15,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from coldparquet.format.column_types import ColumnType
-    from coldparquet.format.sidecar import Sidecar
+    from coldparquet.format.row_group_table import RowGroupTable
     from coldparquet.options import ReadOptions
+    from coldparquet.plan.bounds import IntArray
 
 _VALUE_BYTES = {
     "bool": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8,
@@ -32,14 +34,14 @@ _EXPANSION = 3
 
 
 def decoded_row_bytes(
-    sidecar: Sidecar, columns: Sequence[int], row_groups: Sequence[int], options: ReadOptions
+    table: RowGroupTable, columns: Sequence[int], row_groups: IntArray, options: ReadOptions
 ) -> npt.NDArray[np.float64]:
     """Estimate the memory that one decoded row takes in each column.
 
     Args:
-        sidecar: What is known about the partition.
-        columns: Indexes in the sidecar.
-        row_groups: Row groups; only the length of text and arrays differs between them.
+        table: The row groups of a sidecar, or of several.
+        columns: Indexes in the table.
+        row_groups: Those asked for; only the length of text and arrays differs between them.
         options: Whether text comes dictionary-encoded.
 
     Returns:
@@ -47,38 +49,43 @@ def decoded_row_bytes(
     """
     row_bytes = np.empty((len(row_groups), len(columns)), np.float64)
     for position, column in enumerate(columns):
-        row_bytes[:, position] = _row_bytes(sidecar, column, row_groups, options)
+        row_bytes[:, position] = _row_bytes(table, column, row_groups, options)
     return row_bytes
 
 
 def _row_bytes(
-    sidecar: Sidecar, column: int, row_groups: Sequence[int], options: ReadOptions
+    table: RowGroupTable, column: int, row_groups: IntArray, options: ReadOptions
 ) -> float | npt.NDArray[np.float64]:
     try:
-        column_type = sidecar.column_type(column)
+        column_type = table.column_type(column)
     except UnsupportedError:
-        return _EXPANSION * _compressed_row_bytes(sidecar, column, row_groups)
+        return _EXPANSION * _compressed_row_bytes(table, column, row_groups)
     name = column_type.arrow.name
     if name in _VALUE_BYTES:
         return _VALUE_BYTES[name]
     if name == "fixed_size_binary":
         return column_type.arrow.width
-    compressed_bytes = _compressed_row_bytes(sidecar, column, row_groups)
+    compressed_bytes = _compressed_row_bytes(table, column, row_groups)
     if _stays_dictionary(column_type, options):
         return _KEY_BYTES + compressed_bytes
     # A dictionary hides how long texts are; bounds tell.
-    chunks = sidecar.chunks(column)
-    bound_bytes = [
-        max(len(chunks.min.bytes_at(row_group) or b""), len(chunks.max.bytes_at(row_group) or b""))
-        for row_group in row_groups
-    ]
+    bound_bytes = _LONGEST_BOUNDS.of(table, column)[row_groups]
     return _KEY_BYTES + np.maximum(_EXPANSION * compressed_bytes, bound_bytes)
 
 
-def _compressed_row_bytes(sidecar: Sidecar, column: int, row_groups: Sequence[int]) -> npt.NDArray[np.float64]:
-    numbers = np.array(row_groups, np.int64)
-    compressed_bytes: npt.NDArray[np.float64] = sidecar.chunks(column).total_compressed_bytes[numbers] / np.maximum(
-        sidecar.row_counts[numbers], 1
+def _longest_bounds(table: RowGroupTable, column: int) -> npt.NDArray[np.int64]:
+    """Return the length of the longer bound of each chunk in bytes, shape ``(row_groups,)``; less than 1 without bounds."""
+    chunks = table.chunks(column)
+    longest: npt.NDArray[np.int64] = np.maximum(chunks.min.prefix_words()[1], chunks.max.prefix_words()[1])
+    return longest
+
+
+_LONGEST_BOUNDS = ColumnFacts(_longest_bounds)
+
+
+def _compressed_row_bytes(table: RowGroupTable, column: int, row_groups: IntArray) -> npt.NDArray[np.float64]:
+    compressed_bytes: npt.NDArray[np.float64] = table.chunks(column).total_compressed_bytes[row_groups] / np.maximum(
+        table.row_counts[row_groups], 1
     )
     return compressed_bytes
 

@@ -7,7 +7,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from coldparquet.options import COALESCING_BY_GOAL
-from coldparquet.plan.budgets import Spending, has_budget, planned_spending, what_would_fit
+from coldparquet.plan.budgets import Spending, exceeded_limits, has_budget, planned_restores, what_would_fit
 from coldparquet.plan.cost import (
     ClassReads,
     dollars_of,
@@ -157,11 +157,14 @@ def _spent(plan: ReadPlan) -> list[str]:
 
 
 def _budget(plan: ReadPlan) -> list[str]:
-    spending = planned_spending(plan)
-    breaches = spending.breaches(plan.options)
+    breaches, restores = exceeded_limits(plan), planned_restores(plan)
+    counted = "" if restores is None else f", with {restores}"
     if not breaches:
-        return ["kept"]
-    return [f"exceeded, so that nothing would be read: {' and '.join(breaches)}", what_would_fit(plan, Spending())]
+        return [f"kept{counted}"]
+    return [
+        f"exceeded{counted}, so that nothing would be read: {' and '.join(breaches)}",
+        what_would_fit(plan, Spending(), restores=restores),
+    ]
 
 
 def _sum(dollars: Dollars, scale: float) -> str:

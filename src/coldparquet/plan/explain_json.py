@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from coldparquet.plan.budgets import has_budget, planned_spending
+from coldparquet.plan.budgets import exceeded_limits, planned_restores
 from coldparquet.plan.cost import (
     ClassReads,
     dollars_of,
@@ -72,6 +72,7 @@ def _estimate_dict(plan: ReadPlan) -> dict[str, Any]:
     prices, speed = prices_of(plan.options), plan.speed
     reads = reads_by_class(plan)
     data, metadata = dollars_of(reads, prices), metadata_dollars(plan, prices)
+    restores = planned_restores(plan)
     readable = [entry for entry in prices.classes if not entry.must_be_restored]
     in_class = {
         entry.name: ClassReads(
@@ -99,7 +100,8 @@ def _estimate_dict(plan: ReadPlan) -> dict[str, Any]:
         "connection_bytes_per_s": speed.connection_bytes_per_s,
         "is_throughput_measured": speed.is_throughput_measured,
         "concurrency": speed.connections,
-        "exceeded": planned_spending(plan).breaches(plan.options) if has_budget(plan.options) else [],
+        "restore_dollars": None if restores is None else restores.dollars,
+        "exceeded": exceeded_limits(plan),
     }
 
 

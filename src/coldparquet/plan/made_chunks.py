@@ -31,7 +31,7 @@ from coldparquet.plan.statistics import BOUNDS_OF_COLUMNS
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from coldparquet.format.sidecar import Sidecar
+    from coldparquet.format.row_group_table import RowGroupTable
     from coldparquet.format.sidecar_chunks import ChunkColumn
     from coldparquet.format.sidecar_header import ColumnDescriptor
     from coldparquet.plan.bounds import BoolArray, Side
@@ -51,21 +51,21 @@ _LENGTH_BYTES = 4
 """In the plain encoding a byte string of any length begins with its length."""
 
 
-def null_chunks(sidecar: Sidecar, column: int, row_groups: npt.NDArray[np.intp]) -> BoolArray:
+def null_chunks(table: RowGroupTable, column: int, row_groups: npt.NDArray[np.intp]) -> BoolArray:
     """Tell which chunks of a column are NULL, or what its type has instead, in every row.
 
     Args:
-        sidecar: What is known about the partition.
+        table: The row groups.
         column: Index of the column in it.
-        row_groups: Row groups to look at, ascending.
+        row_groups: Those to look at, ascending.
 
     Returns:
         Shape ``(row_groups,)``.
     """
-    descriptor, chunks = sidecar.column(column), sidecar.chunks(column)
+    descriptor, chunks = table.column(column), table.chunks(column)
     # In a nested column a null count may count elements, so only flat columns prove that all rows are null.
     # A REQUIRED column cannot mark nulls: rows counted as such hold 0 in BYTE and its like, and unknown values else.
-    if descriptor.max_rep_level or not (descriptor.max_def_level or sidecar.column_type(column).never_null):
+    if descriptor.max_rep_level or not (descriptor.max_def_level or table.column_type(column).never_null):
         return np.zeros(len(row_groups), dtype=np.bool_)
     result: BoolArray = chunks.has_null_count[row_groups] & (
         chunks.null_count[row_groups] == chunks.num_values[row_groups]
@@ -74,7 +74,7 @@ def null_chunks(sidecar: Sidecar, column: int, row_groups: npt.NDArray[np.intp])
 
 
 def made_chunks(
-    sidecar: Sidecar,
+    table: RowGroupTable,
     columns: tuple[int, ...],
     row_groups: npt.NDArray[np.intp],
     words: npt.NDArray[np.uint64],
@@ -84,9 +84,9 @@ def made_chunks(
     """Tell which of many chunks are made: those of :func:`null_chunks` and, if asked for, of :func:`constant_chunks`.
 
     Args:
-        sidecar: What is known about the partition.
+        table: The row groups.
         columns: Indexes of the columns in it.
-        row_groups: Row groups to look at, ascending.
+        row_groups: Those to look at, ascending.
         words: The chunks as they are stored, see :meth:`coldparquet.format.sidecar_chunks.BlockTable.chunk_words`.
         make_constant_columns: Whether those of one value are made.
 
@@ -99,48 +99,48 @@ def made_chunks(
     may_be_null &= null_counts == words[..., CHUNK_NUM_VALUES_WORD]
     is_made = np.zeros(may_be_null.shape, dtype=np.bool_)
     for position in may_be_null.any(axis=0).nonzero()[0].tolist():
-        is_made[:, position] = null_chunks(sidecar, columns[position], row_groups)
+        is_made[:, position] = null_chunks(table, columns[position], row_groups)
     if make_constant_columns:
         may_be_constant = ((stat_flags & np.uint64(_CONSTANT_FLAGS)) == _CONSTANT_FLAGS) & (null_counts == 0)
         is_out_of_line = (stat_flags & np.uint64(_INLINED_FLAGS)) != _INLINED_FLAGS
         may_be_constant &= is_out_of_line | (words[..., CHUNK_MIN_WORD] == words[..., CHUNK_MAX_WORD])
         for position in may_be_constant.any(axis=0).nonzero()[0].tolist():
-            is_made[:, position] |= constant_chunks(sidecar, columns[position], row_groups)
+            is_made[:, position] |= constant_chunks(table, columns[position], row_groups)
     return is_made
 
 
-def constant_chunks(sidecar: Sidecar, column: int, row_groups: npt.NDArray[np.intp]) -> BoolArray:
+def constant_chunks(table: RowGroupTable, column: int, row_groups: npt.NDArray[np.intp]) -> BoolArray:
     """Tell which chunks of a column hold one value in every row, so that :func:`constant_bytes` are this value.
 
     Bounds between which all values lie and that are equal leave room for one value only, in whatever order. Byte strings
     of variable length are the exception: writers cut long bounds without always saying so.
 
     Args:
-        sidecar: What is known about the partition.
+        table: The row groups.
         column: Index of the column in it.
-        row_groups: Row groups to look at, ascending.
+        row_groups: Those to look at, ascending.
 
     Returns:
         Shape ``(row_groups,)``.
     """
-    return _CONSTANT_CHUNKS.of(sidecar, column)[row_groups]
+    return _CONSTANT_CHUNKS.of(table, column)[row_groups]
 
 
-def _constant_chunks_of_column(sidecar: Sidecar, column: int) -> BoolArray:
-    nowhere = np.zeros(sidecar.row_group_count, dtype=np.bool_)
-    descriptor, chunks = sidecar.column(column), sidecar.chunks(column)
+def _constant_chunks_of_column(table: RowGroupTable, column: int) -> BoolArray:
+    nowhere = np.zeros(table.row_group_count, dtype=np.bool_)
+    descriptor, chunks = table.column(column), table.chunks(column)
     if descriptor.max_rep_level or descriptor.max_def_level > 1 or not _may_be_equal(chunks, descriptor):
         return nowhere
     # Bounds of a designated timestamp may be just its first and last value, whether or not the rows are in order.
-    if column == sidecar.designated_timestamp:
+    if column == table.designated_timestamp:
         return nowhere
-    column_type = sidecar.column_type(column)
+    column_type = table.column_type(column)
     if column_type.comparison in _NOT_FROM_BOUNDS or column_type.statistics is StatisticsTrust.NEVER:
         return nowhere
-    bounds = BOUNDS_OF_COLUMNS.of(sidecar, column)
+    bounds = BOUNDS_OF_COLUMNS.of(table, column)
     if bounds.lower is None or bounds.upper is None:
         return nowhere
-    no_null = chunks.has_null_count & (chunks.null_count == 0) & (chunks.num_values == sidecar.row_counts)
+    no_null = chunks.has_null_count & (chunks.null_count == 0) & (chunks.num_values == table.row_counts)
     exact = bounds.lower.known & bounds.upper.known & chunks.min.exact & chunks.max.exact
     is_constant: BoolArray = no_null & exact
     candidates = np.flatnonzero(is_constant)
@@ -152,15 +152,15 @@ def _constant_chunks_of_column(sidecar: Sidecar, column: int) -> BoolArray:
 _CONSTANT_CHUNKS = ColumnFacts(_constant_chunks_of_column)
 
 
-def constant_bytes(sidecar: Sidecar, column: int, row_group: int) -> bytes:
+def constant_bytes(table: RowGroupTable, column: int, row_group: int) -> bytes:
     """Return the value of a chunk that :func:`constant_chunks` has found, in Parquet's plain encoding.
 
     Args:
-        sidecar: What is known about the partition.
+        table: The row groups.
         column: Index of the column in it.
         row_group: The row group of the chunk.
     """
-    lower, descriptor = sidecar.chunks(column).min, sidecar.column(column)
+    lower, descriptor = table.chunks(column).min, table.column(column)
     if descriptor.physical_type is PhysicalType.BYTE_ARRAY:
         value = lower.bytes_at(row_group) or b""
         return len(value).to_bytes(_LENGTH_BYTES, "little") + value

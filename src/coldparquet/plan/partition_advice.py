@@ -13,8 +13,7 @@ from coldparquet.format.sidecar_layout import Codec
 from coldparquet.options import MIB
 from coldparquet.plan.compaction_policy import ROWS_PER_ROW_GROUP, dead_bytes_reason, small_row_groups_reason
 from coldparquet.plan.finding import Finding
-from coldparquet.plan.read_plan import row_group_spans
-from coldparquet.plan.wording import few_names, human_bytes
+from coldparquet.plan.wording import few_names, human_bytes, row_group_spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

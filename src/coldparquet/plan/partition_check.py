@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from coldparquet.errors import ColdParquetError, FormatError, UnsupportedError
 from coldparquet.format.chunk_places import chunk_places
 from coldparquet.format.footer_blooms import sidecar_in_memory
@@ -17,7 +19,7 @@ from coldparquet.plan.chunk_layout import lay_out_chunks
 from coldparquet.plan.finding import Finding, finding_of_error
 from coldparquet.plan.partition_advice import advise
 from coldparquet.plan.sidecar_comparison import compare_sidecars
-from coldparquet.plan.stated_times import misplaced_times
+from coldparquet.plan.stated_times import misplaced_times, stated_times_ns
 
 if TYPE_CHECKING:
     from coldparquet.format.parquet_footer import ParquetFooter
@@ -145,7 +147,8 @@ def _compare_times(derived: Sidecar, time_range_ns: tuple[int, int] | None) -> t
     column = derived.designated_timestamp
     if time_range_ns is None or column is None:
         return ()
-    found = misplaced_times(derived, column, time_range_ns)
+    [stated] = stated_times_ns(derived, column, np.array([0, derived.row_group_count]))
+    found = misplaced_times(stated, time_range_ns)
     if found is None:
         return ()
     return (

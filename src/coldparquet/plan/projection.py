@@ -62,8 +62,9 @@ def table_columns(sidecar: Sidecar) -> tuple[TableColumn, ...]:
     Raises:
         UnsupportedError: Two columns have the same name.
     """
-    repeated = [name for name, count in Counter(column.name for column in sidecar.columns).items() if count > 1]
-    if repeated:
+    names = [column.name for column in sidecar.columns]
+    if len(set(names)) < len(names):
+        repeated = [name for name, count in Counter(names).items() if count > 1]
         raise UnsupportedError(
             f"several columns are named {repeated[0]!r}; columns are chosen by name, so names must differ",
             kind="DuplicateColumn",

@@ -60,14 +60,25 @@ class Dropped(NamedTuple):
     """Row groups with rows that this condition rules out on its own."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PruneReport:
     """How pruning came about, for explain."""
 
     row_groups: int
     """Row groups that were looked at."""
-    dropped: tuple[Dropped, ...]
-    """One per condition, in the order in which they were written; a row group may be dropped by several."""
+    ruled_out: tuple[tuple[str, BoolArray], ...]
+    """The conditions in the order in which they were written: for each the row groups with rows that it rules out on its own,
+    shape ``(row_groups,)``."""
+
+    @property
+    def dropped(self) -> tuple[Dropped, ...]:
+        """Counts per condition; a row group may be dropped by several."""
+        return tuple([Dropped(condition, int(np.count_nonzero(where))) for condition, where in self.ruled_out])
+
+    def of(self, row_groups: slice) -> PruneReport:
+        """Return what it says of some of the row groups."""
+        ruled_out = tuple([(condition, where[row_groups]) for condition, where in self.ruled_out])
+        return PruneReport(row_groups=row_groups.stop - row_groups.start, ruled_out=ruled_out)
 
     def __str__(self) -> str:
         return "\n".join(
@@ -92,8 +103,8 @@ def prune(bound: BoundPredicate, source: StatisticsSource, row_group_count: int)
     verdict = reduce(_and, verdicts, _constant(may_hold_rows, value=True))
     report = PruneReport(
         row_groups=row_group_count,
-        dropped=tuple(
-            Dropped(str(condition), int(np.count_nonzero(may_hold_rows & ~alone.may_be_true)))
+        ruled_out=tuple(
+            (str(condition), may_hold_rows & ~alone.may_be_true)
             for condition, alone in zip(conditions, verdicts, strict=True)
         ),
     )

@@ -8,36 +8,29 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
-from itertools import pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
-from coldparquet.plan.coalesce import coalesce
 from coldparquet.plan.explain import explain_text
 from coldparquet.plan.explain_json import explain_dict
-from coldparquet.ranges import ByteRange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Sequence
 
     import numpy.typing as npt
 
     from coldparquet.options import Coalescing, ReadOptions
-    from coldparquet.plan.coalesce import CoalescedRequests
     from coldparquet.plan.native_read import NativeRead
     from coldparquet.plan.row_selection import RowSelection
     from coldparquet.plan.store_speed import StoreSpeed
-    from coldparquet.ranges import SuffixRange
+    from coldparquet.ranges import ByteRange, SuffixRange
 
 _OfPartition = TypeVar("_OfPartition", "PlannedRead", "PlannedRequest")
 
 BUFFER_HEADER_BYTES = 4
 """A row group's buffer begins with the magic ``PAR1``; its first chunk follows at this offset."""
-
-_NAMES_IN_REASON = 4
-"""Column names, or spans of row groups, that a request's reason spells out before it says ``+7 more``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -98,6 +91,8 @@ class RowGroupRead:
         begin in the file, one packed after the other, behind the 4-byte magic. Deferred columns have a buffer of their own.
         """
         lengths = self.piece_stops - self.piece_starts
+        if (self.piece_starts[1:] > self.piece_starts[:-1]).all():
+            return BUFFER_HEADER_BYTES + np.cumsum(lengths) - lengths  # the order of the file, as nearly always
         column_begins = np.full(len(self.columns), np.iinfo(np.int64).max)
         np.minimum.at(column_begins, self.piece_columns, self.piece_starts)
         column_bytes = np.bincount(self.piece_columns, weights=lengths, minlength=len(self.columns)).astype(np.int64)
@@ -291,7 +286,7 @@ class ReadPlan:
     @property
     def bytes_wanted(self) -> int:
         """Bytes of the column chunks that the result needs."""
-        return sum(read.bytes_wanted for read in self.row_groups)
+        return bytes_wanted_by(self.row_groups)
 
     @property
     def bytes_fetched(self) -> int:
@@ -336,7 +331,7 @@ class ReadPlan:
         requests = self.requests_of(partition_index)
         return FetchNumbers(
             request_count=len(requests),
-            bytes_wanted=sum(read.bytes_wanted for read in self.row_groups_of(partition_index)),
+            bytes_wanted=bytes_wanted_by(self.row_groups_of(partition_index)),
             bytes_fetched=sum(request.byte_range.length_bytes for request in requests),
         )
 
@@ -352,99 +347,16 @@ class ReadPlan:
         return rows if self.limit is None else min(rows, self.limit)
 
 
-def plan_requests(  # noqa: PLR0913 - knobs are required keywords here; their defaults live in ReadOptions
-    row_groups: Sequence[RowGroupRead],
-    *,
-    path: str,
-    column_names: Mapping[int, str],
-    gap_bytes: int,
-    max_request_bytes: int,
-    part_bytes: int | None = None,
-    stage: int = 1,
-) -> tuple[PlannedRequest, ...]:
-    """Plan the requests that bring all chunks of one partition; chunks of different row groups are merged as well.
-
-    Args:
-        row_groups: The row group reads of the partition, in ascending order of row groups.
-        path: Its ``data.parquet``.
-        column_names: Name of each fetched column by its index in the partition's sidecar; for the reasons.
-        gap_bytes: Largest gap between two chunks that one request reads over.
-        max_request_bytes: Longest request.
-        part_bytes: About how long requests should be at the end; None leaves them as long as coalescing makes them.
-        stage: Stage of the requests.
-
-    Returns:
-        Disjoint requests in file order; none where every column is made without fetching.
-    """
-    if not any(len(read.piece_starts) for read in row_groups):
-        return ()  # as for all partitions of a table whose rows are only counted
-    starts = np.concatenate([np.empty(0, np.int64), *(read.piece_starts for read in row_groups)])
-    stops = np.concatenate([np.empty(0, np.int64), *(read.piece_stops for read in row_groups)])
-    coalesced = coalesce(starts, stops, gap_bytes=gap_bytes, max_request_bytes=max_request_bytes, part_bytes=part_bytes)
-    ranges = map(ByteRange, coalesced.starts.tolist(), coalesced.stops.tolist())
-    return tuple(
-        PlannedRequest(
-            partition_index=row_groups[0].partition_index,
-            path=path,
-            byte_range=byte_range,
-            reason=reason,
-            stage=stage,
-        )
-        for byte_range, reason in zip(ranges, _reasons(row_groups, coalesced, column_names), strict=True)
-    )
-
-
-def _reasons(
-    row_groups: Sequence[RowGroupRead], coalesced: CoalescedRequests, column_names: Mapping[int, str]
-) -> Iterator[str]:
-    """Yield one text per request: the row groups and columns that it serves."""
-    chunks = [
-        (read.row_group_in_file, read.columns[position])
-        for read in row_groups
-        for position in read.piece_columns.tolist()
-    ]
-    requests_of_chunk = coalesced.stop_request - coalesced.first_request
-    if len(coalesced.starts) == 1:
-        served = [chunk for chunk, is_served in zip(chunks, requests_of_chunk.tolist(), strict=True) if is_served]
-        yield _served_chunks(served, column_names)
-        return
-    chunk = np.repeat(np.arange(len(chunks)), requests_of_chunk)
-    part = np.arange(len(chunk)) - np.repeat(np.cumsum(requests_of_chunk) - requests_of_chunk, requests_of_chunk)
-    request = coalesced.first_request[chunk] + part
-    by_request = np.argsort(request, kind="stable")
-    bounds = np.searchsorted(request[by_request], np.arange(len(coalesced.starts) + 1)).tolist()
-    served_chunks, served_parts = chunk[by_request].tolist(), part[by_request].tolist()
-    parts_of_chunk = requests_of_chunk.tolist()
-    for begin, end in pairwise(bounds):
-        text = _served_chunks([chunks[index] for index in served_chunks[begin:end]], column_names)
-        parts = parts_of_chunk[served_chunks[begin]]
-        if end - begin == 1 and parts > 1:
-            text += f" (part {served_parts[begin] + 1} of {parts})"
-        yield text
-
-
-def _served_chunks(chunks: Sequence[tuple[int, int]], column_names: Mapping[int, str]) -> str:
-    """Name the row groups and columns of chunks, which are given by the numbers of both."""
-    numbers = list(dict.fromkeys([row_group for row_group, _ in chunks]))
-    names = list(dict.fromkeys([column_names[column] for _, column in chunks]))
-    return f"{row_group_spans(numbers)}: {_shortened(names)}"
-
-
-def row_group_spans(numbers: list[int]) -> str:
-    """Write ascending row group numbers as spans: ``row groups 3-5, 9``."""
-    spans: list[tuple[int, int]] = []
-    for number in numbers:
-        if spans and number == spans[-1][1] + 1:
-            spans[-1] = (spans[-1][0], number)
-        else:
-            spans.append((number, number))
-    noun = "row group" if len(numbers) == 1 else "row groups"
-    return f"{noun} {_shortened([str(first) if first == last else f'{first}-{last}' for first, last in spans])}"
-
-
-def _shortened(names: list[str]) -> str:
-    shown = ", ".join(names[:_NAMES_IN_REASON])
-    return shown if len(names) <= _NAMES_IN_REASON else f"{shown} +{len(names) - _NAMES_IN_REASON} more"
+def bytes_wanted_by(reads: Sequence[PlannedRead]) -> int:
+    """Return the total length of the fetched pieces of reads, with those deferred."""
+    parts = [(read.piece_starts, read.piece_stops) for read in reads if isinstance(read, RowGroupRead)]
+    deferred = [read.deferred for read in reads if isinstance(read, RowGroupRead) and read.deferred is not None]
+    parts += [(read.piece_starts, read.piece_stops) for read in deferred]
+    wanted_bytes = sum(read.bytes_wanted for read in reads if not isinstance(read, RowGroupRead))
+    if parts:
+        starts, stops = zip(*parts, strict=True)
+        wanted_bytes += int((np.concatenate(stops) - np.concatenate(starts)).sum())
+    return wanted_bytes
 
 
 def _of_partition(items: tuple[_OfPartition, ...], partition_index: int) -> tuple[_OfPartition, ...]:

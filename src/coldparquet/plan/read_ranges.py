@@ -75,16 +75,10 @@ class ReadRanges:
     ) -> ReadRanges | None:
         is_filled = stops > starts
         starts, stops, objects = starts[is_filled], stops[is_filled], objects[is_filled]
-        count = int(objects.max(initial=-1)) + 1
-        begins, ends = np.full(count, np.iinfo(np.int64).max), np.zeros(count, np.int64)
-        np.minimum.at(begins, objects, starts)
-        np.maximum.at(ends, objects, stops)
-        spans = np.maximum(ends - begins, 0)
-        # Summed as floats: offsets from damaged metadata may overflow an integer sum.
-        if spans.sum(dtype=np.float64) + count * _SEPARATION_BYTES > _LONGEST_AXIS_BYTES:
+        moves = moves_onto_one_axis(starts, stops, objects, int(objects.max(initial=-1)) + 1)
+        if moves is None:
             return None
-        places = np.cumsum(spans + _SEPARATION_BYTES) - (spans + _SEPARATION_BYTES) - np.where(spans, begins, 0)
-        moved = places[objects]
+        moved = moves[objects]
         return cls(starts=starts + moved, stops=stops + moved)
 
     def request_lengths(self, coalescing: Coalescing, *, part_bytes: int) -> npt.NDArray[np.int64]:
@@ -103,6 +97,34 @@ class ReadRanges:
         """Return how many requests would bring the ranges, and how many bytes they would fetch."""
         lengths = self.request_lengths(coalescing, part_bytes=part_bytes)
         return len(lengths), int(lengths.sum())
+
+
+def moves_onto_one_axis(
+    starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64], objects: npt.NDArray[np.int64], object_count: int
+) -> npt.NDArray[np.int64] | None:
+    """Place objects one behind the other, further from each other than any request reaches.
+
+    Args:
+        starts: First byte of each range in its object, shape ``(ranges,)``.
+        stops: One past its last byte, which is greater.
+        objects: Number of its object.
+        object_count: How many objects there are.
+
+    Returns:
+        What is to be added to offsets in each object, shape ``(objects,)``. None where offsets of damaged metadata leave no
+        room on an axis of 64 bits.
+    """
+    begins, ends = np.full(object_count, np.iinfo(np.int64).max), np.zeros(object_count, np.int64)
+    np.minimum.at(begins, objects, starts)
+    np.maximum.at(ends, objects, stops)
+    spans = np.maximum(ends - begins, 0)
+    # Summed as floats: offsets from damaged metadata may overflow an integer sum.
+    if spans.sum(dtype=np.float64) + object_count * _SEPARATION_BYTES > _LONGEST_AXIS_BYTES:
+        return None
+    moves: npt.NDArray[np.int64] = (
+        np.cumsum(spans + _SEPARATION_BYTES) - (spans + _SEPARATION_BYTES) - np.where(spans, begins, 0)
+    )
+    return moves
 
 
 def shortened_to(requests: Sequence[PlannedRequest], read: PlannedRead) -> tuple[PlannedRequest, ...]:

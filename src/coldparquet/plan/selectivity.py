@@ -33,11 +33,11 @@ from coldparquet.plan.predicate import Operator
 from coldparquet.plan.prune import prune
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
-    from coldparquet.format.sidecar import Sidecar
+    from coldparquet.format.row_group_table import RowGroupTable
     from coldparquet.plan.bind import BoundField
-    from coldparquet.plan.bounds import Bounds, IntArray, Side
+    from coldparquet.plan.bounds import BoolArray, Bounds, IntArray, Side
     from coldparquet.plan.statistics import StatisticsSource
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
@@ -73,24 +73,24 @@ class _Outcomes:
     false: FloatArray
 
 
-def count_values(sidecar: Sidecar, places: Mapping[int, int | None]) -> dict[int, ValueCounts]:
+def count_values(table: RowGroupTable, places: Mapping[int, int | None]) -> dict[int, ValueCounts]:
     """Estimate how many values the columns of a predicate have.
 
     A writer that counted distinct values is believed. Otherwise the size of a chunk tells: no row takes fewer bits than
     it needs to choose among the values, however it is encoded.
 
     Args:
-        sidecar: What is known about the partition.
-        places: Sidecar index of each field by its index in the table; None where the partition has no such column.
+        table: The row groups of a sidecar, or of several.
+        places: Index in them of each field by its index in the queried table; None where they have no such column.
 
     Returns:
-        Estimates by index in the table, without the columns that are missing.
+        Estimates by index in the queried table, without the columns that are missing.
     """
-    return {index: _VALUE_COUNTS.of(sidecar, place) for index, place in places.items() if place is not None}
+    return {index: _VALUE_COUNTS.of(table, place) for index, place in places.items() if place is not None}
 
 
-def _count(sidecar: Sidecar, column: int) -> ValueCounts:
-    chunks = sidecar.chunks(column)
+def _count(table: RowGroupTable, column: int) -> ValueCounts:
+    chunks = table.chunks(column)
     values = np.maximum(chunks.num_values, 1)
     present = np.maximum(values - chunks.null_count, 1)
     bytes_each = chunks.total_compressed_bytes / present
@@ -100,7 +100,7 @@ def _count(sidecar: Sidecar, column: int) -> ValueCounts:
     bytes_each = np.where(is_plain_lz & (bytes_each < WORD_BYTES), bytes_each - _REPETITION_BYTES, bytes_each)
     distinct = np.exp2(np.clip(8 * bytes_each, 0, 256))
     try:
-        if sidecar.column_type(column).comparison is Comparison.BOOLEAN:
+        if table.column_type(column).comparison is Comparison.BOOLEAN:
             distinct = np.minimum(distinct, 2)
     except UnsupportedError:
         pass
@@ -111,13 +111,14 @@ def _count(sidecar: Sidecar, column: int) -> ValueCounts:
 _VALUE_COUNTS = ColumnFacts(_count)
 
 
-def estimate_selectivity(
+def estimate_selectivity(  # noqa: PLR0913 - what can be told is told by name
     predicate: BoundPredicate,
     source: StatisticsSource,
     counts: Mapping[int, ValueCounts],
     row_counts: IntArray,
     *,
-    fields: Collection[int] | None = None,
+    borders: IntArray,
+    fields: Mapping[int, BoolArray] | None = None,
 ) -> FloatArray:
     """Estimate the fraction of the rows of each row group for which a predicate is true.
 
@@ -126,50 +127,80 @@ def estimate_selectivity(
         source: What is known about every row group; where it decides, the estimate is 0 or 1.
         counts: Estimates about columns, by index in the table, of those that have any.
         row_counts: Rows of each row group, shape ``(row_groups,)``.
-        fields: Indexes in the table of the columns whose conditions count, None for all; any other condition may hold for
-            every row.
+        borders: The first row group of each partition and, at the end, the number of row groups; shape
+            ``(partitions + 1,)``.
+        fields: By index in the table of a column in which row groups its conditions count, None for everywhere; any other
+            condition may hold for every row.
 
     Returns:
-        Fractions, shape ``(row_groups,)``. Where a row group survives pruning, at least one row of all is expected.
+        Fractions, shape ``(row_groups,)``. Where row groups of a partition survive pruning, at least one row of them all is
+        expected.
     """
     row_group_count = len(row_counts)
     outcomes = _Estimator(source, counts, row_group_count, fields).estimate(predicate)
     verdict, _ = prune(predicate, source, row_group_count)
-    least = 1 / max(int(row_counts[verdict.survives].sum()), 1)
+    rows_before = np.concatenate([[0], np.cumsum(np.where(verdict.survives, row_counts, 0))])
+    rows_left = np.diff(rows_before[borders])
+    least = np.repeat(1 / np.maximum(rows_left, 1), np.diff(borders))
     fraction = np.where(verdict.all_rows_match, 1.0, np.clip(outcomes.true, least, 1))
     return np.where(verdict.survives, fraction, 0.0)
 
 
 def clustered_fields(
-    predicate: BoundPredicate, source: StatisticsSource, sidecar: Sidecar, places: Mapping[int, int | None]
-) -> frozenset[int]:
-    """Find the columns of a predicate whose values lie near each other in the file, so that pages tell them apart.
+    predicate: BoundPredicate,
+    source: StatisticsSource,
+    table: RowGroupTable,
+    places: Mapping[int, int | None],
+    *,
+    borders: IntArray,
+) -> dict[int, BoolArray]:
+    """Find the columns of a predicate whose values lie near each other in a file, so that pages tell them apart.
 
     These are the designated timestamp, the first column of the sort order, and numbers of which nearly every row group
     begins where the one before ends, or the other way round.
 
+    Args:
+        predicate: Bound to the columns of the queried table.
+        source: What is known about every row group.
+        table: The row groups of a sidecar, or of several.
+        places: As for :func:`count_values`.
+        borders: As for :func:`estimate_selectivity`.
+
     Returns:
-        Indexes in the table.
+        By index in the queried table: the row groups of partitions in which the column is clustered, shape
+        ``(row_groups,)``.
     """
-    in_file_order = {sidecar.designated_timestamp, *sidecar.sorting_columns[:1]}
-    return frozenset(
-        field.index
+    in_file_order = {table.designated_timestamp, *table.sorting_columns[:1]}
+    everywhere = np.ones(table.row_group_count, np.bool_)
+    return {
+        field.index: everywhere if place in in_file_order else _where_in_order(source.bounds(field), borders)
         for field in predicate.fields()
         if (place := places.get(field.index)) is not None
-        and (place in in_file_order or _is_in_order(source.bounds(field)))
-    )
+    }
 
 
-def _is_in_order(bounds: Bounds | None) -> bool:
+def _where_in_order(bounds: Bounds | None, borders: IntArray) -> BoolArray:
+    """Tell for each row group whether the column is clustered in its partition."""
+    lengths = np.diff(borders)
     if bounds is None or not (isinstance(bounds.lower, NumericSide) and isinstance(bounds.upper, NumericSide)):
-        return False
+        return np.zeros(int(lengths.sum()), np.bool_)
     known = bounds.lower.known & bounds.upper.known
+    partition = np.repeat(np.arange(len(lengths)), lengths)[known]
     lower, upper = bounds.lower.numbers[known], bounds.upper.numbers[known]
-    if len(lower) <= 1:
-        return False
-    ascending, descending = (lower[1:] >= upper[:-1]).mean(), (upper[1:] <= lower[:-1]).mean()
-    # Row groups of one and the same value are in any order, and pages tell nothing.
-    return bool(max(ascending, descending) >= _IN_ORDER and lower.min() < upper.max())
+    follows = partition[1:] == partition[:-1]
+
+    def count(pairs: BoolArray) -> IntArray:
+        counts: IntArray = np.bincount(partition[1:][follows & pairs], minlength=len(lengths))
+        return counts
+
+    ascending, descending = count(lower[1:] >= upper[:-1]), count(upper[1:] <= lower[:-1])
+    in_order = np.maximum(ascending, descending) / np.maximum(count(follows), 1) >= _IN_ORDER
+    # Row groups of one and the same value are in any order, and pages tell nothing: so some must have more than one value, or
+    # another value than the one before.
+    varies = np.zeros(len(lengths), np.bool_)
+    varies[partition[lower < upper]] = True
+    varies[partition[1:][follows & (lower[1:] != lower[:-1])]] = True
+    return np.repeat(in_order & varies, lengths)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +231,7 @@ class _Estimator:
         source: StatisticsSource,
         counts: Mapping[int, ValueCounts],
         row_group_count: int,
-        fields: Collection[int] | None,
+        fields: Mapping[int, BoolArray] | None,
     ) -> None:
         self._source = source
         self._counts = counts
@@ -226,8 +257,17 @@ class _Estimator:
 
     def _leaf(self, leaf: BoundComparison | BoundIn | BoundIsNull | ConstantUnlessNull | _Range) -> _Outcomes:
         bounds = self._source.bounds(leaf.field)
-        if bounds is None or (self._fields is not None and leaf.field.index not in self._fields):
+        counts_where = None if self._fields is None else self._fields.get(leaf.field.index, np.False_)
+        if bounds is None or (counts_where is not None and not counts_where.any()):
             return _Outcomes(true=self._ones, false=self._ones)
+        outcomes = self._of_leaf(leaf, bounds)
+        if counts_where is None:
+            return outcomes
+        return _Outcomes(true=np.where(counts_where, outcomes.true, 1), false=np.where(counts_where, outcomes.false, 1))
+
+    def _of_leaf(
+        self, leaf: BoundComparison | BoundIn | BoundIsNull | ConstantUnlessNull | _Range, bounds: Bounds
+    ) -> _Outcomes:
         counted = self._counts.get(leaf.field.index)
         null_fraction = 0 * self._ones if counted is None else counted.null_fraction
         null_fraction = np.where(bounds.may_hold_values, np.where(bounds.may_hold_nulls, null_fraction, 0.0), 1.0)

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from coldparquet.format import sidecar_layout as layout
 from coldparquet.plan.finding import Finding
-from coldparquet.plan.read_plan import row_group_spans
+from coldparquet.plan.wording import row_group_spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

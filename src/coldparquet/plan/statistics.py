@@ -22,7 +22,7 @@ from coldparquet.plan.converted_statistics import bounds_after_type_change
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from coldparquet.format.sidecar import Sidecar
+    from coldparquet.format.row_group_table import RowGroupTable
     from coldparquet.format.sidecar_header import ColumnDescriptor
     from coldparquet.plan.bind import BoundField
     from coldparquet.plan.bloom_probes import BloomAnswers
@@ -55,11 +55,11 @@ class StatisticsSource(Protocol):
 
 
 class SidecarStatistics:
-    """The statistics of every row group of one sidecar.
+    """The statistics of every row group of one sidecar, or of a stack of them.
 
     Args:
-        sidecar: One snapshot.
-        columns: For each field index of the table its column in this sidecar, or None where the partition has no such
+        table: The row groups.
+        columns: For each field index of the table its column in them, or None where the partition has no such
             column, so that it reads as all NULL (or as 0 or false, for types without NULL). A field that is not in the
             mapping is not known. Without a mapping fields and columns are the same.
         blooms: What its bloom filters answered, where they were asked.
@@ -67,12 +67,12 @@ class SidecarStatistics:
 
     def __init__(
         self,
-        sidecar: Sidecar,
+        table: RowGroupTable,
         columns: Mapping[int, int | None] | None = None,
         *,
         blooms: BloomAnswers | None = None,
     ) -> None:
-        self._sidecar = sidecar
+        self._table = table
         self._blooms = blooms
         self._columns = columns
         self._bounds: dict[int, Bounds | None] = {}
@@ -80,7 +80,7 @@ class SidecarStatistics:
     @property
     def may_hold_rows(self) -> BoolArray:
         """False for row groups of no rows."""
-        return self._sidecar.row_counts > 0
+        return self._table.row_counts > 0
 
     def bounds(self, field: BoundField) -> Bounds | None:
         """Return what the sidecar proves about a field.
@@ -106,12 +106,12 @@ class SidecarStatistics:
             return None
         if column_index is None:
             return _bounds_of_missing_column(field.type, self.may_hold_rows)
-        descriptor = self._sidecar.column(column_index)
+        descriptor = self._table.column(column_index)
         try:
-            column_type = self._sidecar.column_type(column_index)
+            column_type = self._table.column_type(column_index)
         except UnsupportedError:
             return None
-        bounds = BOUNDS_OF_COLUMNS.of(self._sidecar, column_index)
+        bounds = BOUNDS_OF_COLUMNS.of(self._table, column_index)
         return bounds_after_type_change(bounds, column_type, field.type, has_nulls=descriptor.max_def_level > 0)
 
 
@@ -150,9 +150,9 @@ class IntervalStatistics:
         return None
 
 
-def _bounds_of_column(sidecar: Sidecar, column: int) -> Bounds:
-    descriptor, column_type = sidecar.column(column), sidecar.column_type(column)
-    return chunk_bounds(sidecar.chunks(column), sidecar.row_counts, descriptor, column_type)
+def _bounds_of_column(table: RowGroupTable, column: int) -> Bounds:
+    descriptor, column_type = table.column(column), table.column_type(column)
+    return chunk_bounds(table.chunks(column), table.row_counts, descriptor, column_type)
 
 
 BOUNDS_OF_COLUMNS = ColumnFacts(_bounds_of_column)

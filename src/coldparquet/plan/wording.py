@@ -10,6 +10,9 @@ if TYPE_CHECKING:
 _NAMES_LISTED = 12
 """Names that a text lists before it says how many more there are."""
 
+_NAMES_IN_REASON = 4
+"""Column names, or spans of row groups, that a request's reason spells out before it says ``+7 more``."""
+
 _LONGEST_TEXT = 300
 """Longest predicate or reason, in characters: an IN list may hold thousands of values."""
 
@@ -53,6 +56,24 @@ def few_names(names: Sequence[str]) -> str:
     """Write names with commas between them; of many the first ones and how many more there are."""
     more = f" and {len(names) - _NAMES_LISTED:,} more" if len(names) > _NAMES_LISTED else ""
     return ", ".join(names[:_NAMES_LISTED]) + more
+
+
+def row_group_spans(numbers: list[int]) -> str:
+    """Write ascending row group numbers as spans: ``row groups 3-5, 9``."""
+    spans: list[tuple[int, int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][1] + 1:
+            spans[-1] = (spans[-1][0], number)
+        else:
+            spans.append((number, number))
+    noun = "row group" if len(numbers) == 1 else "row groups"
+    return f"{noun} {few_of([str(first) if first == last else f'{first}-{last}' for first, last in spans])}"
+
+
+def few_of(names: Sequence[str]) -> str:
+    """Write the first names with commas between them, and of many how many more there are: ``ts, price, amount, id +7 more``."""
+    shown = ", ".join(names[:_NAMES_IN_REASON])
+    return shown if len(names) <= _NAMES_IN_REASON else f"{shown} +{len(names) - _NAMES_IN_REASON} more"
 
 
 def cut_short(text: str) -> str:

@@ -6,11 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from coldparquet.errors import InvalidInputError
-from coldparquet.format.partition_names import (
-    UNVERSIONED,
-    format_partition_directory,
-    partition_floor_ns,
-)
+from coldparquet.format.partition_intervals import partition_floor_ns
+from coldparquet.format.partition_names import UNVERSIONED, format_partition_directory
 from coldparquet.plan.wording import few_names
 from coldparquet.publish.source import is_parquet, record_of
 from coldparquet.publish.storage_classes import storage_class_of

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from coldparquet.errors import InvalidInputError
 from coldparquet.options import MIB
+from coldparquet.prices import STANDARD, PriceTable
 
 if TYPE_CHECKING:
     from coldparquet.publish.changes import DroppedPartitions
@@ -47,9 +48,23 @@ class PublishOptions:
     max_concurrency: int = 16
     """Requests at the destination at once."""
 
+    prices: PriceTable | None = None
+    """What requests and storing cost, for the report; None takes the table of the library."""
+
     def __post_init__(self) -> None:
         if self.dropped not in _DROPPED:
             raise InvalidInputError(f"PublishOptions.dropped is {self.dropped!r}; use one of {', '.join(_DROPPED)}")
         for name, least in {"purge_after_s": 0, "memory_limit_bytes": 1, "max_concurrency": 1}.items():
             if not getattr(self, name) >= least:  # NaN is not
                 raise InvalidInputError(f"PublishOptions.{name} is {getattr(self, name)}; it must be at least {least}")
+        for storage_class in (STANDARD, *(rule.storage_class for rule in self.storage_classes)):
+            self.price_table.of(storage_class)  # now, and not when all is written and the bill is made out
+
+    @property
+    def price_table(self) -> PriceTable:
+        """The prices to reckon with.
+
+        Raises:
+            InvalidInputError: While the options are made: the table lacks a class (kind ``UnknownStorageClass``).
+        """
+        return self.prices or PriceTable.default()

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from coldparquet.format.table_metadata import TableMetadata
     from coldparquet.format.txn import TableTransaction
-    from coldparquet.storage.base import ObjectInfo, ObjectStore
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.objects import ObjectInfo
 
 _MANIFEST_NAME = re.compile(r"_published\.v\d{1,19}-[0-9a-f]{8}", re.ASCII)
 _MANIFEST_FORMAT = 1

@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from coldparquet.catalog.catalogue_fetch import CATALOGUE_FILE
@@ -13,8 +14,8 @@ from coldparquet.catalog.discovery import PUBLISHING_FILE
 from coldparquet.catalog.table_files import TRANSACTION_FILE
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.maintenance.pack import renew_catalogue
-from coldparquet.options import ReadOptions, StoreOptions, checked_store_options
-from coldparquet.prices import BYTES_PER_PRICED_GB, PriceTable
+from coldparquet.options import ReadOptions, StoreOptions
+from coldparquet.prices import BYTES_PER_PRICED_GB, STANDARD
 from coldparquet.publish.changes import plan_changes
 from coldparquet.publish.destination import check_destination
 from coldparquet.publish.options import PublishOptions
@@ -25,15 +26,16 @@ from coldparquet.publish.source import read_source, record_of
 from coldparquet.publish.table_objects import announce, commit, plan_table_objects, write_table_object
 from coldparquet.publish.transfer import PartitionWriter
 from coldparquet.publish.version import next_version
-from coldparquet.storage.open_store import open_store, shown_url
+from coldparquet.storage.open_store import shown_url
+from coldparquet.storage.opened_store import opened_store
 from coldparquet.storage.upload import MemoryBudget, upload_request_count
-from coldparquet.storage.wrappers.store_stack import stack_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from coldparquet.catalog.partition import PartitionLocation
     from coldparquet.maintenance.pack import PackReport
+    from coldparquet.prices import PriceTable
     from coldparquet.publish.changes import Changes, NewPartition, PublishedAlready
     from coldparquet.publish.published import PublishedTable
     from coldparquet.publish.report import PublishAction
@@ -45,8 +47,6 @@ if TYPE_CHECKING:
 
 _PARTITIONS_AT_ONCE = 4
 """Enough to hide the requests of small partitions behind each other; a large one keeps the network busy by its parts."""
-
-_DEFAULT_CLASS = "STANDARD"
 
 
 async def publish_table(  # noqa: PLR0913 - what can be told is told by name
@@ -102,30 +102,14 @@ async def publish_table(  # noqa: PLR0913 - what can be told is told by name
         StorageError: A store failed. Publish again: nothing is copied twice.
     """
     options = options or PublishOptions()
-    store_options = checked_store_options(store_options) or StoreOptions()
-    source_path, destination_path = os.fspath(source), os.fspath(destination)
-    labels = shown_url(source_path), shown_url(destination_path)
-    source_store, source_path = open_store(source_path, storage_options=source_options, store_options=store_options)
-    owns_store = store is None
-    try:
-        if store is None:
-            store, destination_path = open_store(
-                destination_path, storage_options=storage_options, store_options=store_options
-            )
-        try:
-            run = _Run(
-                stack_store(source_store, store_options=store_options, max_concurrency=options.max_concurrency),
-                stack_store(store, store_options=store_options, max_concurrency=options.max_concurrency),
-                destination_path.rstrip("/"),
-                options,
-                on_progress,
-            )
-            return await run.publish(source_path.rstrip("/"), labels)
-        finally:
-            if owns_store:
-                await store.aclose()
-    finally:
-        await source_store.aclose()
+    labels = shown_url(os.fspath(source)), shown_url(os.fspath(destination))
+    opening = partial(opened_store, store_options=store_options, max_concurrency=options.max_concurrency)
+    async with (
+        opening(os.fspath(source), storage_options=source_options, store=None) as opened,
+        opening(os.fspath(destination), storage_options=storage_options, store=store) as target,
+    ):
+        run = _Run(opened.stack, target.stack, target.path.rstrip("/"), options, on_progress)
+        return await run.publish(opened.path.rstrip("/"), labels)
 
 
 class _Run:
@@ -253,21 +237,21 @@ class _Run:
     def _cost(
         self, written: Sequence[WrittenPartition], table_objects: Sequence[TableObject], *, other_writes: int
     ) -> PublishCost:
-        writes = Counter({_DEFAULT_CLASS: other_writes})
+        prices = self._options.price_table
+        writes = Counter({STANDARD: other_writes})
         sent_bytes, dollars_per_month = 0, 0.0
         for partition in written:
             if partition.action == "found":
                 continue
-            storage_class = partition.new.storage_class or _DEFAULT_CLASS
+            storage_class = partition.new.storage_class or STANDARD
             writes[storage_class] += upload_request_count(partition.record.parquet_size)
-            writes[_DEFAULT_CLASS] += 1
+            writes[STANDARD] += 1
             sent_bytes += partition.record.parquet_size + partition.sidecar_bytes
-            dollars_per_month += _dollars_per_month(storage_class, partition.record.parquet_size)
-            dollars_per_month += _dollars_per_month(_DEFAULT_CLASS, partition.sidecar_bytes)
+            dollars_per_month += _dollars_per_month(prices, storage_class, partition.record.parquet_size)
+            dollars_per_month += _dollars_per_month(prices, STANDARD, partition.sidecar_bytes)
         for wanted in table_objects:
-            writes[_DEFAULT_CLASS] += upload_request_count(wanted.content.size_bytes)
+            writes[STANDARD] += upload_request_count(wanted.content.size_bytes)
         reads = self._trace.operation_counts
-        prices = PriceTable.default()
         read_dollars = prices.read_dollars(
             get_count=reads["get"] + reads["info"], retrieved_bytes=0, list_count=reads["list"]
         )
@@ -281,8 +265,8 @@ class _Run:
         )
 
 
-def _dollars_per_month(storage_class: str, size_bytes: int) -> float:
-    return size_bytes / BYTES_PER_PRICED_GB * PriceTable.default().of(storage_class).gb_month.dollars
+def _dollars_per_month(prices: PriceTable, storage_class: str, size_bytes: int) -> float:
+    return size_bytes / BYTES_PER_PRICED_GB * prices.of(storage_class).gb_month.dollars
 
 
 def _in_time_order(written: Sequence[WrittenPartition], changes: Changes) -> tuple[PublishedPartition, ...]:

@@ -17,7 +17,8 @@ from coldparquet.storage.whole_object import read_whole
 
 if TYPE_CHECKING:
     from coldparquet.publish.published import Manifest, PublishedTable, PublishedVersion
-    from coldparquet.storage.base import ObjectInfo, ObjectStore
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.objects import ObjectInfo
 
 
 async def purge_versions(store: ObjectStore, path: str, *, before_s: float, is_dry_run: bool) -> tuple[str, ...]:

@@ -42,7 +42,7 @@ class PublishCost:
     read_count: int
     """GETs, HEADs and listings of the destination."""
     dollars: float
-    """Of the requests, at S3's prices; sending bytes into S3 is free."""
+    """Of the requests, by ``PublishOptions.prices``; sending bytes into S3 is free."""
     dollars_per_month: float
     """What storing the bytes costs."""
 

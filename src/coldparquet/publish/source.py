@@ -22,11 +22,12 @@ from coldparquet.errors import (
 )
 from coldparquet.format.chunk_places import chunk_places
 from coldparquet.format.pages_file import encode_pages_file
-from coldparquet.format.partition_names import PartitionInterval
+from coldparquet.format.partition_intervals import PartitionInterval
 from coldparquet.format.sidecar_layout import COMMITTED_SIZE
 from coldparquet.options import ReadOptions
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.base import RangeRequest, is_lasting_etag
+from coldparquet.storage.objects import is_lasting_etag
+from coldparquet.storage.requests import RangeRequest
 from coldparquet.storage.upload import StoreSource
 from coldparquet.storage.wrappers.checked import CheckedStore
 

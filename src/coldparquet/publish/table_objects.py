@@ -25,7 +25,7 @@ from coldparquet.format.table_metadata_writer import encode_table_metadata
 from coldparquet.publish.objects import publisher_conflict, put_once
 from coldparquet.publish.published import manifest_name
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.base import RangeRequest
+from coldparquet.storage.requests import RangeRequest
 from coldparquet.storage.upload import PART_BYTES, StoreSource, upload_object
 from coldparquet.storage.whole_object import read_whole
 from coldparquet.storage.wrappers.checked import CheckedStore

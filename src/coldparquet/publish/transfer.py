@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from coldparquet.publish.changes import DirectoryVersion, NewPartition
     from coldparquet.publish.published import PublishedTable
     from coldparquet.publish.source import PartitionContent, SourceTable
-    from coldparquet.storage.base import ObjectInfo
+    from coldparquet.storage.objects import ObjectInfo
     from coldparquet.storage.upload import MemoryBudget
 
 

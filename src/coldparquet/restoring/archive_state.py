@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from coldparquet.storage.base import ObjectInfo
+    from coldparquet.storage.objects import ObjectInfo
 
 _ARCHIVE_CLASSES = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from coldparquet.options import RestoreTier
     from coldparquet.plan.restore_price import RestoreOffer
     from coldparquet.prices import PriceTable
-    from coldparquet.storage.base import ObjectInfo
+    from coldparquet.storage.objects import ObjectInfo
 
 _WITHOUT_EXPEDITED = frozenset({"DEEP_ARCHIVE", "DEEP_ARCHIVE_ACCESS"})
 

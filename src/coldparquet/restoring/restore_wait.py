@@ -15,7 +15,8 @@ from coldparquet.restoring.archive_state import is_being_restored, needs_restore
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from coldparquet.storage.base import ObjectInfo, ObjectStore
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.objects import ObjectInfo
 
 FIRST_PAUSE_S = 2.0
 """A restore that somebody asked for earlier may be nearly over."""

@@ -43,6 +43,9 @@ answer while it is copied, the working memory of decompression: 90 to 150 MB wer
 _LEAST_SHARE = 3 / 8
 """Part of the memory limit that is granted where the limit is small."""
 
+_LARGEST_SHARE_COPIED = 1 / 8
+"""The last batch of a row group is copied if it is at most this part of its rows: longer ones cost more than they free."""
+
 
 class BatchStream:
     """Record batches within a memory limit. Use it with ``async with``, which owns all of its tasks.
@@ -76,8 +79,8 @@ class BatchStream:
         """Memory of the rows that the consumer has: it counts as held until he has those of the next row group."""
         self._batches: deque[pa.RecordBatch] = deque()
         """What is left of the row group in hand."""
-        self._is_split = False
-        """Whether the row group in hand became several batches."""
+        self._rows_in_hand = 0
+        """Rows of the row group in hand, those handed over already among them."""
         self._finished_row_groups = 0
         self._progress = asyncio.Event()
         self._is_open = False
@@ -138,9 +141,9 @@ class BatchStream:
                 if rows is None:
                     return None
                 self._batches.extend(to_batches(rows, batch_rows=self._planned.question.options.batch_rows))
-                self._is_split = len(self._batches) > 1
+                self._rows_in_hand = rows.num_rows
             batch = self._batches.popleft()
-            return batch if self._batches or not self._is_split else self._alone(batch)
+            return batch if self._batches else self._last(batch)
 
     async def next_row_group(self) -> pa.Table | None:
         """Return the rows of the next row group, possibly none of them; None after the last one.
@@ -242,9 +245,10 @@ class BatchStream:
                 "the stream is not open: read it inside of 'async with scan.batches() as batches'", kind="StreamNotOpen"
             )
 
-    def _alone(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Copy the last batch of a row group: as a slice it would keep the rows of all others in memory."""
-        if batch.num_columns and self._in_hand is not None:
+    def _last(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Copy the last batch of a row group if it is short: as a slice it keeps the rows of all others in memory."""
+        is_short = batch.num_rows <= self._rows_in_hand * _LARGEST_SHARE_COPIED
+        if is_short and batch.num_columns and self._in_hand is not None:
             batch = copied(batch)
             self._in_hand.keep(batch.get_total_buffer_size())
         return batch

@@ -8,7 +8,7 @@ from coldparquet.concurrency import gather_or_cancel
 from coldparquet.plan.coalesce import coalesce
 from coldparquet.plan.read_plan import MetadataRequest
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.base import RangeRequest
+from coldparquet.storage.requests import RangeRequest
 
 if TYPE_CHECKING:
     from coldparquet.format.fetched_ranges import WantedRanges

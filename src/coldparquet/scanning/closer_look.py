@@ -70,7 +70,7 @@ async def _pages(draft: ParquetDraft, spent: list[MetadataRequest]) -> PagesFoun
     return await draft.question.snapshot.page_files.pages_of(
         draft.partition.location,
         draft.sidecar,
-        row_groups=np.array([read.row_group for read in draft.row_groups.reads], dtype=np.int64),
+        row_groups=np.array([read.row_group for read in draft.reads], dtype=np.int64),
         columns=sorted(needed),
         spent=spent,
     )

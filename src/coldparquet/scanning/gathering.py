@@ -79,10 +79,24 @@ class Gathering:
         """
         await self._complete
 
+    @property
+    def waits_for_first_byte(self) -> bool:
+        """Whether answers are on their way and none has arrived, so that there is time to make the buffer."""
+        return self._missing_answers > 0 and self._buffer is None and not self._is_dropped
+
+    def new_buffer(self) -> ReadBuffer:
+        """Make a buffer, in any thread; :meth:`fill` takes it."""
+        return self._partition.new_buffer(self._read)
+
+    def fill(self, buffer: ReadBuffer) -> None:
+        """Take bytes into this buffer, unless some have arrived meanwhile."""
+        if self.waits_for_first_byte:
+            self._buffer = buffer
+
     def take_buffer(self) -> ReadBuffer:
         """Hand the complete buffer over: its memory goes with the caller's reference."""
         buffer, self._buffer = self._buffer, None
-        return self._partition.new_buffer(self._read) if buffer is None else buffer  # without a request all is made
+        return self.new_buffer() if buffer is None else buffer  # without a request all is made
 
     def drop(self) -> None:
         """Forget all bytes, those that have arrived and those that will."""
@@ -120,7 +134,7 @@ class Gathering:
 
     def _place(self, offset: int, data: memoryview) -> None:
         if self._buffer is None:
-            self._buffer = self._partition.new_buffer(self._read)
+            self._buffer = self.new_buffer()
         self._buffer.place(offset, data)
         self._memory.hold(data.nbytes)
 

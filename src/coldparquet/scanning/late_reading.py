@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from coldparquet.plan.page_reads import defer_columns
-from coldparquet.plan.read_plan import RowGroupRead, Technique
+from coldparquet.plan.read_plan import RowGroupRead, Technique, bytes_wanted_by
 from coldparquet.plan.reading_choices import late_materialisation_pays
 from coldparquet.scanning.planned_partition import PlannedParquet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from coldparquet.plan.bounds import BoolArray
     from coldparquet.plan.projection import TableColumn
-    from coldparquet.plan.read_plan import PlannedRead
     from coldparquet.plan.reading_choices import LateChoice
     from coldparquet.scanning.partition_plan import PartitionPlan
     from coldparquet.scanning.question import Question
@@ -76,9 +77,8 @@ def _candidates(question: Question, plans: Sequence[PartitionPlan]) -> list[_Can
         first = _first_columns(predicate_columns, plan)
         for position, read in enumerate(plan.row_groups):
             if isinstance(read, RowGroupRead) and not read.all_rows_match:
-                is_first = np.isin(np.array(read.columns, dtype=np.int64), list(first))
                 lengths = read.piece_stops - read.piece_starts
-                first_bytes = int(lengths[is_first[read.piece_columns]].sum())
+                first_bytes = int(lengths[_are_first(read.columns, first)[read.piece_columns]].sum())
                 deferred_bytes = int(lengths.sum()) - first_bytes
                 if deferred_bytes > 0:
                     found.append(
@@ -87,12 +87,18 @@ def _candidates(question: Question, plans: Sequence[PartitionPlan]) -> list[_Can
     return found
 
 
-def _first_columns(predicate_columns: Sequence[TableColumn], plan: PartitionPlan) -> set[int]:
+def _first_columns(predicate_columns: Sequence[TableColumn], plan: PartitionPlan) -> frozenset[int]:
     """Return the places of the predicate's columns in the sidecar of a partition."""
     if not isinstance(plan.planned, PlannedParquet):
-        return set()
+        return frozenset()
     places = plan.planned.places
-    return {place for column in predicate_columns if (place := places[column.index]) is not None}
+    return frozenset(place for column in predicate_columns if (place := places[column.index]) is not None)
+
+
+@lru_cache(maxsize=256)
+def _are_first(columns: tuple[int, ...], first: frozenset[int]) -> BoolArray:
+    """Tell which columns of a read are those of the predicate; nearly all reads of a scan have the same ones."""
+    return np.isin(np.array(columns, dtype=np.int64), list(first))
 
 
 def _choose(question: Question, plans: Sequence[PartitionPlan], candidates: Sequence[_Candidate]) -> LateChoice:
@@ -103,7 +109,7 @@ def _choose(question: Question, plans: Sequence[PartitionPlan], candidates: Sequ
             matching_rows.append(plan.estimate.matching_rows[candidate.read])
             page_rows.append(plan.estimate.page_rows[candidate.read])
             row_counts.append(plan.row_groups[candidate.read].row_count)
-    all_bytes = sum(read.bytes_wanted for plan in plans for read in plan.row_groups)
+    all_bytes = bytes_wanted_by([read for plan in plans for read in plan.row_groups])
     gaps = [question.coalescing_of(plan.read.data_path).gap_bytes for plan in plans]
     request_bytes = np.array([max(gaps[candidate.plan], 1) for candidate in candidates], dtype=np.int64)
     return late_materialisation_pays(
@@ -123,14 +129,16 @@ def _choose(question: Question, plans: Sequence[PartitionPlan], candidates: Sequ
 def _with_late_reads(
     question: Question, plan: PartitionPlan, late: set[int], considered: set[int], choice: LateChoice
 ) -> PartitionPlan:
-    first = _first_columns(question.predicate_columns, plan)
-    reads: list[PlannedRead] = [
-        defer_columns(read, first) if position in late and isinstance(read, RowGroupRead) else read
-        for position, read in enumerate(plan.row_groups)
-    ]
+    reads = plan.row_groups
+    if late:
+        first = _first_columns(question.predicate_columns, plan)
+        reads = tuple(
+            defer_columns(read, first) if position in late and isinstance(read, RowGroupRead) else read
+            for position, read in enumerate(reads)
+        )
     return replace(
         plan,
-        row_groups=tuple(reads),
+        row_groups=reads,
         read=replace(plan.read, techniques=(*plan.read.techniques, _late_technique(plan, late, considered, choice))),
     )
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.scanning.native_partition import NativePlan
-from coldparquet.storage.base import is_lasting_etag
+from coldparquet.storage.objects import is_lasting_etag
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coldparquet.scanning.partition_planner import KnownPartition
+    from coldparquet.scanning.known_partition import KnownPartition
     from coldparquet.scanning.question import Question
 
 

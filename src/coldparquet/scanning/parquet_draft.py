@@ -11,11 +11,7 @@ from coldparquet.errors import FormatError
 from coldparquet.format.page_index import page_index_range
 from coldparquet.format.sidecar_layout import PARQUET_TAIL_BYTES
 from coldparquet.plan.bloom_probes import plan_bloom_probes
-from coldparquet.plan.decoded_size import decoded_row_bytes
-from coldparquet.plan.partition_plan import PartitionRowGroups, plan_row_groups
-from coldparquet.plan.prune import prune
 from coldparquet.plan.reading_choices import Choice, page_index_pays
-from coldparquet.plan.selectivity import clustered_fields, count_values, estimate_selectivity
 from coldparquet.plan.stated_times import misplaced_times
 from coldparquet.plan.statistics import SidecarStatistics
 
@@ -26,10 +22,11 @@ if TYPE_CHECKING:
 
     from coldparquet.catalog.partition import Partition, PartitionMetadata
     from coldparquet.format.sidecar import Sidecar
-    from coldparquet.options import ReadOptions
-    from coldparquet.plan.bloom_probes import BloomAnswers, BloomProbes
-    from coldparquet.plan.projection import ColumnMatcher
+    from coldparquet.plan.bloom_probes import BloomProbes
+    from coldparquet.plan.prune import PruneReport
     from coldparquet.plan.read_plan import RowGroupRead
+    from coldparquet.plan.stated_times import StatedTimes
+    from coldparquet.scanning.first_look import FirstLook
     from coldparquet.scanning.question import Question
 
 SHARE_OF_MEMORY = 16
@@ -44,23 +41,40 @@ _WORTH_A_PAGES_FILE_BYTES = 1024 * 1024
 class ParquetDraft:
     """What the sidecar alone says about a question to one partition."""
 
-    question: Question
+    look: FirstLook
+    """What was found about this sidecar and those like it."""
+    position: int
+    """Position of this sidecar among them."""
     partition: Partition
     metadata: PartitionMetadata
-    index: int
-    """Position of the partition in the plan."""
-    places: Mapping[int, int | None]
-    """By index in the table: where each needed column is in the sidecar, None where it is not."""
-    row_groups: PartitionRowGroups
+    reads: tuple[RowGroupRead, ...]
+    """Surviving row groups, ascending."""
+    report: PruneReport | None
+    """What each part of the predicate dropped; None without a predicate, or if statistics are not used."""
     probes: BloomProbes | None
     """What bloom filters would have to be asked; None where there is nothing to ask."""
     page_index: Choice | None
     """Whether to fetch the page index; None where nothing could be left out by it."""
 
     @property
+    def question(self) -> Question:
+        """What is asked."""
+        return self.look.question
+
+    @property
+    def places(self) -> Mapping[int, int | None]:
+        """By index in the table: where each needed column is in the sidecar, None where it is not."""
+        return self.look.places
+
+    @property
     def sidecar(self) -> Sidecar:
         """The sidecar of the partition."""
         return self.metadata.sidecar
+
+    @property
+    def row_groups(self) -> slice:
+        """Where its row groups are among those of the stack."""
+        return self.look.row_groups_of(self.position)
 
     @property
     def wants_pages(self) -> bool:
@@ -74,90 +88,55 @@ class ParquetDraft:
 
 
 def draft_parquet(  # noqa: PLR0913 - what can be told is told by name
-    question: Question,
+    look: FirstLook,
+    position: int,
     partition: Partition,
     metadata: PartitionMetadata,
     *,
-    matcher: ColumnMatcher,
     index: int,
     rows_wanted: int | None,
 ) -> ParquetDraft:
-    """Prune the row groups of a partition by its sidecar, and decide what else is worth a look. No request is sent.
+    """Say what is read of a partition by its sidecar, and decide what else is worth a look. No request is sent.
 
     Args:
-        question: What is asked.
+        look: What was found about its sidecar and those like it.
+        position: Position of its sidecar among them.
         partition: The partition.
         metadata: What is known of it.
-        matcher: Finds the columns that the question needs.
         index: Its position in the plan.
         rows_wanted: How many rows of it are wanted at most, where every row counts; None for all that match.
 
     Raises:
         FormatError: The sidecar is damaged, or the question is about times and the partition's rows are of other times
             than its directory stands for (kind ``TimeRangeMismatch``).
-        UnsupportedError: It holds a column with a type that does not become the table's.
     """
-    sidecar = metadata.sidecar
-    places = matcher.places(sidecar)
-    tested = predicate_places(question, places)
-    _check_times(question, partition, sidecar, tested)
-    row_groups = _pruned_row_groups(question, sidecar, places, tested, index=index)
+    # Partitions were left out by the times of their directories, so their rows have to be where they belong.
+    refuse_misplaced_times(partition, look.stated_times[position])
+    row_groups = look.row_groups_of(position)
+    reads = look.pruned.reads_of(row_groups, partition_index=index)
+    report = look.pruned.report
     draft = ParquetDraft(
-        question=question,
+        look=look,
+        position=position,
         partition=partition,
         metadata=metadata,
-        index=index,
-        places=places,
-        row_groups=row_groups,
-        probes=_bloom_probes(question, sidecar, tested, row_groups),
+        reads=reads,
+        report=None if report is None else report.of(row_groups),
+        probes=_bloom_probes(look.question, metadata.sidecar, look.tested, reads),
         page_index=None,
     )
-    return replace(draft, page_index=_page_index_choice(draft, tested, rows_wanted))
-
-
-def _pruned_row_groups(
-    question: Question,
-    sidecar: Sidecar,
-    places: Mapping[int, int | None],
-    tested: Mapping[int, int | None],
-    *,
-    index: int,
-) -> PartitionRowGroups:
-    """Prune the row groups of a partition, as the options say, by what is known of it."""
-    output_places = [place for column in question.output_columns if (place := places[column.index]) is not None]
-    return plan_row_groups(
-        sidecar,
-        partition_index=index,
-        output_columns=output_places,
-        predicate=question.predicate,
-        predicate_columns=tested,
-        use_statistics=question.options.statistics,
-        make_constant_columns=question.options.make_constant_columns,
-    )
-
-
-def without_denied(draft: ParquetDraft, blooms: BloomAnswers) -> PartitionRowGroups:
-    """Leave out the row groups of which bloom filters say that no row matches."""
-    predicate = draft.question.predicate
-    if predicate is None:
-        return draft.row_groups
-    statistics = SidecarStatistics(draft.sidecar, predicate_places(draft.question, draft.places), blooms=blooms)
-    verdict, report = prune(predicate, statistics, draft.sidecar.row_group_count)
-    reads = tuple(read for read in draft.row_groups.reads if verdict.survives[read.row_group])
-    return PartitionRowGroups(reads=reads, report=report)
-
-
-def predicate_places(question: Question, places: Mapping[int, int | None]) -> dict[int, int | None]:
-    """Return the places of the predicate's columns alone."""
-    return {column.index: places[column.index] for column in question.predicate_columns}
+    choice = _page_index_choice(draft, rows_wanted)
+    return draft if choice is None else replace(draft, page_index=choice)
 
 
 def _bloom_probes(
-    question: Question, sidecar: Sidecar, places: Mapping[int, int | None], row_groups: PartitionRowGroups
+    question: Question, sidecar: Sidecar, places: Mapping[int, int | None], reads: Sequence[RowGroupRead]
 ) -> BloomProbes | None:
     """Say which bloom filters to ask; None where they are not to be asked, or the data itself is smaller than they are."""
-    options, reads = question.options, row_groups.reads
+    options = question.options
     if question.predicate is None or not options.bloom_filters or not options.statistics:
+        return None
+    if not sidecar.bloom_columns or not reads:
         return None
     undecided = np.zeros(sidecar.row_group_count, dtype=bool)
     undecided[[read.row_group for read in reads if not read.all_rows_match]] = True
@@ -177,28 +156,32 @@ def _bloom_probes(
     return None if filter_bytes > data_bytes else probes
 
 
-def _page_index_choice(draft: ParquetDraft, places: Mapping[int, int | None], rows_wanted: int | None) -> Choice | None:
+def _page_index_choice(draft: ParquetDraft, rows_wanted: int | None) -> Choice | None:
     """Decide whether the pages are worth a look; None where every page would be read anyway."""
-    question, sidecar, reads = draft.question, draft.sidecar, draft.row_groups.reads
+    question, sidecar, reads, look = draft.question, draft.sidecar, draft.reads, draft.look
     options = question.options
     if options.page_index == "never" or not any(read.columns for read in reads):
         return None
-    if _largest_memory_bytes(sidecar, reads, options) > options.memory_limit_bytes // SHARE_OF_MEMORY:
+    if look.largest_memory_bytes[draft.position] > options.memory_limit_bytes // SHARE_OF_MEMORY:
         return Choice(pays=True, reason="row groups are too large for the memory limit, and are read in runs of pages")
     by_rows = rows_wanted is not None and all(read.all_rows_match for read in reads)
     looked_at = [read for read in reads if by_rows or not read.all_rows_match]
     if not any(read.columns for read in looked_at) or not (by_rows or options.statistics):
         return None
-    read_bytes = np.array([read.bytes_wanted for read in looked_at], dtype=np.int64)
+    row_groups = np.array([read.row_group for read in looked_at], dtype=np.int64) + draft.row_groups.start
+    read_bytes = look.fetched_bytes[row_groups]
     known = _choice_by_table(draft, int(read_bytes.sum()))
     if known is not None:
         return known
-    index_bytes = page_index_range(sidecar).length_bytes - sidecar.footer.parquet_footer_length
+    index_range = page_index_range(sidecar, last_chunk_stop=look.last_chunk_stops[draft.position])
+    index_bytes = index_range.length_bytes - sidecar.footer.parquet_footer_length
     return page_index_pays(
         index_bytes=max(0, index_bytes - PARQUET_TAIL_BYTES),
         chunk_count=sidecar.row_group_count * sidecar.column_count,
         row_group_bytes=read_bytes,
-        surviving_fraction=_surviving_fractions(question, sidecar, places, looked_at, rows_wanted),
+        surviving_fraction=(
+            _fractions_within(looked_at, rows_wanted or 0) if by_rows else look.clustered_fraction[row_groups]
+        ),
         extra_round_trip=draft.probes is None or draft.probes.wanted() is None,
         when=options.page_index,
         goal=options.goal,
@@ -219,63 +202,26 @@ def _choice_by_table(draft: ParquetDraft, read_bytes: int) -> Choice | None:
     return None
 
 
-def _surviving_fractions(
-    question: Question,
-    sidecar: Sidecar,
-    places: Mapping[int, int | None],
-    reads: Sequence[RowGroupRead],
-    rows_wanted: int | None,
-) -> npt.NDArray[np.float64]:
-    """Estimate which part of the rows of each read will be left by what pages can tell."""
-    if question.predicate is None or (rows_wanted is not None and all(read.all_rows_match for read in reads)):
-        row_counts = np.array([read.row_count for read in reads], dtype=np.int64)
-        before = np.cumsum(row_counts) - row_counts
-        left: npt.NDArray[np.float64] = np.clip((rows_wanted or 0) - before, 0, row_counts) / np.maximum(row_counts, 1)
-        return left
-    statistics = SidecarStatistics(sidecar, places)
-    estimated = estimate_selectivity(
-        question.predicate,
-        statistics,
-        count_values(sidecar, places),
-        sidecar.row_counts,
-        fields=clustered_fields(question.predicate, statistics, sidecar, places),
-    )
-    return estimated[[read.row_group for read in reads]]
+def _fractions_within(reads: Sequence[RowGroupRead], rows_wanted: int) -> npt.NDArray[np.float64]:
+    """Return which part of the rows of each read is among the first rows of all of them."""
+    row_counts = np.array([read.row_count for read in reads], dtype=np.int64)
+    before = np.cumsum(row_counts) - row_counts
+    fractions: npt.NDArray[np.float64] = np.clip(rows_wanted - before, 0, row_counts) / np.maximum(row_counts, 1)
+    return fractions
 
 
-def _largest_memory_bytes(sidecar: Sidecar, reads: Sequence[RowGroupRead], options: ReadOptions) -> float:
-    """Estimate what the largest of some reads takes while it is decoded."""
-    largest = 0.0
-    # Nearly always all of them are of the same columns.
-    for columns in {read.columns for read in reads}:
-        alike = [read for read in reads if read.columns == columns]
-        row_bytes = decoded_row_bytes(sidecar, columns, [read.row_group for read in alike], options).sum(axis=1)
-        fetched_bytes = np.array([read.bytes_wanted for read in alike])
-        row_counts = np.array([read.row_count for read in alike])
-        largest = max(largest, float((fetched_bytes + row_counts * row_bytes).max()))
-    return largest
-
-
-def _check_times(question: Question, partition: Partition, sidecar: Sidecar, tested: Mapping[int, int | None]) -> None:
-    """Refuse a partition that is not where its rows belong, if partitions were left out by the times of directories."""
-    timestamp = question.snapshot.designated_timestamp
-    if timestamp is not None and timestamp in tested:
-        refuse_misplaced_times(partition, sidecar, tested[timestamp])
-
-
-def refuse_misplaced_times(partition: Partition, sidecar: Sidecar, timestamp: int | None) -> None:
+def refuse_misplaced_times(partition: Partition, stated: StatedTimes | None) -> None:
     """Refuse a partition whose rows are known to be of other times than its directory stands for.
 
     Args:
         partition: The partition.
-        sidecar: What is known of it.
-        timestamp: Index of the designated timestamp in the sidecar; None where it has none.
+        stated: What its statistics say; None where they say nothing.
 
     Raises:
         FormatError: They are (kind ``TimeRangeMismatch``).
     """
     promised = partition.time_range_ns
-    found = None if timestamp is None or promised is None else misplaced_times(sidecar, timestamp, promised)
+    found = None if promised is None else misplaced_times(stated, promised)
     if found is not None:
         raise FormatError(
             f"its rows are of {found}, outside of the times that the directory's name and the table's _txn give it, so that"

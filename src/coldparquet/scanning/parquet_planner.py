@@ -12,52 +12,54 @@ from coldparquet.plan.page_pruning import prune_pages
 from coldparquet.plan.page_reads import first_rows, read_pages, without_filter
 from coldparquet.plan.page_runs import split_into_runs
 from coldparquet.plan.read_plan import PartitionRead, RowGroupsDropped, Technique
-from coldparquet.plan.selectivity import count_values, estimate_selectivity
 from coldparquet.plan.statistics import SidecarStatistics
-from coldparquet.scanning.parquet_draft import SHARE_OF_MEMORY, predicate_places, without_denied
+from coldparquet.scanning.parquet_draft import SHARE_OF_MEMORY
 from coldparquet.scanning.partition_plan import MatchEstimate, PartitionPlan
 from coldparquet.scanning.planned_partition import PlannedParquet
 from coldparquet.scanning.row_windows import within_window
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from coldparquet.plan.bloom_probes import BloomProbes
     from coldparquet.plan.page_pruning import PagesSelected
-    from coldparquet.plan.partition_plan import PartitionRowGroups
+    from coldparquet.plan.prune import PruneReport
     from coldparquet.plan.read_plan import RowGroupRead
     from coldparquet.plan.reading_choices import Choice
     from coldparquet.scanning.closer_look import CloserLook
+    from coldparquet.scanning.first_look import Verdicts
     from coldparquet.scanning.parquet_draft import ParquetDraft
 
 
-def plan_parquet(draft: ParquetDraft, look: CloserLook, *, rows_left: int | None) -> PartitionPlan:
+def plan_parquet(draft: ParquetDraft, look: CloserLook, verdicts: Verdicts, *, rows_left: int | None) -> PartitionPlan:
     """Decide what to read of a partition, with what a closer look has brought. No request is sent; nothing is deferred yet.
 
     Args:
         draft: What its sidecar left.
         look: What was fetched to read less.
+        verdicts: What sidecars and bloom filters say of all partitions like it.
         rows_left: How many rows are still wanted of this and later partitions; None for all.
 
     Raises:
         FormatError: See :func:`draft_parquet`.
     """
     question, sidecar = draft.question, draft.sidecar
-    row_groups = draft.row_groups
     techniques: list[Technique] = []
+    left, report = draft.reads, draft.report
     if draft.probes is not None and look.blooms is not None:
-        row_groups = without_denied(draft, look.blooms)
+        left, report = _without_denied(draft, verdicts)
         if not draft.probes.is_empty:
-            techniques.append(_bloom_technique(draft.probes, draft.row_groups, row_groups))
-    reads = row_groups.reads
-    dropped = _dropped(draft.row_groups, row_groups)
+            techniques.append(_bloom_technique(draft.probes, draft.reads, left))
+    reads, dropped = left, _dropped(draft.report, report)
     if question.row_windows is not None:
         window = question.row_windows[draft.partition.data_path]
         reads = within_window(
             reads, window, draft.sidecar, pages=look.pages, least_saving_bytes=_least_saving_bytes(draft)
         )
-        dropped["row window"] = len(row_groups.reads) - len(reads)
+        dropped["row window"] = len(left) - len(reads)
     selected: PagesSelected | None = None
     if draft.page_index is not None:
-        selected = _select_pages(draft, look, row_groups)
+        selected = _select_pages(draft, look, left)
         if selected is not None:
             cut = _cut_to_pages(draft, look, reads, selected)
             dropped["page index"] = len(reads) - len(cut)
@@ -65,7 +67,7 @@ def plan_parquet(draft: ParquetDraft, look: CloserLook, *, rows_left: int | None
     kept = _within_limit(draft, look, reads, rows_left)
     dropped["limit"] = len(reads) - len(kept)
     reads = _in_runs(draft, look, kept)
-    if draft.page_index is not None and row_groups.reads:
+    if draft.page_index is not None and left:
         techniques.append(_page_technique(draft.page_index, look, selected, kept))
     absent = tuple(column.name for column in question.output_columns if draft.places[column.index] is None)
     made = set.intersection(*(set(read.made_columns) for read in reads)) if reads else set()
@@ -77,7 +79,7 @@ def plan_parquet(draft: ParquetDraft, look: CloserLook, *, rows_left: int | None
             metadata_source=draft.metadata.source,
             row_groups_total=sidecar.row_group_count,
             row_groups_read=len(kept),
-            rows_total=sidecar.total_rows,
+            rows_total=draft.look.stack.total_rows[draft.position],
             rows_read=sum(read.row_count for read in reads),
             dropped=tuple(RowGroupsDropped(reason=reason, row_groups=count) for reason, count in dropped.items()),
             made_columns=(*absent, *(sidecar.column(column).name for column in sorted(made))),
@@ -94,28 +96,35 @@ def plan_parquet(draft: ParquetDraft, look: CloserLook, *, rows_left: int | None
             pages_etag=look.pages_etag,
             known_symbols=question.symbols.strings,
         ),
-        estimate=_estimate(draft, look, reads),
+        estimate=_estimate(draft, look, verdicts, reads),
     )
 
 
-def _dropped(by_statistics: PartitionRowGroups, with_blooms: PartitionRowGroups) -> Counter[str]:
+def _without_denied(draft: ParquetDraft, verdicts: Verdicts) -> tuple[tuple[RowGroupRead, ...], PruneReport | None]:
+    """Leave out the row groups of which bloom filters say that no row matches."""
+    first = draft.row_groups.start
+    left = tuple(read for read in draft.reads if verdicts.survives[first + read.row_group])
+    return left, verdicts.report.of(draft.row_groups)
+
+
+def _dropped(by_statistics: PruneReport | None, with_blooms: PruneReport | None) -> Counter[str]:
     """Count row groups by the condition that drops them, those that only a bloom filter drops under a name of their own."""
-    if by_statistics.report is None or with_blooms.report is None:
+    if by_statistics is None or with_blooms is None:
         return Counter()
     dropped: Counter[str] = Counter()
-    for before, after in zip(by_statistics.report.dropped, with_blooms.report.dropped, strict=True):
+    for before, after in zip(by_statistics.dropped, with_blooms.dropped, strict=True):
         dropped[before.condition] += before.row_groups
         if after.row_groups > before.row_groups:
             dropped[f"the bloom filter for {before.condition}"] += after.row_groups - before.row_groups
     return dropped
 
 
-def _select_pages(draft: ParquetDraft, look: CloserLook, row_groups: PartitionRowGroups) -> PagesSelected | None:
+def _select_pages(draft: ParquetDraft, look: CloserLook, reads: tuple[RowGroupRead, ...]) -> PagesSelected | None:
     question, pages = draft.question, look.pages
-    undecided = [read.row_group for read in row_groups.reads if not read.all_rows_match]
+    undecided = [read.row_group for read in reads if not read.all_rows_match]
     if pages is None or question.predicate is None or not undecided:
         return None
-    places = predicate_places(question, draft.places)
+    places = draft.look.tested
     return prune_pages(
         question.predicate,
         sidecar=draft.sidecar,
@@ -187,29 +196,29 @@ def _in_runs(draft: ParquetDraft, look: CloserLook, reads: tuple[RowGroupRead, .
         for run in split_into_runs(
             read,
             pages=look.pages,
-            row_bytes=decoded_row_bytes(draft.sidecar, read.columns, [read.row_group], draft.question.options)[0],
+            row_bytes=decoded_row_bytes(
+                draft.sidecar, read.columns, np.array([read.row_group]), draft.question.options
+            )[0],
             max_bytes=max_bytes,
         )
     )
 
 
-def _estimate(draft: ParquetDraft, look: CloserLook, reads: tuple[RowGroupRead, ...]) -> MatchEstimate | None:
+def _estimate(
+    draft: ParquetDraft, look: CloserLook, verdicts: Verdicts, reads: tuple[RowGroupRead, ...]
+) -> MatchEstimate | None:
     """Estimate which part of the rows that are read will match."""
-    question, sidecar = draft.question, draft.sidecar
-    if question.predicate is None or all(read.all_rows_match for read in reads):
+    sidecar = draft.sidecar
+    if draft.question.predicate is None or all(read.all_rows_match for read in reads):
         return None
-    places = predicate_places(question, draft.places)
-    statistics = SidecarStatistics(sidecar, places, blooms=look.blooms)
     numbers = np.array([read.row_group for read in reads], dtype=np.int64)
-    group_rows = sidecar.row_counts[numbers]
-    selectivity = estimate_selectivity(
-        question.predicate, statistics, count_values(sidecar, places), sidecar.row_counts
-    )
+    group_rows = np.array([read.row_group_rows for read in reads], dtype=np.int64)
     page_counts = np.ones(len(reads), dtype=np.int64)
     if look.pages is not None:
         pages_of_chunk = np.diff(look.pages.first_page).reshape(sidecar.row_group_count, sidecar.column_count)
         page_counts = np.maximum(pages_of_chunk.max(axis=1, initial=1)[numbers], 1)
-    return MatchEstimate(matching_rows=selectivity[numbers] * group_rows, page_rows=-(-group_rows // page_counts))
+    matching_rows = verdicts.matching_fraction[draft.row_groups.start + numbers] * group_rows
+    return MatchEstimate(matching_rows=matching_rows, page_rows=-(-group_rows // page_counts))
 
 
 def _least_saving_bytes(draft: ParquetDraft) -> int:
@@ -219,10 +228,10 @@ def _least_saving_bytes(draft: ParquetDraft) -> int:
     return max(draft.question.coalescing_of(draft.partition.data_path).gap_bytes, 1)
 
 
-def _bloom_technique(probes: BloomProbes, before: PartitionRowGroups, left: PartitionRowGroups) -> Technique:
+def _bloom_technique(probes: BloomProbes, before: Sequence[RowGroupRead], left: Sequence[RowGroupRead]) -> Technique:
     """Count the row groups that were asked, and those that are not read because of the answer."""
-    asked = sum(bool(probes.row_groups[read.row_group]) for read in before.reads)
-    ruled_out = len(before.reads) - len(left.reads)
+    asked = sum(bool(probes.row_groups[read.row_group]) for read in before)
+    ruled_out = len(before) - len(left)
     return Technique(name="bloom filter", is_used=True, unit="row groups", affected=ruled_out, considered=asked)
 
 

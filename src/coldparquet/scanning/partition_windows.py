@@ -7,6 +7,9 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from coldparquet.plan.stated_times import stated_times_ns
 from coldparquet.scanning.parquet_draft import refuse_misplaced_times
 from coldparquet.scanning.planned_partition import PlannedParquet
 from coldparquet.scanning.scan_planner import plan_question, prune_partitions
@@ -67,4 +70,7 @@ def _check_times(planned: PlannedScan, partitions: Sequence[Partition]) -> None:
     by_path = {partition.data_path: partition for partition in partitions}
     for found in planned.partitions:  # archived ones may have been left out
         if isinstance(found, PlannedParquet) and timestamp is not None:
-            refuse_misplaced_times(by_path[found.data_path], found.sidecar, found.places[timestamp])
+            place, borders = found.places[timestamp], np.array([0, found.sidecar.row_group_count])
+            if place is not None:
+                [stated] = stated_times_ns(found.sidecar, place, borders)
+                refuse_misplaced_times(by_path[found.data_path], stated)

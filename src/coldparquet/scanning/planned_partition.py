@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from coldparquet.decode.arrow_schema import TextAs
 from coldparquet.decode.native_rows import decode_native_rows
 from coldparquet.decode.placed_buffer import PlacedBuffer
@@ -19,9 +21,10 @@ from coldparquet.plan.native_read import NativeRead
 from coldparquet.plan.native_requests import place_native, plan_native_requests
 from coldparquet.plan.page_reads import narrow_read
 from coldparquet.plan.placement import place
-from coldparquet.plan.read_plan import RowGroupRead, plan_requests
+from coldparquet.plan.planned_requests import ReadsOfObject, plan_requests
+from coldparquet.plan.read_plan import RowGroupRead
 from coldparquet.scanning.native_partition import missing_column_file
-from coldparquet.storage.base import RangeRequest
+from coldparquet.storage.requests import RangeRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -121,16 +124,22 @@ class PlannedParquet:
         self, reads: Sequence[PlannedRead], coalescing: Coalescing, *, part_bytes: int | None, stage: int = 1
     ) -> tuple[PlannedRequest, ...]:
         """See :class:`PlannedPartition`."""
-        row_groups = [_of_parquet(read) for read in reads]
-        fetched = {column for read in row_groups for column in read.columns}
         return plan_requests(
-            row_groups,
-            path=self.data_path,
-            column_names={column: self.sidecar.column(column).name for column in fetched},
+            [self.reads_of_object(reads)],
             gap_bytes=coalescing.gap_bytes,
             max_request_bytes=coalescing.max_request_bytes,
             part_bytes=part_bytes,
             stage=stage,
+        )
+
+    def reads_of_object(self, reads: Sequence[PlannedRead]) -> ReadsOfObject:
+        """Return some reads of this partition as those that are fetched together."""
+        return ReadsOfObject(
+            path=self.data_path,
+            column_names={
+                place: self.sidecar.column(place).name for place in self.places.values() if place is not None
+            },
+            reads=[_of_parquet(read) for read in reads],
         )
 
     def place(self, reads: Sequence[PlannedRead], requests: Sequence[PlannedRequest]) -> Placements:
@@ -190,7 +199,7 @@ class PlannedParquet:
         """See :class:`PlannedPartition`."""
         row_group = _of_parquet(read)
         places = [place for column in columns if (place := self.places[column.index]) is not None]
-        row_bytes = decoded_row_bytes(self.sidecar, places, [row_group.row_group], options).sum()
+        row_bytes = decoded_row_bytes(self.sidecar, places, np.array([row_group.row_group]), options).sum()
         held_rows = [row_group.row_group_rows if rows is None else rows.row_count for rows in row_group.column_rows]
         return int(row_bytes * max(held_rows, default=row_group.row_count))
 

@@ -8,13 +8,16 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from coldparquet.plan.coalescing_choice import may_widen, widened
-from coldparquet.plan.read_plan import RowGroupRead
+from coldparquet.plan.planned_requests import plan_requests
+from coldparquet.plan.read_plan import RowGroupRead, bytes_wanted_by
 from coldparquet.plan.read_ranges import ReadRanges
+from coldparquet.scanning.planned_partition import PlannedParquet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from coldparquet.options import Coalescing
+    from coldparquet.plan.planned_requests import ReadsOfObject
     from coldparquet.plan.read_plan import PartitionRead, PlannedRead, PlannedRequest
     from coldparquet.scanning.planned_partition import PlannedPartition
     from coldparquet.scanning.question import Question
@@ -45,50 +48,76 @@ def plan_requests_of(
         described: What the plan says of them.
         reads: Some of their reads, in the order of the plan.
     """
-    wanted_bytes = sum(read.bytes_wanted for read in reads)
+    wanted_bytes = bytes_wanted_by(reads)
     coalescings = _coalescings(question, described, reads, wanted_bytes)
     part_bytes = part_bytes_of(question, wanted_bytes)
-    requests: list[PlannedRequest] = []
+    stages = RequestStages(late_part_bytes=part_bytes)
     for index, group in groupby(reads, key=attrgetter("partition_index")):
-        of_partition = list(group)
         coalescing = coalescings[index]
-        requests += requests_of_partition(
+        stages.add(
             partitions[index],
-            of_partition,
+            list(group),
             coalescing=coalescing,
             part_bytes=coalescing.part_bytes(wanted_bytes, question.options.max_concurrency),
             late_coalescing=question.coalescing_of(described[index].data_path),
-            late_part_bytes=part_bytes,
         )
-    return PlannedRequests(requests=tuple(requests), coalescings=coalescings)
+    return PlannedRequests(requests=stages.requests(), coalescings=coalescings)
 
 
-def requests_of_partition(  # noqa: PLR0913 - the two stages have shapes of their own
-    partition: PlannedPartition,
-    reads: Sequence[PlannedRead],
-    *,
-    coalescing: Coalescing,
-    part_bytes: int,
-    late_coalescing: Coalescing,
-    late_part_bytes: int,
-) -> list[PlannedRequest]:
-    """Plan the requests of both stages for some reads of one partition.
+class RequestStages:
+    """The requests of both stages for reads of many partitions: all that are coalesced alike are planned at once.
 
     Args:
-        partition: The partition.
-        reads: In table order.
-        coalescing: How the ranges of the first stage become requests.
-        part_bytes: About how long these should be at the end.
-        late_coalescing: How those of deferred columns do.
-        late_part_bytes: About how long those should be.
+        late_part_bytes: About how long the requests of deferred columns should be at the end.
     """
-    requests = list(partition.requests(reads, coalescing, part_bytes=part_bytes))
-    for read in reads:
-        # What is left of it is requested by itself, once its predicate has been evaluated: over gaps as they were chosen
-        # for few requests, because only little of it may be left.
-        if isinstance(read, RowGroupRead) and read.deferred is not None:
-            requests += partition.requests([read.deferred], late_coalescing, part_bytes=late_part_bytes, stage=2)
-    return requests
+
+    def __init__(self, *, late_part_bytes: int) -> None:
+        self._late_part_bytes = late_part_bytes
+        self._alike: dict[tuple[int, Coalescing, int], list[ReadsOfObject]] = {}
+        """By stage, by how they are coalesced and by the length of the parts: reads of Parquet files."""
+        self._of_native: list[PlannedRequest] = []
+
+    def add(
+        self,
+        partition: PlannedPartition,
+        reads: Sequence[PlannedRead],
+        *,
+        coalescing: Coalescing,
+        part_bytes: int,
+        late_coalescing: Coalescing,
+    ) -> None:
+        """Take some reads of one partition.
+
+        Args:
+            partition: The partition.
+            reads: In table order.
+            coalescing: How the ranges of the first stage become requests.
+            part_bytes: About how long these should be at the end.
+            late_coalescing: How those of deferred columns do.
+        """
+        if not isinstance(partition, PlannedParquet):
+            self._of_native += partition.requests(reads, coalescing, part_bytes=part_bytes)
+            return
+        self._alike.setdefault((1, coalescing, part_bytes), []).append(partition.reads_of_object(reads))
+        for read in reads:
+            # What is left of it is requested by itself, once its predicate has been evaluated: over gaps as they were chosen
+            # for few requests, because only little of it may be left.
+            if isinstance(read, RowGroupRead) and read.deferred is not None:
+                late = self._alike.setdefault((2, late_coalescing, self._late_part_bytes), [])
+                late.append(partition.reads_of_object([read.deferred]))
+
+    def requests(self) -> tuple[PlannedRequest, ...]:
+        """Return the requests of all partitions in turn, those of each by stage and in file order."""
+        found = list(self._of_native)
+        for (stage, coalescing, part_bytes), objects in self._alike.items():
+            found += plan_requests(
+                objects,
+                gap_bytes=coalescing.gap_bytes,
+                max_request_bytes=coalescing.max_request_bytes,
+                part_bytes=part_bytes,
+                stage=stage,
+            )
+        return tuple(sorted(found, key=attrgetter("partition_index", "stage")))
 
 
 def part_bytes_of(question: Question, wanted_bytes: int) -> int:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from coldparquet.errors import NotFoundError
-from coldparquet.options import MIB
 from coldparquet.scanning.gathering import Gathering, pair
 from coldparquet.scanning.memory_room import Holding
 from coldparquet.scanning.read_stages import ReadStages
@@ -32,11 +31,16 @@ if TYPE_CHECKING:
     from coldparquet.scanning.planned_partition import PlannedPartition
     from coldparquet.scanning.read_stages import Decoded
     from coldparquet.scanning.streamed_plan import StreamedQuestion
-    from coldparquet.storage.base import FetchedRange, ObjectStore
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.requests import FetchedRange
     from coldparquet.storage.wrappers.ledger import Ledger
 
-_RELEASE_EVERY_BYTES = 16 * MIB
-"""Where memory is short, so much is decoded between two times that freed memory is given back, which takes 2 ms."""
+_RELEASE_EVERY_SHARE = 1 / 4
+"""Where memory is short, freed memory is given back whenever this part of the memory limit has been decoded. It takes 2 ms, and
+whoever needs memory again waits for clean pages."""
+
+_SENDING_S = 0.005
+"""Requests go first: in this time they are signed, and their connections opened."""
 
 Result = TypeVar("Result")
 DecodedRows = TypeVar("DecodedRows", bound="Decoded")
@@ -95,6 +99,11 @@ class StreamMeans:
     def is_short(self) -> bool:
         """Whether anybody waits for memory."""
         return self.fetched.is_short or self.decoded.is_short
+
+    @property
+    def release_every_bytes(self) -> int:
+        """How much is decoded between two times that freed memory is given back."""
+        return round(self.question.options.memory_limit_bytes * _RELEASE_EVERY_SHARE)
 
     def start(self, coroutine: Coroutine[object, object, None]) -> asyncio.Task[None]:
         """Run a coroutine beside all others."""
@@ -156,7 +165,7 @@ class RowGroupWork:
         try:
             self.gathering.begin()
             self._start(self._carry_out())
-            await self._send(self.fetches)
+            await self._send(self.fetches, self.gathering)
         except Exception as error:  # noqa: BLE001 - whoever consumes the rows gets it
             self._fail(error)
 
@@ -190,16 +199,27 @@ class RowGroupWork:
         gathering = Gathering(first.narrowed, self._partition, self.fetched)
         fetches = pair(first.requests, [first.narrowed], [gathering], self._partition)
         gathering.begin()
-        await self._send(fetches)
+        await self._send(fetches, gathering)
         await gathering.complete()
         second = await self._decode(first.narrowed, stages.deferred_columns, stages.decode_second, gathering, first)
         return second.rows
 
-    async def _send(self, fetches: Sequence[Fetch]) -> None:
-        """Send requests one after the other, as there is memory for their answers."""
+    async def _send(self, fetches: Sequence[Fetch], gathering: Gathering) -> None:
+        """Send requests one after the other, as there is memory for their answers, and get ready for these."""
         for fetch in fetches:
             await self.fetched.take(fetch.length_bytes)
             self._start(self._fetch(fetch))
+        self._start(self._make_buffer(gathering))
+
+    async def _make_buffer(self, gathering: Gathering) -> None:
+        """Make the buffer while the answers are on their way; what is held, or lies near, has filled one by then."""
+        await asyncio.sleep(_SENDING_S)
+        if not gathering.waits_for_first_byte:
+            return
+        try:
+            gathering.fill(await self._means.in_thread(gathering.new_buffer))
+        except Exception as error:  # noqa: BLE001 - whoever consumes the rows gets it
+            gathering.fail(error)
 
     async def _fetch(self, fetch: Fetch) -> None:
         """Fetch one range and copy its parts to their places."""
@@ -240,7 +260,7 @@ class RowGroupWork:
         await self._take_decoder(estimated_bytes)
         try:
             decoded = await means.in_thread(function, *arguments)
-            if means.is_short and means.sizes.have_grown(_RELEASE_EVERY_BYTES):
+            if means.is_short and means.sizes.have_grown(means.release_every_bytes):
                 await means.in_thread(_release_unused)
         finally:
             means.decoders.hold(-1)

@@ -16,14 +16,16 @@ from coldparquet.plan.statistics import IntervalStatistics
 from coldparquet.scanning.archived_partitions import with_storage_class
 from coldparquet.scanning.bloom_copies import BloomCopies
 from coldparquet.scanning.closer_look import CloserLook, look_closer
+from coldparquet.scanning.first_look import Verdicts
 from coldparquet.scanning.known_symbols import look_up_symbols
 from coldparquet.scanning.late_reading import read_late
+from coldparquet.scanning.metadata_reading import read_metadata
+from coldparquet.scanning.native_planner import plan_native
 from coldparquet.scanning.parquet_draft import ParquetDraft
 from coldparquet.scanning.parquet_planner import plan_parquet
-from coldparquet.scanning.partition_drafts import draft_partitions, read_metadata, rows_after
-from coldparquet.scanning.partition_planner import plan_native
+from coldparquet.scanning.partition_drafts import draft_partitions, rows_after
 from coldparquet.scanning.request_planner import PlannedRequests, part_bytes_of, plan_requests_of
-from coldparquet.storage.base import is_lasting_etag
+from coldparquet.storage.objects import is_lasting_etag
 from coldparquet.storage.wrappers.checked import stale_pages
 from coldparquet.telemetry import spanned
 
@@ -34,8 +36,11 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from coldparquet.catalog.partition import Partition
+    from coldparquet.plan.bloom_probes import BloomAnswers
     from coldparquet.plan.read_plan import MetadataRequest
-    from coldparquet.scanning.partition_drafts import Draft, Drafts, FoundPartitions
+    from coldparquet.scanning.first_look import FirstLook
+    from coldparquet.scanning.metadata_reading import FoundPartitions
+    from coldparquet.scanning.partition_drafts import Draft, Drafts
     from coldparquet.scanning.partition_plan import PartitionPlan
     from coldparquet.scanning.planned_partition import PlannedPartition
     from coldparquet.scanning.question import Question
@@ -170,9 +175,10 @@ def _plan(
 ) -> PlannedScan:
     plans: list[PartitionPlan] = []
     rows_left = question.limit
+    verdicts = _verdicts(drafted.drafts, looks)
     for draft, look in zip(drafted.drafts, looks, strict=True):
         if isinstance(draft, ParquetDraft):
-            plan = plan_parquet(draft, look, rows_left=rows_left)
+            plan = plan_parquet(draft, look, verdicts[draft.look], rows_left=rows_left)
         else:
             plan = plan_native(question, draft, rows_left=rows_left)
         plans.append(plan)
@@ -206,6 +212,17 @@ def _plan(
         ),
         partitions=partitions,
     )
+
+
+def _verdicts(drafts: Sequence[Draft], looks: Sequence[CloserLook]) -> dict[FirstLook, Verdicts]:
+    """Put together what bloom filters have answered about sidecars that were looked at together."""
+    blooms: dict[FirstLook, dict[int, BloomAnswers]] = {}
+    for draft, look in zip(drafts, looks, strict=True):
+        if isinstance(draft, ParquetDraft):
+            of_stack = blooms.setdefault(draft.look, {})
+            if look.blooms is not None:
+                of_stack[draft.position] = look.blooms
+    return {look: Verdicts(look, answers) for look, answers in blooms.items()}
 
 
 def _spent_on(question: Question, found: FoundPartitions, looks: Sequence[CloserLook]) -> tuple[MetadataRequest, ...]:

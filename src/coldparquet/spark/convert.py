@@ -1,6 +1,9 @@
 """Conversions on Spark: any format that it reads into tables of cold partitions, and these into any format that it writes.
 
-A conversion is a Spark job of its own, so that it runs on the driver, one source after the other.
+A conversion is a Spark job of its own, so that it runs on the driver, one source after the other. Formats that Spark does
+not bring along need their own package on it, built for this version of Spark. Delta 4.4, which is built for Spark 4.2, writes on 4.3,
+but reads there by name alone and with ``spark.databricks.delta.v2.enableMode=STRICT``. Iceberg 1.12, built for Spark 4.1, does
+not load on 4.3; on 4.1 it was tried both ways, with names of a catalog.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import AnalysisException
 
 from coldparquet.concurrency import background
-from coldparquet.pipelines.convert_job import COLDPARQUET, left_overs
+from coldparquet.pipelines.convert_job import COLDPARQUET, check_same_columns, left_overs
 from coldparquet.pipelines.work import WorkResult, failure
 from coldparquet.spark.failures import error_of
 from coldparquet.spark.writer import write
@@ -62,9 +65,14 @@ def _convert(spark: SparkSession, job: ConvertJob, item: WorkItem, access: Acces
     """Convert; False if the destination is complete already."""
     destination = item.work["destination"]
     frame = _source(spark, job, item, access, credentials)
-    if job.destination_format == COLDPARQUET:
-        options = _options(access.destination_options, credentials)
-        try:
+    if job.destination_format in _PLAIN_FILES:
+        if background.run(_is_complete(destination, access.destination_options)):
+            return False
+        frame.write.format(job.destination_format).mode("overwrite").save(destination)
+        return True
+    options = _options(access.destination_options, credentials) if job.destination_format == COLDPARQUET else {}
+    try:
+        if job.destination_format == COLDPARQUET:
             write(
                 frame,
                 destination,
@@ -73,33 +81,42 @@ def _convert(spark: SparkSession, job: ConvertJob, item: WorkItem, access: Acces
                 symbols=job.symbols,
                 options=options,
             )
-        except Exception as error:
-            known = error_of(error)
-            if known is not None and known.kind == "AlreadyExists":
-                return False
+        elif _is_name(destination):
+            frame.write.format(job.destination_format).mode("error").saveAsTable(destination)
+        else:
+            frame.write.format(job.destination_format).mode("error").save(destination)
+    except Exception as error:
+        if not _says_that_it_exists(error):
             raise
-        return True
-    if job.destination_format in _PLAIN_FILES:
-        if background.run(_is_complete(destination, access.destination_options)):
-            return False
-        frame.write.format(job.destination_format).mode("overwrite").save(destination)
-        return True
-    try:
-        frame.write.format(job.destination_format).mode("error").save(destination)
-    except AnalysisException as error:
-        if "ALREADY_EXISTS" in (error.getCondition() or "") or "already exists" in str(error):
-            return False
-        raise
+        found = _loaded(spark, job.destination_format, destination, options)
+        check_same_columns(found.columns, frame.columns, destination)
+        return False
     return True
 
 
+def _says_that_it_exists(error: Exception) -> bool:
+    """Tell whether somebody was there before: such tables are committed as a whole, so that theirs is complete."""
+    known = error_of(error)
+    if known is not None:
+        return known.kind == "AlreadyExists"
+    return isinstance(error, AnalysisException) and (error.getCondition() or "").endswith("_EXISTS")
+
+
 def _source(spark: SparkSession, job: ConvertJob, item: WorkItem, access: Access, credentials: str | None) -> DataFrame:
-    if job.source_format == COLDPARQUET:
-        options = _options(access.storage_options, credentials)
-        return spark.read.format(COLDPARQUET).options(**options).load(item.table_url)
-    if "/" not in item.table_url:  # a name in Spark's catalog: lake.sales.trades
-        return spark.table(item.table_url)
-    return spark.read.format(job.source_format).load(item.table_url)
+    is_ours = job.source_format == COLDPARQUET
+    options = _options(access.storage_options, credentials) if is_ours else {}
+    return _loaded(spark, job.source_format, item.table_url, options)
+
+
+def _loaded(spark: SparkSession, source_format: str, place: str, options: Mapping[str, str]) -> DataFrame:
+    if source_format != COLDPARQUET and _is_name(place):
+        return spark.table(place)
+    return spark.read.format(source_format).options(**options).load(place)
+
+
+def _is_name(place: str) -> bool:
+    """Tell whether something is a name in Spark's catalog, such as ``lake.sales.trades``, and no URL."""
+    return "/" not in place
 
 
 def _options(explicit: Mapping[str, Any], credentials: str | None) -> dict[str, str]:

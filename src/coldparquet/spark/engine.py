@@ -11,8 +11,8 @@ import asyncio
 import heapq
 import json
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 
@@ -60,7 +60,8 @@ class SparkEngine:
     def __post_init__(self) -> None:
         if self.tasks is not None and self.tasks < 1:
             raise InvalidInputError(f"SparkEngine.tasks is {self.tasks}; it must be at least 1")
-        self._credentials({})
+        if self.credentials is not None:
+            Credentials.parse({"credentials": self.credentials})
 
     async def execute(
         self, job: Job, items: Sequence[WorkItem], stores: LakeStores, on_result: Callable[[WorkResult], None]
@@ -96,7 +97,7 @@ class SparkEngine:
                 }
             )
             frame = self.spark.createDataFrame(rows).repartitionById(len(shares), "task")
-            answers = frame.mapInArrow(_task_function(job, access, self._credentials(access.storage_options)), _RESULTS)
+            answers = frame.mapInArrow(_task_function(job, access, self.credentials), _RESULTS)
             return [WorkResult.from_json(row["result"]) for row in answers.collect()]
         except Exception as error:  # classic Spark raises what Java and py4j raise, Connect what gRPC does
             raise error_of(error) or _engine_failed(str(error)) from error
@@ -105,10 +106,6 @@ class SparkEngine:
         """Return 3 tasks per core, or fewer where there is little to do."""
         worthwhile = -(-item_count // items_per_task)
         return worthwhile if worthwhile <= TASKS_PER_CORE else min(worthwhile, TASKS_PER_CORE * core_count(self.spark))
-
-    def _credentials(self, explicit: Any) -> dict[str, Any]:
-        named = Credentials.parse({} if self.credentials is None else {"credentials": self.credentials})
-        return {**named.as_dict(), "explicit": dict(explicit)}
 
 
 def deal(items: Sequence[WorkItem], share_count: int) -> list[list[WorkItem]]:
@@ -142,17 +139,10 @@ def _cost(item: WorkItem) -> int:
 
 
 def _task_function(
-    job: Job, access: Access, credentials: dict[str, Any]
+    job: Job, access: Access, credentials: str | None
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return what a task runs. It holds text and plain data alone, so that versions of Python and of the library may differ."""
-    terms = json.dumps(
-        {
-            "job": job_as_dict(job),
-            "credentials": credentials,
-            "destination_options": dict(access.destination_options),
-            "max_concurrency": access.max_concurrency,
-        }
-    )
+    terms = json.dumps({"job": job_as_dict(job), "access": access.as_dict(), "credentials": credentials})
 
     def run_pipeline_items(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from coldparquet.spark.engine import run_shares  # noqa: PLC0415 - on the executor
@@ -174,11 +164,9 @@ def run_shares(terms: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
     """
     how = json.loads(terms)
     job = job_from_dict(how["job"])
-    access = Access(
-        storage_options=Credentials.from_dict(how["credentials"]).storage_options(),
-        destination_options=how["destination_options"],
-        max_concurrency=how["max_concurrency"],
-    )
+    given = Access.from_dict(how["access"])
+    settings = Credentials(explicit=given.storage_options, reference=how["credentials"]).storage_options()
+    access = replace(given, storage_options=settings)
     for batch in batches:
         lines = [line for share in batch.column("items") for line in str(share).split("\n")]
         results = asyncio.run(_run(job, [WorkItem.from_json(line) for line in lines], access))

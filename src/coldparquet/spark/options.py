@@ -8,7 +8,7 @@
 | ``where`` | SQL text; what Spark does not push (OR, functions) can be said here. NaN counts as the library has it, see ``coldparquet.plan.predicate`` |
 | ``push_filters`` | ``true`` takes filters over from Spark, see :class:`coldparquet.spark.source.DefaultSource` for when that is safe; default ``false`` |
 | ``nanoseconds`` | ``timestamp`` (default; cut to microseconds) or ``long``: what becomes of TIMESTAMP_NS |
-| ``pieces`` | most tasks of a scan; by default one for each 64 MiB of compressed and decoded bytes |
+| ``pieces`` | most tasks of a scan; by default one for each 64 MiB of compressed and decoded bytes, of more than 4 GiB fewer and larger ones (1 TiB: 1,024). ``coldparquet.spark.read`` makes at most 3 per core, which Spark does not let a data source know: 3 * spark.sparkContext.defaultParallelism does so here |
 | ``goal`` | ``fast``, ``cheap``, ``few-requests`` or ``few-bytes`` |
 | ``memory_limit`` | of a task: 256MiB |
 | ``max_concurrency`` | requests in flight at once, in each task |

@@ -19,6 +19,7 @@ from coldparquet.plan.predicate import And, Predicate
 from coldparquet.plan.where import parse_predicate
 from coldparquet.spark.filters import ColumnMeanings
 from coldparquet.spark.table_urls import expand_urls
+from coldparquet.spark.task_shares import BYTES_PER_TASK, shares_of
 from coldparquet.spark.types import check_requested, spark_schema
 from coldparquet.table import open_table
 
@@ -28,14 +29,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.datasource import Filter
 
-    from coldparquet.pieces import ScanPiece, ScanPieces
+    from coldparquet.pieces import ScanPieces
     from coldparquet.scan import Scan
     from coldparquet.spark.options import SourceOptions
     from coldparquet.table import Table
-
-BYTES_PER_TASK = 64 * 1024 * 1024
-"""Compressed and decoded bytes that a task is worth, if nobody says how many there shall be. They take 0.2 s or more; a Python task
-costs 25-30 ms whatever it does."""
 
 _MOST_OPEN_TABLES = 8
 
@@ -110,7 +107,8 @@ class ScanOfTables:
         """Plan, and cut the plan into shares of tasks. No data request.
 
         Args:
-            most_tasks: Largest number of them, where the options do not say; None leaves it to the size of the scan.
+            most_tasks: Largest number of them, where the options do not say; None leaves it to the size of the scan, see
+                :func:`~coldparquet.spark.task_shares.default_task_count`.
         """
         tables = await self._opened()
         asked, counts_rows = self._options.most_pieces, not self._requested.fields
@@ -168,33 +166,6 @@ class ScanOfTables:
 def explanation_text(explanation: bytes) -> str:
     """Return the text of :attr:`PlannedShares.explanation`."""
     return zlib.decompress(explanation).decode()
-
-
-def shares_of(pieces: Sequence[ScanPiece], *, most: int | None, together: bool) -> list[list[ScanPiece]]:
-    """Give pieces to tasks.
-
-    Args:
-        pieces: In table order.
-        most: Largest number of tasks; None leaves it to the size.
-        together: Whether small neighbours become one task: the pieces of many small tables.
-
-    Returns:
-        For each task its pieces, in table order.
-    """
-    if not together:
-        return [[piece] for piece in pieces]
-    weights = [max(piece.fetched_bytes, 1) for piece in pieces]
-    # Decoded bytes are about three times the fetched ones.
-    worth_it = -(-sum(weights) * 4 // BYTES_PER_TASK)
-    even_share = sum(weights) / max(1, worth_it if most is None else min(most, worth_it))
-    shares: list[list[ScanPiece]] = []
-    weight_before = 0
-    for piece, weight in zip(pieces, weights, strict=True):
-        if not shares or weight_before >= len(shares) * even_share:
-            shares.append([])
-        shares[-1].append(piece)
-        weight_before += weight
-    return shares
 
 
 async def schema_and_plan(options: SourceOptions) -> tuple[StructType, EarlyPlan | None]:

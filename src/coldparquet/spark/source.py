@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from coldparquet.concurrency import background
+from coldparquet.errors import ColdParquetError, UnsupportedError
 from coldparquet.spark.failures import told_to_spark
 from coldparquet.spark.options import SourceOptions
 from coldparquet.spark.stream_options import STREAM_OPTIONS, StreamOptions
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, DataSourceWriter
     from pyspark.sql.types import StructType
 
@@ -55,8 +58,7 @@ class DefaultSource(DataSource):
 
         with told_to_spark():
             options = SourceOptions.parse(self.options, also=STREAM_OPTIONS)
-            # What `streamReader` refuses, Spark (4.1 to 4.3 at least) follows with an UnboundLocalError of its own.
-            StreamOptions.parse(self.options)
+            StreamOptions.parse(self.options)  # so that `load` refuses what is wrong, and not `start`
             schema, self._early_plan = background.run(schema_and_plan(options))
         return schema
 
@@ -72,10 +74,13 @@ class DefaultSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return the reader of a stream."""
-        from coldparquet.spark.stream_reader import ColdParquetStreamReader  # noqa: PLC0415 - only streams need it
+        from coldparquet.spark.refused_stream import RefusedStream  # noqa: PLC0415 - only streams need it
 
-        with told_to_spark():
-            return ColdParquetStreamReader(self.options, schema)
+        try:
+            with told_to_spark():
+                return _stream_reader(self.options, schema)
+        except ColdParquetError as error:
+            return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a batch query."""
@@ -83,6 +88,19 @@ class DefaultSource(DataSource):
 
         with told_to_spark():
             return ColdParquetWriter(self.options, schema, overwrite)
+
+
+def _stream_reader(options: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
+    try:
+        from coldparquet.spark.stream_reader import ColdParquetStreamReader  # noqa: PLC0415 - only streams need it
+    except ModuleNotFoundError as error:
+        if error.name != "pyspark.sql.streaming.datasource":
+            raise
+        raise UnsupportedError(
+            "this PySpark has no limits for streams of Python sources, as 4.1 has none; streams need a later one, such as 4.3",
+            kind="OldSpark",
+        ) from None
+    return ColdParquetStreamReader(options, schema)
 
 
 def _pushes_filters() -> bool:

@@ -48,16 +48,16 @@ from coldparquet.errors import InvalidInputError
 from coldparquet.plan.wording import few_names
 from coldparquet.spark.failures import told_to_spark
 from coldparquet.spark.options import SourceOptions
-from coldparquet.spark.planning import BYTES_PER_TASK
 from coldparquet.spark.reader import PiecesPartition
 from coldparquet.spark.stream_options import STREAM_OPTIONS, StreamOptions
-from coldparquet.spark.table_follower import FollowedRows, TableFollower
 from coldparquet.spark.table_urls import is_pattern
 from coldparquet.spark.task import read_pieces
 from coldparquet.spark.task_settings import TaskSettings
+from coldparquet.spark.task_shares import BYTES_PER_TASK, shares_of
 from coldparquet.spark.types import arrow_schema_of, check_requested
 from coldparquet.storage.open_store import shown_url
 from coldparquet.table import open_table
+from coldparquet.table_follower import FollowedRows, TableFollower
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -150,7 +150,7 @@ class ColdParquetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
         if start == end:
             return []
         with told_to_spark():
-            return [PiecesPartition((piece,), None) for piece in background.run(self._plan(start, end))]
+            return [PiecesPartition(share, None) for share in background.run(self._plan(start, end))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the share of one task. Runs on an executor. Requests: for data alone."""
@@ -197,7 +197,7 @@ class ColdParquetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
         after = await (await self._follower()).next_state(before, now, limit=step)
         return start if after is before else encode_state(after)
 
-    async def _plan(self, start: dict[str, Any], end: dict[str, Any]) -> list[bytes]:
+    async def _plan(self, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[bytes, ...]]:
         follower = await self._follower()
         most_pieces = self._source.most_pieces
         pieces = await follower.pieces(
@@ -206,7 +206,8 @@ class ColdParquetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
             most_pieces=most_pieces,
             target_bytes=BYTES_PER_TASK if most_pieces is None else None,
         )
-        return [piece.to_bytes() for piece in pieces]
+        shares = shares_of(pieces.pieces, most=most_pieces)
+        return [tuple(piece.to_bytes() for piece in share) for share in shares]
 
 
 def _only_table(urls: Sequence[str]) -> str:

@@ -32,13 +32,13 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from coldparquet.concurrency import background
 from coldparquet.decode.arrow_schema import QUESTDB_TYPE_KEY
 from coldparquet.errors import InvalidInputError
-from coldparquet.format.partition_names import PartitionInterval
+from coldparquet.format.partition_intervals import PartitionInterval
 from coldparquet.spark.failures import told_to_spark
+from coldparquet.spark.types import arrow_schema_of
 from coldparquet.spark.writer_options import WriterOptions
 from coldparquet.write.begin_write import begin_write, check_mode, partitioning_of
 from coldparquet.write.commit_write import abort_write, commit_write
@@ -96,7 +96,7 @@ class ColdParquetWriter(DataSourceArrowWriter):
         self._write: TableWrite | None = background.run(
             begin_write(
                 self._options.url,
-                _typed(to_arrow_schema(schema, timezone="UTC"), self._options.types),
+                _typed(arrow_schema_of(schema), self._options.types),
                 timestamp=self._options.timestamp,
                 partition_by=self._options.partition_by,
                 mode=self._options.mode,

@@ -24,17 +24,10 @@ from coldparquet.errors import (
     UnsupportedError,
 )
 from coldparquet.ranges import ByteRange, SuffixRange
-from coldparquet.storage.base import (
-    FetchedRange,
-    Listing,
-    ObjectInfo,
-    RangeRequest,
-    already_exists,
-    classes_unsupported,
-    clipped,
-    restore_unsupported,
-    versions_not_listed,
-)
+from coldparquet.storage.objects import Listing, ObjectInfo
+from coldparquet.storage.plain_store import PlainStore
+from coldparquet.storage.refusals import already_exists
+from coldparquet.storage.requests import FetchedRange, RangeRequest, clipped
 from coldparquet.storage.staged_upload import StagedUploads
 from coldparquet.storage.threads import run_to_end
 
@@ -43,15 +36,16 @@ if TYPE_CHECKING:
 
     from fsspec import AbstractFileSystem
 
-    from coldparquet.options import RestoreTier
-    from coldparquet.storage.base import Upload, UploadedPart
+    from coldparquet.storage.objects import Upload, UploadedPart
 
+_PASSWORD = re.compile(r"(://)[^/\s@'\"]*@")
+_QUERY = re.compile(r"(://[^\s?#'\"]*)[?#][^\s'\"]*")
 _RANGE_NOT_SATISFIABLE = 416
 _WRITES = frozenset({"pipe_file", "put_file", "rm_file"})
 """Methods whose end has to be waited for when they are cancelled."""
 
 
-class FsspecStore(StagedUploads):
+class FsspecStore(StagedUploads, PlainStore):
     """Read and write through an fsspec filesystem.
 
     Args:
@@ -67,21 +61,6 @@ class FsspecStore(StagedUploads):
         self._awaited = bool(filesystem.async_impl and filesystem.asynchronous)
         self._query = query
         self.label = label
-
-    @property
-    def has_storage_classes(self) -> bool:
-        """False."""
-        return False
-
-    @property
-    def has_version_listings(self) -> bool:
-        """False: fsspec has no such listings."""
-        return False
-
-    @property
-    def has_spare_connections(self) -> bool:
-        """False."""
-        return False
 
     async def get(self, request: RangeRequest) -> FetchedRange:
         """Fetch one range. 1 request; 2 for a :class:`SuffixRange`, whose place in the object has to be asked for.
@@ -126,10 +105,6 @@ class FsspecStore(StagedUploads):
             raise NotFoundError("nothing lies below this path", path=path)
         return Listing(directories=tuple(sorted(directories)), objects=tuple(objects[name] for name in sorted(objects)))
 
-    async def list_between(self, path: str, *, start: str, stop: str) -> tuple[ObjectInfo, ...]:  # noqa: ARG002 - not at all
-        """Refuse: versions are not listed here."""
-        raise versions_not_listed(path)
-
     async def put(
         self,
         path: str,
@@ -161,14 +136,6 @@ class FsspecStore(StagedUploads):
         for path in paths:
             with contextlib.suppress(NotFoundError):
                 await self._call("rm_file", RangeRequest(path=path, byte_range=ByteRange(0, 0), reason="delete"))
-
-    async def restore(self, path: str, *, days: int, tier: RestoreTier) -> None:  # noqa: ARG002 - nothing to restore here
-        """Refuse: nothing is archived here."""
-        raise restore_unsupported(path)
-
-    async def change_class(self, path: str, *, storage_class: str, if_match: str) -> str | None:  # noqa: ARG002 - there are no classes
-        """Refuse: there are no storage classes here."""
-        raise classes_unsupported(path)
 
     async def aclose(self) -> None:
         """Close the connections of an asynchronous filesystem."""
@@ -289,8 +256,7 @@ def _status_and_code(error: Exception) -> tuple[int | None, str | None]:
 
 def without_secrets(text: str) -> str:
     """Cut query strings, fragments and passwords out of every URL in a text."""
-    text = re.sub(r"(://)[^/\s@'\"]*@", r"\1", text)
-    return re.sub(r"(://[^\s?#'\"]*)[?#][^\s'\"]*", r"\1", text)
+    return _QUERY.sub(r"\1", _PASSWORD.sub(r"\1", text))
 
 
 def _without_query(name: str) -> str:

@@ -9,29 +9,16 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from coldparquet.errors import NotFoundError
-from coldparquet.storage.base import (
-    FetchedRange,
-    Listing,
-    ObjectInfo,
-    RangeRequest,
-    StoredChecksum,
-    Upload,
-    UploadedPart,
-    already_exists,
-    classes_unsupported,
-    clipped,
-    object_changed,
-    restore_unsupported,
-    version_gone,
-)
+from coldparquet.storage.objects import Listing, ObjectInfo, StoredChecksum, Upload, UploadedPart
+from coldparquet.storage.plain_store import PlainStore
+from coldparquet.storage.refusals import already_exists, object_changed, version_gone
+from coldparquet.storage.requests import FetchedRange, RangeRequest, clipped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from coldparquet.options import RestoreTier
 
-
-class MemoryStore:
+class MemoryStore(PlainStore):
     """An object store inside this process. Its contents vanish with it.
 
     Args:
@@ -39,6 +26,7 @@ class MemoryStore:
     """
 
     label = "memory"
+    has_version_listings = True
 
     def __init__(self, objects: Mapping[str, bytes] | None = None) -> None:
         self._objects: dict[str, _Stored] = {}
@@ -47,21 +35,6 @@ class MemoryStore:
         self._versions = 0
         for path, data in (objects or {}).items():
             self._write(path, data)
-
-    @property
-    def has_storage_classes(self) -> bool:
-        """False."""
-        return False
-
-    @property
-    def has_version_listings(self) -> bool:
-        """True."""
-        return True
-
-    @property
-    def has_spare_connections(self) -> bool:
-        """False."""
-        return False
 
     async def get(self, request: RangeRequest) -> FetchedRange:
         """Copy one range out of an object; see :class:`~coldparquet.storage.base.ObjectStore`."""
@@ -158,14 +131,6 @@ class MemoryStore:
         """Remove objects."""
         for path in paths:
             self._objects.pop(path, None)
-
-    async def restore(self, path: str, *, days: int, tier: RestoreTier) -> None:  # noqa: ARG002 - nothing to restore here
-        """Refuse: nothing is archived here."""
-        raise restore_unsupported(path)
-
-    async def change_class(self, path: str, *, storage_class: str, if_match: str) -> str | None:  # noqa: ARG002 - there are no classes
-        """Refuse: there are no storage classes here."""
-        raise classes_unsupported(path)
 
     async def aclose(self) -> None:
         """Do nothing: there is nothing to release."""

@@ -13,11 +13,12 @@ from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from coldparquet.errors import StorageError
+from coldparquet.options import KIB, MIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from coldparquet.storage.base import ChecksumAlgorithm, StoredChecksum
+    from coldparquet.storage.objects import ChecksumAlgorithm, StoredChecksum
 
     CrcFunction: TypeAlias = Callable[[bytes | memoryview, int], int]
     """From bytes, and the checksum of what lies before them, to the checksum of both."""
@@ -28,11 +29,11 @@ _CRC32C_POLYNOMIAL = 0x11EDC6F41
 _CRC64NVME_POLYNOMIAL = 0x1AD93D23594C93659
 _ALL_ONES_32 = 0xFFFFFFFF
 _ALL_ONES_64 = 0xFFFFFFFFFFFFFFFF
-_IN_THREAD_BYTES = 256 * 1024
-_MIB = 1024 * 1024
-_USUAL_PART_BYTES = tuple(mib * _MIB for mib in (5, 8, 10, 16, 25, 32, 50, 64, 100, 128, 256, 512))
+_IN_THREAD_BYTES = 256 * KIB
+_USUAL_PART_BYTES = tuple(mib * MIB for mib in (5, 8, 10, 16, 25, 32, 50, 64, 100, 128, 256, 512))
 """Part sizes that uploaders have as their defaults, ours among them, or that people set."""
-_MAX_PARTS = 10_000
+MAX_PARTS = 10_000
+"""S3's limit. An object of more than 156 GiB has parts of more than 16 MiB."""
 
 
 @cache
@@ -168,7 +169,7 @@ def _likely_part_ends(expected: StoredChecksum, size_bytes: int) -> Iterable[tup
     count = expected.part_count or 1
     if count == 1:
         return [(size_bytes,)]
-    least_bytes = -(-size_bytes // (_MAX_PARTS * _MIB)) * _MIB
+    least_bytes = -(-size_bytes // (MAX_PARTS * MIB)) * MIB
     return [
         (*range(part_bytes, size_bytes, part_bytes), size_bytes)
         for part_bytes in sorted({*_USUAL_PART_BYTES, least_bytes})

@@ -24,20 +24,11 @@ from coldparquet.errors import (
     UnsupportedError,
 )
 from coldparquet.ranges import ByteRange, SuffixRange
-from coldparquet.storage.base import (
-    FetchedRange,
-    Listing,
-    ObjectInfo,
-    RangeRequest,
-    already_exists,
-    classes_unsupported,
-    clipped,
-    object_changed,
-    restore_unsupported,
-    version_gone,
-    versions_not_listed,
-)
 from coldparquet.storage.fsspec_store import without_secrets
+from coldparquet.storage.objects import Listing, ObjectInfo
+from coldparquet.storage.plain_store import PlainStore
+from coldparquet.storage.refusals import already_exists, object_changed, version_gone
+from coldparquet.storage.requests import FetchedRange, RangeRequest, clipped
 from coldparquet.storage.staged_upload import StagedUploads
 
 try:
@@ -53,13 +44,12 @@ if TYPE_CHECKING:
 
     from obstore import Attributes, GetOptions, ObjectMeta, PutMode
 
-    from coldparquet.options import RestoreTier
-    from coldparquet.storage.base import Upload, UploadedPart
+    from coldparquet.storage.objects import Upload, UploadedPart
 
 Answer = TypeVar("Answer")
 
 
-class ObstoreStore(StagedUploads):
+class ObstoreStore(StagedUploads, PlainStore):
     """An :class:`~coldparquet.storage.base.ObjectStore` over one of obstore's. It runs in any event loop.
 
     Args:
@@ -75,21 +65,6 @@ class ObstoreStore(StagedUploads):
 
     def __repr__(self) -> str:
         return f"<ObstoreStore {self.label}>"
-
-    @property
-    def has_storage_classes(self) -> bool:
-        """False: obstore does not tell them."""
-        return False
-
-    @property
-    def has_version_listings(self) -> bool:
-        """False: obstore lists in an order of its own."""
-        return False
-
-    @property
-    def has_spare_connections(self) -> bool:
-        """False: obstore chooses the connections."""
-        return False
 
     async def get(self, request: RangeRequest) -> FetchedRange:
         """Fetch one range. 1 request; 2 where it reaches past the end, or the store knows no suffixes.
@@ -123,10 +98,6 @@ class ObstoreStore(StagedUploads):
             raise NotFoundError("nothing lies there; check the path", path=path)
         return Listing(directories=tuple(directories), objects=tuple(objects))
 
-    async def list_between(self, path: str, *, start: str, stop: str) -> tuple[ObjectInfo, ...]:  # noqa: ARG002 - not at all
-        """Refuse: obstore lists in an order of its own."""
-        raise versions_not_listed(path)
-
     async def put(
         self, path: str, data: bytes, *, overwrite: bool, if_match: str | None = None, storage_class: str | None = None
     ) -> str | None:
@@ -148,14 +119,6 @@ class ObstoreStore(StagedUploads):
             except NotFoundError:
                 continue
 
-    async def restore(self, path: str, *, days: int, tier: RestoreTier) -> None:  # noqa: ARG002 - obstore cannot ask for it
-        """Refuse: obstore does not know how to ask for it."""
-        raise restore_unsupported(path)
-
-    async def change_class(self, path: str, *, storage_class: str, if_match: str) -> str | None:  # noqa: ARG002 - there are no classes
-        """Refuse: there are no storage classes here."""
-        raise classes_unsupported(path)
-
     async def aclose(self) -> None:
         """Do nothing: the store is yours, and closes its connections by itself."""
 
@@ -168,8 +131,6 @@ class ObstoreStore(StagedUploads):
             options["if_match"] = request.if_match
         if request.if_none_match is not None:
             options["if_none_match"] = request.if_none_match
-        if request.version_id is not None:
-            options["version"] = request.version_id
         try:
             result, data = await self._call(self._read(request.path, options), request.path, byte_range=asked)
         except _NotModifiedError:

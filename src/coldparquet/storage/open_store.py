@@ -7,7 +7,7 @@ import importlib.util
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import fsspec
 from fsspec.core import url_to_fs
@@ -33,6 +33,9 @@ _VERSION = re.compile(r"\?versionId=([A-Za-z0-9._-]{1,1024})$")
 
 _SIGNED = re.compile(r"[?&](X-Amz-[A-Za-z-]+|AWSAccessKeyId|Signature)=", re.IGNORECASE)
 """Parameters of presigned URLs, which name no object of S3's own."""
+
+_ONE_SLASH = re.compile(r"(s3|s3a|https?):/(?!/)", re.IGNORECASE)
+"""How a URL begins that lost a slash, and would be taken for a local path."""
 
 _LINK = re.compile(r"([A-Za-z0-9+.-]+)://([^/?#]*)")
 """Scheme and authority of one part of a chained URL."""
@@ -67,6 +70,8 @@ def open_store(
     scheme, separator, rest = url.partition("://")
     if not url:
         raise InvalidInputError("the URL is empty; needed: a local path or a URL such as s3://bucket/table")
+    if lost := _ONE_SLASH.match(url):
+        raise InvalidInputError(f"a URL of {lost[1]} begins with {lost[1]}://, with two slashes", kind="BadUrl")
     if url.startswith("/") or (not separator and "::" not in url):
         return _open_local(url, options)
     if scheme in _LOCAL_SCHEMES:
@@ -123,7 +128,14 @@ def _open_s3(rest: str, options: dict[str, Any], store_options: StoreOptions | N
 
 
 def _open_web(url: str, options: dict[str, Any], store_options: StoreOptions | None) -> tuple[ObjectStore, str]:
-    parts = urlsplit(url)
+    parts: SplitResult | None
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # which looks at it
+    except ValueError:  # whose text may hold a password
+        parts = None
+    if parts is None:
+        raise InvalidInputError("the URL has no sound host and port; needed: https://host:port/path", kind="BadUrl")
     if parts.username is not None:
         raise _holds_password(url, '{"headers": {"Authorization": "Basic " + base64 of user:password}}')
     base = f"{parts.scheme}://{parts.netloc}{parts.path}"

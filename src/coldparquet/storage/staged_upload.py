@@ -9,7 +9,7 @@ import uuid
 import zlib
 from pathlib import Path
 
-from coldparquet.storage.base import Upload, UploadedPart
+from coldparquet.storage.objects import Upload, UploadedPart
 from coldparquet.storage.threads import run_to_end
 
 

@@ -7,26 +7,23 @@ from collections import deque
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Protocol
 
+from coldparquet.options import MIB
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.base import RangeRequest
-from coldparquet.storage.object_checksums import WholeObjectCheck
+from coldparquet.storage.object_checksums import MAX_PARTS, WholeObjectCheck
+from coldparquet.storage.requests import RangeRequest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
-    from coldparquet.storage.base import ObjectInfo, ObjectStore, Upload, UploadedPart
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.objects import ObjectInfo, Upload, UploadedPart
 
-PART_BYTES = 16 * 1024 * 1024
+PART_BYTES = 16 * MIB
 """Length of every part but the last, and the longest object that is written in one request. S3 names 8-16 MiB for
 throughput, and takes no less than 5 MiB."""
 
-MAX_PARTS = 10_000
-"""S3's limit. An object of more than 156 GiB has longer parts."""
-
 _PARTS_IN_FLIGHT = 8
 """Of one object. One connection brings 55-90 MB/s; the memory budget usually ends before this does."""
-
-_MIB = 1024 * 1024
 
 
 class UploadSource(Protocol):
@@ -120,7 +117,7 @@ def part_ranges(size_bytes: int) -> tuple[ByteRange, ...]:
     The answer depends on the size alone, so that the checksum which S3 makes of the parts can be computed again later.
     """
     least_bytes = -(-size_bytes // MAX_PARTS)
-    part_bytes = PART_BYTES if least_bytes <= PART_BYTES else -(-least_bytes // _MIB) * _MIB
+    part_bytes = PART_BYTES if least_bytes <= PART_BYTES else -(-least_bytes // MIB) * MIB
     starts = range(0, max(size_bytes, 1), part_bytes)
     return tuple(ByteRange(start, min(start + part_bytes, size_bytes)) for start in starts)
 

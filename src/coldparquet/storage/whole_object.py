@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from coldparquet.errors import FormatError
 from coldparquet.plan.read_plan import MetadataRequest
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.base import FetchedRange, RangeRequest
+from coldparquet.storage.requests import FetchedRange, RangeRequest
 from coldparquet.storage.wrappers.checked import CheckedStore
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ async def read_whole(  # noqa: PLR0913 - what can be told is told by name
         store: Where it lies.
         path: The object.
         reason: For the request log.
-        version_header_bytes: As in :class:`~coldparquet.storage.base.RangeRequest`.
+        version_header_bytes: As in :class:`~coldparquet.storage.requests.RangeRequest`.
         largest_bytes: A longer object is refused as damaged.
         spent: Gets the requests.
 

@@ -26,7 +26,8 @@ import pytest
 
 from coldparquet.errors import InvalidInputError, NotFoundError, ObjectChangedError, UnsupportedError
 from coldparquet.ranges import ByteRange, SuffixRange
-from coldparquet.storage.base import RangeRequest, StoredChecksum
+from coldparquet.storage.objects import StoredChecksum
+from coldparquet.storage.requests import RangeRequest
 
 if TYPE_CHECKING:
     from coldparquet.storage.base import ObjectStore

@@ -21,15 +21,9 @@ from coldparquet.storage.wrappers.wrapper import StoreWrapper
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from coldparquet.storage.base import (
-        FetchedRange,
-        Listing,
-        ObjectInfo,
-        ObjectStore,
-        RangeRequest,
-        Upload,
-        UploadedPart,
-    )
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.objects import Listing, ObjectInfo, Upload, UploadedPart
+    from coldparquet.storage.requests import FetchedRange, RangeRequest
 
 Result = TypeVar("Result")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
@@ -12,7 +13,8 @@ from coldparquet.catalog.discovery import PUBLISHING_FILE
 from coldparquet.catalog.partition import DATA_FILE
 from coldparquet.catalog.table_files import TRANSACTION_FILE, read_table_files
 from coldparquet.errors import InvalidInputError, NotFoundError, ObjectChangedError
-from coldparquet.format.partition_names import PartitionInterval, parse_partition_directory, recorded_directory_name
+from coldparquet.format.partition_intervals import PartitionInterval
+from coldparquet.format.partition_names import parse_partition_directory, recorded_directory_name
 from coldparquet.format.table_metadata import parse_table_metadata
 from coldparquet.format.table_metadata_writer import encode_table_metadata
 from coldparquet.format.txn_writer import encode_txn
@@ -26,7 +28,7 @@ from coldparquet.write.server_lock import no_server_at
 from coldparquet.write.stored_columns import columns_of_schema
 from coldparquet.write.table_commit import check_nothing_unfinished
 from coldparquet.write.table_place import open_place
-from coldparquet.write.version_claims import VersionRange, claim_versions, claims
+from coldparquet.write.version_claims import VersionRange, claim_versions, claims, remove_dead_writes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -44,6 +46,9 @@ WriteMode: TypeAlias = Literal["error", "append", "overwrite", "ignore"]
 
 MEMORY_LIMIT_BYTES = 256 * 1024 * 1024
 """Rows that wait to be sorted; more go to the local disk."""
+
+_DEAD_AFTER_S = 24 * 3600
+"""A write that has not made its table a day after it began is taken for dead by the next one, as compactions do."""
 
 _INTERVALS = tuple(interval.name for interval in PartitionInterval if interval is not PartitionInterval.NONE)
 _DEFAULT_INTERVAL = "DAY"
@@ -120,7 +125,8 @@ async def begin_write(  # noqa: PLR0913 - what can be told is told by name
     """Begin a write whose tasks may run anywhere; :func:`~coldparquet.write.table_write.write_table` does all in one call.
 
     Requests: 2 that read table files, 1 or 2 more, and the 3 of
-    :func:`~coldparquet.write.version_claims.claim_versions`. The write has to be ended by ``commit_write`` or
+    :func:`~coldparquet.write.version_claims.claim_versions`; where a first write of the table was killed, those of
+    :func:`~coldparquet.write.version_claims.remove_dead_writes`. The write has to be ended by ``commit_write`` or
     ``abort_write``.
 
     Args:
@@ -149,8 +155,9 @@ async def begin_write(  # noqa: PLR0913 - what can be told is told by name
     check_mode(mode)
     async with open_place(url, storage_options=storage_options, store_options=store_options, store=store) as place:
         files = await read_table_files(place.store, place.path)
+        has_left_overs = False
         if files is None:
-            await _check_is_free(place)
+            has_left_overs = await _check_is_free(place)
             metadata = _new_metadata(schema, timestamp, partition_by, symbols)
         else:
             if mode == "ignore":
@@ -162,6 +169,8 @@ async def begin_write(  # noqa: PLR0913 - what can be told is told by name
         check_options(columns_of_schema(shape.schema, timestamp=shape.timestamp), options)
         encoded = encode_table_metadata(metadata)  # refuses names that no column can have
         versions = await claim_versions(place.store, place.path, txn=None if files is None else files.transaction.txn)
+        if has_left_overs:
+            await remove_dead_writes(place.store, place.path, before_s=time.time() - _DEAD_AFTER_S)
     return TableWrite(
         url=url,
         mode="overwrite" if mode == "overwrite" else "append",
@@ -249,12 +258,16 @@ def write_conflict(path: str) -> ObjectChangedError:
     )
 
 
-async def _check_is_free(place: TablePlace) -> None:
-    """Make sure that a new table would be the only thing in its directory. 1 request."""
+async def _check_is_free(place: TablePlace) -> bool:
+    """Make sure that a new table would be the only thing in its directory, but for what other writes have begun. 1 request.
+
+    Returns:
+        Whether there are such writes, of which some may be dead.
+    """
     try:
         listing = await place.store.list(place.path)
     except NotFoundError:
-        return
+        return False
     left_over = claims(listing)
     names = {info.path.rpartition("/")[2] for info in listing.objects}
     directories = (parse_partition_directory(path.rpartition("/")[2]) for path in listing.directories)
@@ -265,9 +278,10 @@ async def _check_is_free(place: TablePlace) -> None:
         raise InvalidInputError(
             f"there are partitions already, but no {TRANSACTION_FILE} that says which belong to the table; write to an empty"
             " directory",
-            kind="AlreadyExists",
+            kind="NotEmpty",
             path=place.path,
         )
+    return bool(left_over)
 
 
 async def _check_existing(  # noqa: PLR0913, PLR0917 - those of begin_write

@@ -20,10 +20,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from coldparquet.options import StoreOptions, checked_store_options
 from coldparquet.storage.local.store import LocalStore
-from coldparquet.storage.open_store import open_store, shown_url
-from coldparquet.storage.wrappers.store_stack import stack_store
+from coldparquet.storage.open_store import shown_url
+from coldparquet.storage.opened_store import opened_store
 from coldparquet.write.compaction_report import CompactionOptions
 from coldparquet.write.compaction_run import CompactionRun
 from coldparquet.write.local_files import LocalFiles
@@ -31,6 +30,7 @@ from coldparquet.write.local_files import LocalFiles
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
+    from coldparquet.options import StoreOptions
     from coldparquet.storage.base import ObjectStore
     from coldparquet.write.compaction_report import CompactionProgress, CompactionReport
     from coldparquet.write.local_files import FileOperations
@@ -90,26 +90,26 @@ async def compact_table(  # noqa: PLR0913 - what can be told is told by name
         StorageError: The table files kept changing while they were read.
     """
     options = options or CompactionOptions()
-    store_options = checked_store_options(store_options) or StoreOptions()
-    path = os.fspath(url)
-    label, owns_store = shown_url(path), store is None
-    if store is None:
-        store, path = open_store(path, storage_options=storage_options, store_options=store_options)
-    if files is None and isinstance(store, LocalStore):
-        files = LocalFiles()
-    stacked = stack_store(store, store_options=store_options, max_concurrency=options.max_concurrency).store
-    run = CompactionRun(stacked, path.rstrip("/"), options, files, on_progress)
-    try:
-        return await run.compact(
-            label,
-            partitions,
-            force=force,
-            dry_run=dry_run,
-            purge=purge,
-            pack=pack,
-            leave_catalogue=leave_catalogue,
-        )
-    finally:
-        run.close()
-        if owns_store:
-            await store.aclose()
+    label = shown_url(os.fspath(url))
+    async with opened_store(
+        os.fspath(url),
+        storage_options=storage_options,
+        store_options=store_options,
+        store=store,
+        max_concurrency=options.max_concurrency,
+    ) as opened:
+        if files is None and isinstance(opened.bare, LocalStore):
+            files = LocalFiles()
+        run = CompactionRun(opened.stack.store, opened.path.rstrip("/"), options, files, on_progress)
+        try:
+            return await run.compact(
+                label,
+                partitions,
+                force=force,
+                dry_run=dry_run,
+                purge=purge,
+                pack=pack,
+                leave_catalogue=leave_catalogue,
+            )
+        finally:
+            run.close()

@@ -24,7 +24,7 @@ from coldparquet.maintenance.pack import renew_catalogue
 from coldparquet.options import ReadOptions
 from coldparquet.plan.wording import few_names
 from coldparquet.publish.published import is_manifest_name
-from coldparquet.storage.base import RangeRequest
+from coldparquet.storage.requests import RangeRequest
 from coldparquet.storage.upload import MemoryBudget
 from coldparquet.storage.wrappers.checked import CheckedStore
 from coldparquet.write.compaction_plan import (
@@ -58,7 +58,8 @@ if TYPE_CHECKING:
     from coldparquet.catalog.table_files import TableFiles
     from coldparquet.format.partition_names import PartitionDirectory
     from coldparquet.maintenance.pack import PackReport
-    from coldparquet.storage.base import Listing, ObjectStore
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.objects import Listing
     from coldparquet.write.rewrite_source import PartitionFooter
 
 

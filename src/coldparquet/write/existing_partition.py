@@ -22,7 +22,7 @@ from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.format.type_codes import TypeTag, is_decimal
 from coldparquet.storage.local.errors import translated_errors
 from coldparquet.write.stored_blooms import sidecar_content_of_file
-from coldparquet.write.stored_columns import StoredColumn, decimal_storage, with_symbols
+from coldparquet.write.stored_columns import StoredColumn, decimal_of_width, with_symbols
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -196,7 +196,7 @@ def _stored_columns(sidecar: Sidecar, footer: ParquetFooter) -> tuple[StoredColu
         if is_decimal(type_.tag):
             if leaf.physical_type is not PhysicalType.FIXED_LEN_BYTE_ARRAY:
                 raise _unsupported(sidecar, leaf.name, "its decimals are stored in another form than ours")
-            storage = decimal_storage(_decimal_digits(leaf.fixed_byte_length), type_.arrow.scale)
+            storage = decimal_of_width(leaf.fixed_byte_length, type_.arrow.scale)
         elif type_.tag is TypeTag.ARRAY:
             storage = pa.binary()
         columns.append(
@@ -217,11 +217,6 @@ def _check_symbols(sidecar: Sidecar, columns: Sequence[StoredColumn]) -> None:
             raise _unsupported(
                 sidecar, column.name, "its dictionaries have the keys of the table's symbols, so pass them as symbols"
             )
-
-
-def _decimal_digits(width_bytes: int) -> int:
-    """Return how many digits always fit into a signed number of so many bytes."""
-    return len(str(2 ** (8 * width_bytes - 1) - 1)) - 1
 
 
 def _unsupported(sidecar: Sidecar, column: str, why: str) -> UnsupportedError:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from coldparquet.errors import InvalidInputError, UnsupportedError
-from coldparquet.format.partition_names import partition_floor_ns
+from coldparquet.format.partition_intervals import partition_floor_ns
 from coldparquet.options import ReadOptions
 from coldparquet.scan import Scan
 from coldparquet.table import open_partition, open_table

@@ -13,33 +13,26 @@ import os
 import tempfile
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coldparquet.catalog.page_lookup import PAGES_FILE
 from coldparquet.catalog.partition import DATA_FILE, SIDECAR_FILE
 from coldparquet.catalog.table_files import COLUMN_VERSIONS_FILE, METADATA_FILE, TRANSACTION_FILE
 from coldparquet.errors import InvalidInputError
-from coldparquet.storage.local.errors import translated_errors
-from coldparquet.storage.local.store import LocalStore
 from coldparquet.storage.threads import run_to_end
 from coldparquet.storage.upload import MemoryBudget, StoreSource, part_ranges, upload_object
 from coldparquet.storage.wrappers.checked import CheckedStore
-from coldparquet.write.local_files import exclusive_lock
+from coldparquet.write.staged_directory import made_files, staged_directory
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Sequence
 
     from coldparquet.storage.base import ObjectStore
-    from coldparquet.write.local_files import FileOperations
     from coldparquet.write.partition_rewriter import PartitionRewriter, RewrittenFiles
 
 _WRITTEN_ANEW = frozenset({DATA_FILE, SIDECAR_FILE})
 _OF_DETACHING = frozenset({TRANSACTION_FILE, METADATA_FILE, COLUMN_VERSIONS_FILE})
 """A directory that was attached again keeps the table files of the moment when it was detached; nobody reads them."""
-
-_STAGING_PREFIX, _STAGING_SUFFIX = ".", ".coldparquet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,18 +41,6 @@ class CarriedFile:
 
     name: str
     content: StoreSource
-
-
-def staging_directory(path: str) -> str:
-    """Return where a directory is filled before it gets its name."""
-    parent, _, name = path.rpartition("/")
-    return f"{parent}/{_STAGING_PREFIX}{name}{_STAGING_SUFFIX}"
-
-
-def staged_name(name: str) -> str | None:
-    """Return the name of the directory that is filled in one of this name; None for other names."""
-    is_staging = name.startswith(_STAGING_PREFIX) and name.endswith(_STAGING_SUFFIX)
-    return name.removeprefix(_STAGING_PREFIX).removesuffix(_STAGING_SUFFIX) if is_staging else None
 
 
 async def carried_files(store: ObjectStore, directory_path: str) -> tuple[CarriedFile, ...]:
@@ -97,15 +78,7 @@ async def write_object_version(
     """
     with tempfile.TemporaryDirectory(prefix="coldparquet-") as directory:
         written = await run_to_end(partial(rewriter.write, directory))
-        local = CheckedStore(LocalStore())
-        for name, size_bytes in (
-            (DATA_FILE, written.parquet_size_bytes),
-            (PAGES_FILE, written.pages_size_bytes),
-            (SIDECAR_FILE, written.sidecar_size_bytes),
-        ):
-            if size_bytes is None:
-                continue
-            source = StoreSource(local, f"{directory}/{name}", size_bytes=size_bytes)
+        for name, source in made_files(directory, written):
             await upload_object(store, f"{path}/{name}", source, overwrite=False, memory=memory)
     for file in carried:
         await upload_object(store, f"{path}/{file.name}", file.content, overwrite=False, memory=memory)
@@ -121,31 +94,16 @@ async def remove_version(store: ObjectStore, path: str) -> None:
 def _write_local(
     path: str, rewriter: PartitionRewriter, carried: Sequence[CarriedFile], give_up: threading.Event
 ) -> RewrittenFiles:
-    files, staging = rewriter.files, staging_directory(path)
-    _check_is_free(path)
-    files.make_directory(staging)
-    with exclusive_lock(staging):
-        try:
-            _check_is_free(path)
-            empty_directory(staging, files)  # of what a run left that was cut off
-            written = rewriter.write(staging, give_up)
-            for file in carried:
-                pieces = (file.content.read(piece) for piece in part_ranges(file.content.size_bytes))
-                rewriter.copy(f"{staging}/{file.name}", pieces, give_up)
-            files.flush_directory(staging)
-            _check_wanted(give_up)
-            files.rename(staging, path)
-        except (Exception, asyncio.CancelledError):
-            empty_directory(staging, files)
-            files.remove_directory(staging)
-            raise
-        files.flush_directory(str(Path(path).parent))
+    check_is_free = partial(_check_is_free, path)
+    check_is_free()
+    with staged_directory(path, rewriter.files, check_is_free=check_is_free) as staging:
+        written = rewriter.write(staging, give_up)
+        for file in carried:
+            pieces = (file.content.read(piece) for piece in part_ranges(file.content.size_bytes))
+            rewriter.copy(f"{staging}/{file.name}", pieces, give_up)
+        if give_up.is_set():
+            raise asyncio.CancelledError
     return written
-
-
-def _check_wanted(give_up: threading.Event) -> None:
-    if give_up.is_set():
-        raise asyncio.CancelledError
 
 
 def _check_is_free(path: str) -> None:
@@ -155,11 +113,3 @@ def _check_is_free(path: str) -> None:
             kind="AlreadyExists",
             path=path,
         )
-
-
-def empty_directory(directory: str, files: FileOperations) -> None:
-    """Remove the files of a directory that holds nothing else."""
-    with translated_errors(directory, None):
-        entries = list(Path(directory).iterdir())
-    for entry in entries:
-        files.unlink(str(entry))

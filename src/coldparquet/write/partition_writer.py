@@ -15,23 +15,20 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coldparquet.catalog.page_lookup import PAGES_FILE
 from coldparquet.catalog.partition import DATA_FILE, SIDECAR_FILE
 from coldparquet.errors import InvalidInputError
 from coldparquet.format.parquet_footer import frame_footer, parse_footer
 from coldparquet.format.sidecar_writer import encode_sidecar
-from coldparquet.options import StoreOptions, checked_store_options
 from coldparquet.storage.local.errors import translated_errors
 from coldparquet.storage.local.store import LocalStore
-from coldparquet.storage.open_store import open_store
+from coldparquet.storage.opened_store import opened_store
 from coldparquet.storage.threads import run_to_end
 from coldparquet.storage.upload import PART_BYTES, MemoryBudget, StoreSource, is_same_object, upload_object
-from coldparquet.storage.wrappers.checked import CheckedStore
-from coldparquet.storage.wrappers.store_stack import stack_store
-from coldparquet.write.local_files import FileOperations, LocalFiles, NewFile, exclusive_lock
+from coldparquet.write.local_files import FileOperations, LocalFiles, NewFile
 from coldparquet.write.options import WriteOptions
 from coldparquet.write.parquet_writer import RowGroupWriter, questdb_json
 from coldparquet.write.row_groups import TimeOrder, no_rows, schema_and_batches, sorted_batches, split_rows
+from coldparquet.write.staged_directory import made_files, staged_directory
 from coldparquet.write.stored_blooms import sidecar_content_of_file
 from coldparquet.write.stored_columns import columns_of_schema, designated_index, with_symbols
 from coldparquet.write.stored_pages import write_pages_file
@@ -43,6 +40,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from coldparquet.options import StoreOptions
     from coldparquet.storage.base import ObjectStore
     from coldparquet.write.row_groups import Rows
 
@@ -115,11 +113,6 @@ async def write_partition(  # noqa: PLR0913 - what can be told is told by name
         AccessError: Writing is not permitted.
         StorageError: The disk or the store failed.
     """
-    url, owns_store = os.fspath(directory), store is None
-    path = url
-    store_options = checked_store_options(store_options) or StoreOptions()
-    if store is None:
-        store, path = open_store(url, storage_options=storage_options, store_options=store_options)
     encoder = _Encoder(
         rows=rows,
         timestamp=timestamp,
@@ -127,14 +120,16 @@ async def write_partition(  # noqa: PLR0913 - what can be told is told by name
         options=options or WriteOptions(),
         files=files or LocalFiles(),
     )
-    try:
-        if isinstance(store, LocalStore):
-            return await run_to_end(partial(_write_local, path, encoder))
-        stacked = stack_store(store, store_options=store_options, max_concurrency=_REQUESTS_AT_ONCE).store
-        return await _write_object(stacked, path, encoder)
-    finally:
-        if owns_store:
-            await store.aclose()
+    async with opened_store(
+        os.fspath(directory),
+        storage_options=storage_options,
+        store_options=store_options,
+        store=store,
+        max_concurrency=_REQUESTS_AT_ONCE,
+    ) as opened:
+        if isinstance(opened.bare, LocalStore):
+            return await run_to_end(partial(_write_local, opened.path, encoder))
+        return await _write_object(opened.stack.store, opened.path, encoder)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,23 +185,12 @@ class _Encoder:
 
 
 def _write_local(path: str, encoder: _Encoder, give_up: threading.Event) -> WrittenPartition:
-    files, target = encoder.files, Path(path)
-    staging = str(target.parent / f".{target.name}.coldparquet")
-    _check_is_free(target)
-    _make_directories(target.parent, files)
-    files.make_directory(staging)
-    with exclusive_lock(staging):
-        try:
-            _check_is_free(target)
-            _empty(staging, files)  # of what a run left that was cut off
-            written = encoder.write(staging, give_up)
-            files.flush_directory(staging)
-            files.rename(staging, path)
-        except (Exception, asyncio.CancelledError):
-            _empty(staging, files)
-            files.remove_directory(staging)
-            raise
-        files.flush_directory(str(target.parent))
+    target = Path(path)
+    check_is_free = partial(_check_is_free, target)
+    check_is_free()
+    _make_directories(target.parent, encoder.files)
+    with staged_directory(path, encoder.files, check_is_free=check_is_free) as staging:
+        written = encoder.write(staging, give_up)
     return replace(written, directory=path)
 
 
@@ -230,25 +214,10 @@ def _make_directories(directory: Path, files: FileOperations) -> None:
         files.flush_directory(str(folder.parent))
 
 
-def _empty(directory: str, files: FileOperations) -> None:
-    with translated_errors(directory, None):
-        entries = list(Path(directory).iterdir())
-    for entry in entries:
-        files.unlink(str(entry))
-
-
 async def _write_object(store: ObjectStore, path: str, encoder: _Encoder) -> WrittenPartition:
-    local = CheckedStore(LocalStore())
     with tempfile.TemporaryDirectory(prefix="coldparquet-") as directory:
         written = await run_to_end(partial(encoder.write, directory))
-        for name, size_bytes in (
-            (DATA_FILE, written.parquet_size_bytes),
-            (PAGES_FILE, written.pages_size_bytes),
-            (SIDECAR_FILE, written.sidecar_size_bytes),
-        ):
-            if size_bytes is None:
-                continue
-            source = StoreSource(local, f"{directory}/{name}", size_bytes=size_bytes)
+        for name, source in made_files(directory, written):
             await _upload(store, f"{path}/{name}", source, may_exist=name != SIDECAR_FILE)
     return replace(written, directory=path)
 

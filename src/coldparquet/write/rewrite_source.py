@@ -35,8 +35,8 @@ from coldparquet.plan.projection import table_columns
 from coldparquet.plan.store_speed import StoreSpeed
 from coldparquet.scan import Scan
 from coldparquet.scanning.question import Question
-from coldparquet.storage.base import RangeRequest
-from coldparquet.write.stored_columns import StoredColumn, decimal_storage
+from coldparquet.storage.requests import RangeRequest
+from coldparquet.write.stored_columns import StoredColumn, decimal_of_width
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from coldparquet.format.parquet_footer import ParquetFooter
     from coldparquet.format.questdb_json import QuestdbMetadata
     from coldparquet.format.sidecar import Sidecar
-    from coldparquet.format.sidecar_writer import SidecarContent
+    from coldparquet.format.sidecar_content import SidecarContent
     from coldparquet.options import ReadOptions
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.wrappers.checked import CheckedStore
@@ -289,7 +289,7 @@ def _stored_column(sidecar: Sidecar, footer: PartitionFooter, index: int) -> Sto
     if is_decimal(column_type.tag):
         if leaf.physical_type is not PhysicalType.FIXED_LEN_BYTE_ARRAY:
             raise _unsupported(sidecar, leaf.name, f"decimals stored as {leaf.physical_type.name} are only read")
-        storage = decimal_storage(_decimal_digits(leaf.fixed_byte_length), column_type.arrow.scale)
+        storage = decimal_of_width(leaf.fixed_byte_length, column_type.arrow.scale)
     elif column_type.tag is TypeTag.ARRAY:
         storage = pa.binary()
     elif column_type.tag is TypeTag.UUID:
@@ -301,11 +301,6 @@ def _stored_column(sidecar: Sidecar, footer: PartitionFooter, index: int) -> Sto
         storage=storage,
         is_required=leaf.max_def_level == 0,
     )
-
-
-def _decimal_digits(width_bytes: int) -> int:
-    """Return how many digits always fit into a signed number of so many bytes."""
-    return len(str(2 ** (8 * width_bytes - 1) - 1)) - 1
 
 
 def _unsupported(sidecar: Sidecar, column: str, why: str) -> UnsupportedError:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from coldparquet.decode.arrow_schema import PLAIN_TEXT, QUESTDB_TYPE_KEY, arrow_field
 from coldparquet.decode.chunk_label import ChunkLabel
@@ -23,12 +22,13 @@ from coldparquet.format.table_metadata_layout import SYMBOL_CACHE_FLAG
 from coldparquet.format.type_codes import DESIGNATED_BIT, TypeTag, parse_type_name
 from coldparquet.plan.projection import table_columns_of_metadata
 from coldparquet.plan.wording import few_names
+from coldparquet.write.exact_cast import exact_cast
 from coldparquet.write.stored_columns import FIELD_ID_KEY, columns_of_schema
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from coldparquet.format.partition_names import PartitionInterval
+    from coldparquet.format.partition_intervals import PartitionInterval
 
 _SYMBOL_CAPACITY = 256
 """QuestDB's own default."""
@@ -37,6 +37,11 @@ _YEAR_10000_US = 253_402_300_800_000_000
 
 _TYPES_OF_TEXT = frozenset({"UUID", "IPv4", "CHAR"})
 """Types whose values may be given as text, as in ``11111111-2222-3333-4444-555555555555``, ``10.0.0.1`` and ``x``."""
+
+_NOT_IN_NAMES = frozenset("?.,'\"\\/:()+-*%~\x7f\ufeff") | frozenset(map(chr, range(16)))
+"""What QuestDB allows in no name of a column, because names become names of files and are written into SQL."""
+
+_LONGEST_NAME = 127
 
 _TEXT = frozenset({pa.string(), pa.large_string(), pa.string_view()})
 
@@ -63,12 +68,13 @@ def new_table_metadata(  # noqa: PLR0913 - what can be told is told by name
 
     Raises:
         InvalidInputError: A column has no QuestDB type (kind ``UnknownType``), the timestamp is none (``NotATimestamp``,
-            ``UnknownColumn``), ``symbols`` names something else than text columns, or names repeat, perhaps in other letters
-            (``Schema``).
+            ``UnknownColumn``), ``symbols`` names something else than text columns, or names repeat, perhaps in other letters,
+            or are none that QuestDB allows (``Schema``).
     """
     columns = columns_of_schema(_with_types(schema, timestamp, symbols), timestamp=timestamp)
     by_lower_case: dict[str, str] = {}
     for name in schema.names:
+        _check_name(name)
         other = by_lower_case.setdefault(name.lower(), name)
         if other != name:
             raise InvalidInputError(
@@ -178,6 +184,14 @@ def conformed(batch: pa.RecordBatch, schema: pa.Schema, *, timestamp: str) -> pa
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
+def _check_name(name: str) -> None:
+    wrong = sorted(set(name) & _NOT_IN_NAMES)
+    if not wrong and 0 < len(name) <= _LONGEST_NAME:
+        return
+    why = f"{wrong[0]!r} is not allowed in one" if wrong else f"one has 1 to {_LONGEST_NAME} characters"
+    raise InvalidInputError(f"a table of QuestDB has no column {name!r}: {why}; rename it", kind="Schema", field=name)
+
+
 def _with_types(schema: pa.Schema, timestamp: str, symbols: Collection[str]) -> pa.Schema:
     if isinstance(symbols, str):
         raise InvalidInputError(f"symbols is the text {symbols!r}; give a list of column names")
@@ -223,7 +237,7 @@ def _conformed(array: Any, field: pa.Field[Any]) -> Any:
     try:
         if type_name in _TYPES_OF_TEXT and array.type in _TEXT:
             return _from_text(array.cast(pa.string()), field, type_name)
-        return pc.cast(array, field.type, safe=True)
+        return exact_cast(array, field.type)
     except pa.ArrowException as error:
         raise _does_not_fit(field, f"of Arrow type {array.type}", type_name, str(error)) from error
 

@@ -10,14 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coldparquet.decode.numpy_bridge import numbers_to_numpy
-from coldparquet.format.partition_names import partition_floor_ns, partition_stop_ns
+from coldparquet.format.partition_intervals import partition_floor_ns, partition_stop_ns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     import numpy.typing as npt
 
-    from coldparquet.format.partition_names import PartitionInterval
+    from coldparquet.format.partition_intervals import PartitionInterval
 
 
 def merge_sorted(streams: Sequence[Iterable[pa.RecordBatch]], *, timestamp: str) -> Iterator[pa.RecordBatch]:

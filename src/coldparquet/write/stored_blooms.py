@@ -14,7 +14,7 @@ from coldparquet.storage.local.errors import translated_errors
 if TYPE_CHECKING:
     from coldparquet.format.fetched_ranges import WantedRanges
     from coldparquet.format.parquet_footer import ParquetFooter
-    from coldparquet.format.sidecar_writer import SidecarContent
+    from coldparquet.format.sidecar_content import SidecarContent
 
 
 def sidecar_content_of_file(path: str, footer: ParquetFooter, *, inline_bytes: int | None = None) -> SidecarContent:

@@ -134,6 +134,11 @@ def decimal_storage(digits: int, scale: int) -> pa.DataType:
     return pa.decimal256(digits, scale) if digits > _DECIMAL128_DIGITS else pa.decimal128(digits, scale)
 
 
+def decimal_of_width(width_bytes: int, scale: int) -> pa.DataType:
+    """Return the Arrow decimal of all digits that always fit into a signed number of so many bytes."""
+    return decimal_storage(len(str(2 ** (8 * width_bytes - 1) - 1)) - 1, scale)
+
+
 _DECIMAL128_DIGITS = 38
 _DECIMAL_DIGITS = (2, 4, 9, 18, _DECIMAL128_DIGITS, MAX_DECIMAL_PRECISION)
 """Digits that fill QuestDB's decimals of 1, 2, 4, 8, 16 and 32 bytes."""

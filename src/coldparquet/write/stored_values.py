@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from coldparquet.errors import InvalidInputError
 from coldparquet.format.type_codes import TypeTag, array_dimensions, decimal_precision_scale, is_decimal
+from coldparquet.write.exact_cast import exact_cast
 from coldparquet.write.raw_arrays import encode_raw_arrays
 from coldparquet.write.stored_columns import decimal_storage
 
@@ -60,14 +61,14 @@ def _stored_array(values: pa.ChunkedArray[Any], column: StoredColumn) -> Any:
 def _converted(array: Any, column: StoredColumn) -> Any:
     if column.tag is TypeTag.ARRAY:
         dimensions = array_dimensions(column.type_code)
-        return encode_raw_arrays(_cast(array, _list_type(dimensions)), dimensions=dimensions, column=column.name)
+        return encode_raw_arrays(exact_cast(array, _list_type(dimensions)), dimensions=dimensions, column=column.name)
     if pa.types.is_dictionary(column.storage):
-        return _symbols(_cast(array, pa.string()), column)
+        return _symbols(exact_cast(array, pa.string()), column)
     if isinstance(column.storage, pa.BaseExtensionType):
-        return pa.ExtensionArray.from_storage(column.storage, _cast(array, column.storage.storage_type))
+        return pa.ExtensionArray.from_storage(column.storage, exact_cast(array, column.storage.storage_type))
     if is_decimal(column.tag):  # the storage has room for more digits than the type
-        array = _cast(array, decimal_storage(*decimal_precision_scale(column.type_code)))
-    return _cast(array, column.storage)
+        array = exact_cast(array, decimal_storage(*decimal_precision_scale(column.type_code)))
+    return exact_cast(array, column.storage)
 
 
 def _symbols(values: Any, column: StoredColumn) -> Any:
@@ -97,16 +98,6 @@ def _in_one_piece(values: pa.ChunkedArray[Any]) -> Any:
         dictionaries: list[Any] = values.chunks
         values = pa.chunked_array([chunk.dictionary_decode() for chunk in dictionaries], values.type.value_type)
     return values.chunk(0) if values.num_chunks == 1 else values.combine_chunks()
-
-
-def _cast(array: Any, type_: pa.DataType) -> Any:
-    if array.type == type_:
-        return array
-    cast = pc.cast(array, type_, safe=True)
-    is_number = pa.types.is_floating(type_) and pa.types.is_floating(array.type)
-    if is_number and pc.any(pc.and_(pc.is_inf(cast), pc.is_finite(array))).as_py():
-        raise pa.ArrowInvalid("a number is too large")
-    return cast
 
 
 def _list_type(dimensions: int) -> pa.DataType:

@@ -11,11 +11,12 @@ from coldparquet.catalog.discovery import discover
 from coldparquet.errors import InvalidInputError, UnsupportedError
 from coldparquet.format.partition_names import infer_interval, parse_partition_directory
 from coldparquet.write.local_files import exclusive_lock
-from coldparquet.write.new_version import empty_directory, staged_name
+from coldparquet.write.staged_directory import empty_directory, staged_name
 from coldparquet.write.version_claims import give_up_old_claims
 
 if TYPE_CHECKING:
-    from coldparquet.storage.base import Listing, ObjectStore
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.objects import Listing
     from coldparquet.write.local_files import FileOperations
 
 

@@ -23,7 +23,7 @@ from coldparquet.errors import FormatError, InvalidInputError, NotFoundError, Ob
 from coldparquet.format.txn import parse_txn
 from coldparquet.format.txn_writer import encode_txn, replace_partitions
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.base import RangeRequest
+from coldparquet.storage.requests import RangeRequest
 from coldparquet.storage.whole_object import read_whole
 from coldparquet.write.server_lock import no_server_at
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from coldparquet.options import StoreOptions, checked_store_options
-from coldparquet.storage.open_store import open_store
-from coldparquet.storage.wrappers.store_stack import stack_store
+from coldparquet.storage.opened_store import opened_store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -40,17 +39,16 @@ async def open_place(
     store: ObjectStore | None,
 ) -> AsyncIterator[TablePlace]:
     """Open the store of a table directory, and close it again unless it is the caller's. No request."""
-    store_options = checked_store_options(store_options) or StoreOptions()
-    path, owns_store = url, store is None
-    if store is None:
-        store, path = open_store(url, storage_options=storage_options, store_options=store_options)
-    try:
+    async with opened_store(
+        url,
+        storage_options=storage_options,
+        store_options=store_options,
+        store=store,
+        max_concurrency=_REQUESTS_AT_ONCE,
+    ) as opened:
         yield TablePlace(
-            path=path.rstrip("/"),
-            store=stack_store(store, store_options=store_options, max_concurrency=_REQUESTS_AT_ONCE).store,
-            bare_store=store,
-            store_options=store_options,
+            path=opened.path.rstrip("/"),
+            store=opened.stack.store,
+            bare_store=opened.bare,
+            store_options=checked_store_options(store_options),
         )
-    finally:
-        if owns_store:
-            await store.aclose()

@@ -84,8 +84,8 @@ async def write_table(  # noqa: PLR0913 - what can be told is told by name
         Which partitions were written.
 
     Raises:
-        InvalidInputError: The table exists (kind ``AlreadyExists``), is another one (``OtherTable``) or has other columns
-            (``SchemaMismatch``); a column has no QuestDB type (``UnknownType``) or a value does not fit (``DoesNotFit``,
+        InvalidInputError: The table exists (kind ``AlreadyExists``), there are partitions of none (``NotEmpty``), it is
+            another one (``OtherTable``) or has other columns (``SchemaMismatch``); a column has no QuestDB type (``UnknownType``) or a value does not fit (``DoesNotFit``,
             ``NullValue``, ``RaggedArray``, ``UnknownSymbol``); a server is at work on it (``ServerRunning``,
             ``UnfinishedChange``).
         UnsupportedError: Rows belong to a partition that is not in Parquet (kind ``NativePartition``).

@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING
 from coldparquet.catalog.discovery import WRITING_PREFIX
 from coldparquet.errors import InvalidInputError, NotFoundError, ObjectChangedError, StorageError
 from coldparquet.format.partition_names import parse_partition_directory
-from coldparquet.storage.base import Listing
+from coldparquet.storage.objects import Listing
 from coldparquet.storage.whole_object import read_whole
-from coldparquet.write.new_version import staged_name
+from coldparquet.write.staged_directory import staged_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from coldparquet.storage.base import ObjectStore
 
@@ -119,13 +119,35 @@ async def release_versions(
         return
     if token != versions.token.encode():
         return
-    for directory in (await _listing(store, path)).directories:
+    await _remove_directories(store, await _listing(store, path), (versions,), keep=keep)
+    await store.delete([claim])
+
+
+async def remove_dead_writes(store: ObjectStore, path: str, *, before_s: float) -> None:
+    """Remove what writes have left that began before a time, in a directory in which there is no table yet.
+
+    The caller holds a claim itself, so that readers do not take what is left for a table while the claims on it are gone.
+    Requests: 1 listing per 1,000 names, 1 for the claims, 2 for each directory that is removed.
+
+    Args:
+        store: Where the table lies.
+        path: Its directory.
+        before_s: Seconds since 1970.
+    """
+    listing = await _listing(store, path)
+    _, given_up = await give_up_old_claims(store, path, listing, before_s=before_s, dry_run=False)
+    await _remove_directories(store, listing, given_up)
+
+
+async def _remove_directories(
+    store: ObjectStore, listing: Listing, ranges: Collection[VersionRange], *, keep: frozenset[str] = frozenset()
+) -> None:
+    for directory in listing.directories:
         name = directory.rpartition("/")[2]
         version = _version(name)
-        if version is not None and version in versions and name not in keep:
+        if version is not None and name not in keep and any(version in one for one in ranges):
             inside = await _listing(store, directory)
             await store.delete([info.path for info in inside.objects])
-    await store.delete([claim])
 
 
 async def check_claim(store: ObjectStore, path: str, versions: VersionRange) -> None:

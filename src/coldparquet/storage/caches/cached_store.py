@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from coldparquet.errors import ObjectChangedError
-from coldparquet.storage.base import is_lasting_etag
+from coldparquet.storage.objects import is_lasting_etag
 from coldparquet.storage.threads import run_to_end
 from coldparquet.storage.wrappers.ledger import note_cache_hit
 from coldparquet.storage.wrappers.wrapper import StoreWrapper
@@ -16,16 +16,17 @@ from coldparquet.storage.wrappers.wrapper import StoreWrapper
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from coldparquet.storage.base import FetchedRange, RangeRequest, Upload, UploadedPart
     from coldparquet.storage.caches.disk_ranges import DiskRanges
     from coldparquet.storage.caches.range_cache import RangeCache
+    from coldparquet.storage.objects import Upload, UploadedPart
+    from coldparquet.storage.requests import FetchedRange, RangeRequest
     from coldparquet.storage.wrappers.checked import CheckedStore
 
 
 class CachedStore(StoreWrapper):
     """Answer from what was fetched before, as long as it is of the version that the object is pinned to.
 
-    Only versions of object stores are kept (:func:`~coldparquet.storage.base.is_lasting_etag`), so never local files. Where
+    Only versions of object stores are kept (:func:`~coldparquet.storage.objects.is_lasting_etag`), so never local files. Where
     an object is not pinned yet and a range of it is held, the store is asked whether that is still the version, by one
     request without an answer's bytes (If-None-Match).
 
@@ -205,5 +206,4 @@ def _question(request: RangeRequest) -> _Question:
         request.least_object_bytes,
         request.may_be_short,
         request.may_grow,
-        request.version_id,
     )

@@ -9,8 +9,9 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.base import FetchedRange, clipped, is_lasting_etag
 from coldparquet.storage.caches.disk_cache import group_of
+from coldparquet.storage.objects import is_lasting_etag
+from coldparquet.storage.requests import FetchedRange, clipped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.base import FetchedRange, clipped
+from coldparquet.storage.requests import FetchedRange, clipped
 
 if TYPE_CHECKING:
     from coldparquet.ranges import SuffixRange

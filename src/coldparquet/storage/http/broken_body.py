@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from coldparquet.errors import StorageError
 
 if TYPE_CHECKING:
-    from coldparquet.storage.base import FetchedRange
+    from coldparquet.storage.requests import FetchedRange
 
 
 class BrokenBodyError(StorageError):

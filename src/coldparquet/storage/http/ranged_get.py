@@ -7,13 +7,13 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from coldparquet.ranges import ByteRange, SuffixRange
-from coldparquet.storage.base import FetchedRange
+from coldparquet.storage.requests import FetchedRange
 from coldparquet.storage.s3.answers import take_range
 
 if TYPE_CHECKING:
     import aiohttp
 
-    from coldparquet.storage.base import RangeRequest
+    from coldparquet.storage.requests import RangeRequest
 
 _WHOLE_SIZE = re.compile(r"/(\d{1,18})$", re.ASCII)
 

@@ -12,33 +12,25 @@ from typing import TYPE_CHECKING
 
 from coldparquet.errors import AccessError, NotFoundError, ObjectChangedError, StorageError
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.base import (
-    FetchedRange,
-    Listing,
-    ObjectInfo,
-    RangeRequest,
-    classes_unsupported,
-    clipped,
-    object_changed,
-    restore_unsupported,
-    versions_not_listed,
-)
 from coldparquet.storage.local import writes as local_writes
 from coldparquet.storage.local.errors import translated_errors
 from coldparquet.storage.local.writes import file_version
+from coldparquet.storage.objects import Listing, ObjectInfo
+from coldparquet.storage.plain_store import PlainStore
+from coldparquet.storage.refusals import object_changed
+from coldparquet.storage.requests import FetchedRange, RangeRequest, clipped
 from coldparquet.storage.threads import run_to_end
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coldparquet.options import RestoreTier
-    from coldparquet.storage.base import Upload, UploadedPart
+    from coldparquet.storage.objects import Upload, UploadedPart
 
 _GROWING_FILE = "inode-"
 """How the version of a file begins that is its identity alone."""
 
 
-class LocalStore:
+class LocalStore(PlainStore):
     """Files under absolute paths. An object's version is its modification time, size and inode.
 
     Of a request with ``may_grow`` it is the inode alone, and with ``version_header_bytes`` the inode and those bytes.
@@ -61,21 +53,6 @@ class LocalStore:
                 directory = within if os.path.isdir(within) else os.path.dirname(within)  # noqa: PTH112, PTH120 - as given
                 self._roots = (os.path.realpath(within), os.path.realpath(directory))
 
-    @property
-    def has_storage_classes(self) -> bool:
-        """False."""
-        return False
-
-    @property
-    def has_version_listings(self) -> bool:
-        """False: what disks tell of a file is no version."""
-        return False
-
-    @property
-    def has_spare_connections(self) -> bool:
-        """False."""
-        return False
-
     async def get(self, request: RangeRequest) -> FetchedRange:
         """Read one range of a file; see :class:`~coldparquet.storage.base.ObjectStore`.
 
@@ -91,10 +68,6 @@ class LocalStore:
     async def list(self, path: str, *, first_page_only: bool = False) -> Listing:  # noqa: ARG002 - all is one page
         """List one directory. Hidden entries count; pipes, devices and dangling links are left out."""
         return await asyncio.to_thread(self._list_directory, path)
-
-    async def list_between(self, path: str, *, start: str, stop: str) -> tuple[ObjectInfo, ...]:  # noqa: ARG002 - not at all
-        """Refuse: versions are not listed here."""
-        raise versions_not_listed(path)
 
     async def put(
         self,
@@ -138,14 +111,6 @@ class LocalStore:
         """Remove files, and their directories where these are empty then."""
         await asyncio.to_thread(self._check_parents, paths)
         await run_to_end(partial(local_writes.delete_files, paths))
-
-    async def restore(self, path: str, *, days: int, tier: RestoreTier) -> None:  # noqa: ARG002 - nothing to restore here
-        """Refuse: nothing is archived here."""
-        raise restore_unsupported(path)
-
-    async def change_class(self, path: str, *, storage_class: str, if_match: str) -> str | None:  # noqa: ARG002 - there are no classes
-        """Refuse: there are no storage classes here."""
-        raise classes_unsupported(path)
 
     async def aclose(self) -> None:
         """Do nothing: no file is open between requests."""

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coldparquet.errors import StorageError
-from coldparquet.storage.base import Upload, UploadedPart, already_exists, version_gone
 from coldparquet.storage.local.errors import translated_errors
+from coldparquet.storage.objects import Upload, UploadedPart
+from coldparquet.storage.refusals import already_exists, version_gone
 
 if TYPE_CHECKING:
     import threading

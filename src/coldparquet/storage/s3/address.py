@@ -64,4 +64,5 @@ def bucket_address(bucket: str, region: str, account: S3Account, options: S3Opti
 def environment_proxy(scheme: str, host: str) -> str | None:
     """Return the proxy that the environment names for a host; None goes straight."""
     # Looked up here and not by aiohttp's trust_env, which would also read ~/.netrc for every request.
-    return None if urllib.request.proxy_bypass(host) else urllib.request.getproxies().get(scheme)
+    proxy = urllib.request.getproxies().get(scheme)
+    return None if proxy is None or urllib.request.proxy_bypass(host) else proxy

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from coldparquet.errors import StorageError
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.base import FetchedRange, RangeRequest, clipped
 from coldparquet.storage.http.broken_body import BrokenBodyError
+from coldparquet.storage.requests import FetchedRange, RangeRequest, clipped
 from coldparquet.storage.s3.errors import CONNECTION_FAILURES, connection_error
 from coldparquet.storage.wrappers.ledger import note_received
 

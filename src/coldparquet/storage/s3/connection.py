@@ -26,7 +26,7 @@ from coldparquet.storage.http.broken_body import BrokenBodyError
 from coldparquet.storage.http.sessions import READ_BUFFER_BYTES, USER_AGENT, HttpSessions, connector, request_timeout
 from coldparquet.storage.s3.address import BucketAddress, bucket_address
 from coldparquet.storage.s3.answers import read_up_to
-from coldparquet.storage.s3.credentials import RequestSigner, S3Account, resolve_account
+from coldparquet.storage.s3.credentials import RequestSigner, S3Account, resolve_account, stated_account
 from coldparquet.storage.s3.errors import (
     CONNECTION_FAILURES,
     EXPIRED_CODES,
@@ -207,7 +207,8 @@ class S3Connection:
         if self._account is None:
             async with self._resolving:
                 if self._account is None:
-                    self._use(await asyncio.to_thread(resolve_account, self._options))
+                    account = stated_account(self._options)
+                    self._use(account or await asyncio.to_thread(resolve_account, self._options))
         return cast("S3Account", self._account)
 
     def _use(self, account: S3Account) -> None:
@@ -242,7 +243,11 @@ class S3Connection:
         account = await self._resolved()
         # Reading a bundle of authorities takes a tenth of a second: off the loop, and never for plain http.
         is_plain = (account.endpoint_url or "").startswith("http://")
-        tls = await asyncio.to_thread(_tls, self._options.verify, None if is_plain else account.ca_bundle)
+        verify = self._options.verify
+        bundle = verify if isinstance(verify, str) else account.ca_bundle
+        tls: bool | ssl.SSLContext = verify is not False  # True checks certificates against the system's authorities
+        if tls and bundle is not None and not is_plain:
+            tls = await asyncio.to_thread(_trusting, bundle)
         return aiohttp.ClientSession(
             connector=connector(max_connections=self._max_connections, tls=tls),
             auto_decompress=False,
@@ -259,13 +264,8 @@ def _has_other_credentials(before: S3Account, after: S3Account) -> bool:
     return other
 
 
-def _tls(verify: bool | str, ca_bundle: str | None) -> bool | ssl.SSLContext:
-    """Return aiohttp's ``ssl`` argument: True checks certificates against the system's authorities."""
-    if verify is False:
-        return False
-    bundle = verify if isinstance(verify, str) else ca_bundle
-    if bundle is None:
-        return True
+def _trusting(bundle: str) -> ssl.SSLContext:
+    """Return a context that checks certificates against a file of authorities."""
     try:
         return ssl.create_default_context(cafile=bundle)
     except OSError as error:

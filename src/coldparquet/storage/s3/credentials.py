@@ -51,15 +51,9 @@ def resolve_account(options: S3Options) -> S3Account:
         InvalidInputError: The profile does not exist, or a configured endpoint is no address.
         AccessError: No credentials were found, or fetching them failed.
     """
-    if _options_say_everything(options):
-        return S3Account(
-            region=options.region or DEFAULT_REGION,
-            endpoint_url=options.endpoint_url,
-            ca_bundle=os.environ.get("AWS_CA_BUNDLE"),
-            credentials=None
-            if options.anonymous
-            else Credentials(options.key or "", options.secret or "", options.token),
-        )
+    stated = stated_account(options)
+    if stated is not None:
+        return stated
     failure: ColdParquetError
     try:
         session = Session(profile=options.profile)
@@ -81,14 +75,20 @@ def resolve_account(options: S3Options) -> S3Account:
     raise failure
 
 
-def _options_say_everything(options: S3Options) -> bool:
-    """Tell whether no file of the AWS configuration has a say: loading them takes botocore a tenth of a second.
+def stated_account(options: S3Options) -> S3Account | None:
+    """Return the account where ``options`` say everything, at once; None where the AWS configuration has a say.
 
-    Unsigned requests to an endpoint need no region.
+    Loading its files takes botocore a tenth of a second. Unsigned requests to an endpoint need no region.
     """
-    if options.profile or not options.endpoint_url:
-        return False
-    return options.anonymous or bool(options.key and options.secret and options.region)
+    has_signer = options.anonymous or bool(options.key and options.secret and options.region)
+    if options.profile or not options.endpoint_url or not has_signer:
+        return None
+    return S3Account(
+        region=options.region or DEFAULT_REGION,
+        endpoint_url=options.endpoint_url,
+        ca_bundle=os.environ.get("AWS_CA_BUNDLE"),
+        credentials=None if options.anonymous else Credentials(options.key or "", options.secret or "", options.token),
+    )
 
 
 def _credentials(options: S3Options, session: Session) -> Credentials:
@@ -132,6 +132,18 @@ def _credentials_failed(error: BotoCoreError) -> AccessError:
     )
 
 
+def _check_characters(credentials: ReadOnlyCredentials) -> None:
+    """Refuse what came along with a copy, such as the line break behind the last line of a file."""
+    parts = {"access key id": credentials.access_key, "secret": credentials.secret_key, "token": credentials.token}
+    for name, value in parts.items():
+        if value and not (isinstance(value, str) and value.isprintable() and value == value.strip()):
+            raise AccessError(
+                f"the {name} of the AWS credentials holds a line break or another character that none has; look for one at"
+                " its end",
+                kind="BadCredentials",
+            )
+
+
 class RequestSigner:
     """Signs requests with the account's credentials, which botocore renews before they expire.
 
@@ -149,13 +161,14 @@ class RequestSigner:
         """Add the signature to ``headers``, over what they hold so far; headers added later are not covered.
 
         Raises:
-            AccessError: The credentials expired and cannot be renewed.
+            AccessError: The credentials expired and cannot be renewed, or cannot be credentials (kind ``BadCredentials``).
         """
         if self._credentials is None:
             return
         frozen = await self._frozen(self._credentials)
         signer = self._signers.get(region)
         if signer is None or signer.credentials != frozen:
+            _check_characters(frozen)
             signer = self._signers[region] = _RegionSigner(frozen, region)
         # Large bodies are hashed in a thread, so that other requests go on meanwhile.
         digest = sha256(body) if len(body) < _HASH_IN_THREAD_BYTES else await asyncio.to_thread(sha256, body)

@@ -8,7 +8,7 @@ from urllib.parse import unquote_plus
 from xml.etree import ElementTree as ET
 
 from coldparquet.errors import StorageError
-from coldparquet.storage.base import ObjectInfo
+from coldparquet.storage.objects import ObjectInfo
 from coldparquet.storage.s3.errors import parse_xml
 
 MAX_PAGE_BYTES = 16 * 1024 * 1024

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 from coldparquet.errors import ArchivedObjectError, InvalidInputError, StorageError, UnsupportedError
-from coldparquet.storage.base import ObjectInfo, RestoreState, StoredChecksum, restore_unsupported
 from coldparquet.storage.object_checksums import CHECKSUM_BYTES
+from coldparquet.storage.objects import ObjectInfo, RestoreState, StoredChecksum
+from coldparquet.storage.refusals import restore_unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from coldparquet.errors import ColdParquetError
     from coldparquet.options import RestoreTier
-    from coldparquet.storage.base import ChecksumAlgorithm
+    from coldparquet.storage.objects import ChecksumAlgorithm
 
 CRC32_HEADER = "x-amz-checksum-crc32"
 _CHECKSUM_HEADERS: dict[ChecksumAlgorithm, str] = {

@@ -12,18 +12,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from coldparquet.errors import ColdParquetError, NotFoundError, StorageError
-from coldparquet.storage.base import (
-    FetchedRange,
-    Listing,
-    ObjectInfo,
-    RangeRequest,
-    Upload,
-    UploadedPart,
-    already_exists,
-    version_gone,
-)
 from coldparquet.storage.http.ranged_get import RANGE_ANSWERS, is_whole, may_be_whole, range_headers, take_ranged_answer
 from coldparquet.storage.object_checksums import check_whole
+from coldparquet.storage.objects import Listing, ObjectInfo, Upload, UploadedPart
+from coldparquet.storage.refusals import already_exists, version_gone
 from coldparquet.storage.s3 import writes as s3_writes
 from coldparquet.storage.s3.answers import read_up_to
 from coldparquet.storage.s3.connection import S3Call, S3Connection, encoded_query, object_call
@@ -44,6 +36,7 @@ if TYPE_CHECKING:
     import aiohttp
 
     from coldparquet.options import RestoreTier, StoreOptions
+    from coldparquet.storage.requests import FetchedRange, RangeRequest
     from coldparquet.storage.s3.listing import UnfinishedUpload
 
 _RESTORING = frozenset({HTTPStatus.OK, HTTPStatus.ACCEPTED})
@@ -67,7 +60,8 @@ class S3Store:
             ``ReadOptions.max_concurrency``, so that only one place limits.
         store_options: How long a connection and a silence may take.
         versions: Versions of objects (S3's ``versionId``) by path. If there are any, nothing else can be read: a sidecar
-            beside such an object describes its newest version.
+            beside such an object describes its newest version. Newest versions are pinned by ``If-Match`` instead: to name
+            them in requests takes the permission ``s3:GetObjectVersion``, which readers need not have.
 
     Raises:
         InvalidInputError: An option is unknown or cannot be meant.
@@ -117,7 +111,7 @@ class S3Store:
         call = object_call(
             "GET",
             request.path,
-            self._version_of(request.path, request.version_id),
+            self._version_of(request.path),
             headers=headers,
             accepted=RANGE_ANSWERS,
             is_hedge=request.is_hedge,
@@ -327,10 +321,10 @@ class S3Store:
         """Close the connections. Calling it twice is fine; a closed store opens again with the next request."""
         await self._connection.aclose()
 
-    def _version_of(self, path: str, version_id: str | None = None) -> dict[str, str]:
+    def _version_of(self, path: str) -> dict[str, str]:
         if self._versions and path not in self._versions:
             raise NotFoundError("only a version of another object was opened", path=path)
-        version_id = version_id or self._versions.get(path)
+        version_id = self._versions.get(path)
         return {} if version_id is None else {"versionId": version_id}
 
     async def _list_page(

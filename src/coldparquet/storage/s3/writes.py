@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 from coldparquet.errors import AccessError, StorageError
-from coldparquet.storage.base import StoredChecksum
+from coldparquet.storage.objects import StoredChecksum
 from coldparquet.storage.s3.answers import read_up_to
 from coldparquet.storage.s3.errors import parse_xml
 from coldparquet.storage.s3.object_facts import CRC32_HEADER, checksum_text, parse_checksum
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import aiohttp
 
-    from coldparquet.storage.base import UploadedPart
+    from coldparquet.storage.objects import UploadedPart
 
 MAX_DELETED_KEYS = 1_000
 """As many keys as one DeleteObjects request may name."""

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 from typing import TYPE_CHECKING
 from urllib.parse import urldefrag, urljoin, urlsplit
 
-from coldparquet.storage.base import Listing, ObjectInfo
+from coldparquet.storage.objects import Listing, ObjectInfo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

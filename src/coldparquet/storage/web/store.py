@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 from coldparquet.errors import NotFoundError, StorageError, UnsupportedError
 from coldparquet.options import StoreOptions
 from coldparquet.ranges import ByteRange, SuffixRange
-from coldparquet.storage.base import FetchedRange, ObjectInfo, RangeRequest, clipped, object_changed
 from coldparquet.storage.http.ranged_get import RANGE_ANSWERS, object_size, range_headers, take_ranged_answer
+from coldparquet.storage.objects import ObjectInfo
+from coldparquet.storage.refusals import object_changed
+from coldparquet.storage.requests import FetchedRange, RangeRequest, clipped
 from coldparquet.storage.s3.answers import read_up_to
 from coldparquet.storage.s3.object_facts import seconds_of_date
 from coldparquet.storage.web.connection import WebCall, WebConnection
@@ -20,8 +22,8 @@ from coldparquet.storage.wrappers.wrapper import StoreWrapper
 if TYPE_CHECKING:
     import aiohttp
 
-    from coldparquet.storage.base import Listing
     from coldparquet.storage.fsspec_store import FsspecStore
+    from coldparquet.storage.objects import Listing
     from coldparquet.storage.web.options import WebOptions
 
 _FIRST_BYTE = ByteRange(0, 1)

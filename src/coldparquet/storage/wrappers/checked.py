@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from coldparquet.errors import ObjectChangedError, StorageError
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.base import clipped, is_lasting_etag, object_changed
+from coldparquet.storage.objects import is_lasting_etag
+from coldparquet.storage.refusals import object_changed
+from coldparquet.storage.requests import clipped
 from coldparquet.storage.wrappers.wrapper import StoreWrapper
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from coldparquet.storage.base import FetchedRange, ObjectInfo, ObjectStore, RangeRequest, Upload, UploadedPart
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.objects import ObjectInfo, Upload, UploadedPart
+    from coldparquet.storage.requests import FetchedRange, RangeRequest
 
 
 class CheckedStore(StoreWrapper):

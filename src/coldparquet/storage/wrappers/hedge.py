@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, cast
 
 from coldparquet.errors import ColdParquetError
 from coldparquet.storage.wrappers.hedge_pace import HedgePace
+from coldparquet.storage.wrappers.retry import RetryStore
 from coldparquet.storage.wrappers.wrapper import StoreWrapper
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from coldparquet.storage.base import FetchedRange, ObjectStore, RangeRequest
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.requests import FetchedRange, RangeRequest
+
+_ATTEMPTS_OF_SECOND = 2
 
 
 class HedgedStore(StoreWrapper):
@@ -21,7 +25,8 @@ class HedgedStore(StoreWrapper):
 
     The second request has ``is_hedge`` set: it goes over connections of its own, because those of a pool that went bad tend
     to hang together. Whichever is answered first wins; the other one is cancelled, and gone before the answer is
-    returned. Where one of the two fails, the other one is waited for. Nothing but GETs is sent twice.
+    returned. Where one of the two fails, the other one is waited for; a second one that is refused is tried once more, as
+    the first is still as slow as before. Nothing but GETs is sent twice.
 
     Args:
         store: Where the requests go; it ``has_spare_connections``. Closing this store closes it.
@@ -29,6 +34,7 @@ class HedgedStore(StoreWrapper):
 
     def __init__(self, store: ObjectStore) -> None:
         super().__init__(store)
+        self._seconds = RetryStore(store, max_attempts=_ATTEMPTS_OF_SECOND)
         self._pace = HedgePace()
         self.sent_count = 0
         """Second requests that were sent."""
@@ -44,7 +50,7 @@ class HedgedStore(StoreWrapper):
         if slow_after_s is None:
             fetched = await self._store.get(request)
         else:
-            race = _Race(self._store, request, may_start_second=self._pace.may_hedge)
+            race = _Race(self._store, self._seconds, request, may_start_second=self._pace.may_hedge)
             try:
                 fetched = await race.run(loop.call_later(slow_after_s, race.start_second))
             finally:
@@ -63,7 +69,8 @@ class _Race:
     it in the way of ``asyncio.timeout``: the task is cancelled and, once the cancellation has arrived, uncancelled.
 
     Args:
-        store: Where both go.
+        store: Where the first one goes.
+        seconds: Where the second one goes.
         request: The first one.
         may_start_second: Asked once, when the first is slow.
     """
@@ -75,14 +82,18 @@ class _Race:
         "_may_start_second",
         "_request",
         "_second",
+        "_seconds",
         "_store",
         "_task",
         "second_won",
         "was_slow",
     )
 
-    def __init__(self, store: ObjectStore, request: RangeRequest, *, may_start_second: Callable[[], bool]) -> None:
+    def __init__(
+        self, store: ObjectStore, seconds: ObjectStore, request: RangeRequest, *, may_start_second: Callable[[], bool]
+    ) -> None:
         self._store = store
+        self._seconds = seconds
         self._request = request
         self._may_start_second = may_start_second
         self._task = cast("asyncio.Task[object]", asyncio.current_task())
@@ -132,7 +143,7 @@ class _Race:
             self._second.add_done_callback(self._end_first)
 
     async def _send_second(self) -> FetchedRange:
-        return await self._store.get(replace(self._request, is_hedge=True))
+        return await self._seconds.get(replace(self._request, is_hedge=True))
 
     def _end_first(self, second: asyncio.Task[FetchedRange]) -> None:
         """Let the second one's answer end the first. An error of it is of no interest."""

@@ -12,8 +12,8 @@ from collections import deque
 SIZE_CLASSES_BYTES = (64 * 1024, 512 * 1024, 2 * 1024 * 1024)
 """Upper ends of the classes of GETs that are compared with each other; what is longer is a class of its own."""
 
-LEAST_SAMPLES = 20
-"""Nothing is known of a class before so many of its GETs were answered."""
+LEAST_SAMPLES = 3
+"""Nothing is known of a class before so many of its GETs were answered: the median of three stands where one was slow."""
 
 BUDGET_SHARE = 0.05
 """Second requests per first one, in the long run."""
@@ -21,8 +21,8 @@ BUDGET_SHARE = 0.05
 OUTAGE_SHARE = 0.1
 """Where more of the newest GETs than this were slow, slowness is no accident of single ones."""
 
-_MOST_SAVED_TOKENS = 10.0
-"""Second requests that a quiet time saves up for."""
+_CREDIT_TOKENS, _MOST_SAVED_TOKENS = 1.0, 10.0
+"""Second requests that may be sent before the first ones have paid for them, and that a quiet time saves up for."""
 
 _SAMPLES = 256
 """Newest durations of a class that its percentiles are made of."""
@@ -30,15 +30,15 @@ _SAMPLES = 256
 _UPDATE_SHARE = 4
 """The percentiles are computed again when a quarter of the durations are new."""
 
-_NEWEST = 100
-"""GETs, of all classes, that tell an outage from an accident."""
+_NEWEST, _LEAST_NEWEST = 100, 20
+"""GETs, of all classes, that tell an outage from an accident; where there were fewer, as if the others had been in time."""
 
 _SHORTEST_WAIT_S = 0.005
 """Timers and the event loop are not more exact than this."""
 
-_LEAST_FACTOR = 1.1
-"""What takes hardly longer than the median is not slow, though it may be slower than 95 %: where all take the same time, the
-budget would be spent on nothing."""
+_LEAST_FACTOR = 1.3
+"""What takes hardly longer than the median is not slow, though it may be slower than 95 %: where all take about the same time,
+the budget would be spent on nothing, and be gone when one hangs."""
 
 _MOST_FACTOR = 4.0
 """What takes this many times the median is slow, though more than 5 % may be: a few slow ones among the first samples would
@@ -52,7 +52,7 @@ class HedgePace:
         self._classes = [_SizeClass() for _ in range(len(SIZE_CLASSES_BYTES) + 1)]
         self._were_slow: deque[bool] = deque(maxlen=_NEWEST)
         self._slow_count = 0
-        self._tokens = 0.0
+        self._tokens = _CREDIT_TOKENS
 
     def slow_after_s(self, size_bytes: int) -> float | None:
         """Count a GET for so many bytes, and return after how long it is slow; None while that is not known."""
@@ -70,7 +70,7 @@ class HedgePace:
     def may_hedge(self) -> bool:
         """Note a GET that is slow, and tell whether a second one may be sent for it; if so, it is paid for."""
         self._note(slow=True)
-        if self._slow_count > OUTAGE_SHARE * max(len(self._were_slow), LEAST_SAMPLES) or self._tokens < 1.0:
+        if self._slow_count > OUTAGE_SHARE * max(len(self._were_slow), _LEAST_NEWEST) or self._tokens < 1.0:
             return False
         self._tokens -= 1.0
         return True
@@ -103,6 +103,7 @@ class _SizeClass:
         if self._since_update >= wanted:
             self._since_update = 0
             ordered = sorted(self._durations_s)
-            percentile_s, median_s = ordered[len(ordered) * 95 // 100], ordered[len(ordered) // 2]
+            # The lower of two neighbours: the slowest one of a few dozen does not set the measure.
+            percentile_s, median_s = ordered[(len(ordered) - 1) * 95 // 100], ordered[len(ordered) // 2]
             usual_s = min(max(percentile_s, _LEAST_FACTOR * median_s), _MOST_FACTOR * median_s)
             self.slow_after_s = max(usual_s, _SHORTEST_WAIT_S)

@@ -1,6 +1,7 @@
 """How many requests, for how many bytes, may be in flight: a limit that follows the store.
 
-The rule is that of TCP, additive increase and multiplicative decrease: https://www.rfc-editor.org/rfc/rfc5681#section-3.1
+The rule is that of TCP, slow start, then additive increase and multiplicative decrease:
+https://www.rfc-editor.org/rfc/rfc5681#section-3.1
 """
 
 from __future__ import annotations
@@ -18,12 +19,16 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 
+SMALL_LIMIT = 8
+"""So few requests are a burden for no store: up to here the limit grows with every success."""
+
+
 class InFlightLimit:
     """Admits requests in order of arrival.
 
     A request that the store turns away because there were too many (503, 429) halves the number of those that fit, at most
     once per round trip: the others in flight were sent under the old one. As many successes as requests fit raise it by
-    one again, up to ``max_requests``.
+    one again, up to ``max_requests``; below :data:`SMALL_LIMIT` every success does.
 
     Args:
         max_requests: Requests in flight at once, at least 1.
@@ -103,7 +108,7 @@ class InFlightLimit:
 
     def _grow(self) -> None:
         self._successes += 1
-        if self._successes >= self.limit:
+        if self._successes >= self.limit or self.limit < SMALL_LIMIT:
             self._successes = 0
             self.limit += 1
 

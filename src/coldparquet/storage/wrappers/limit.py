@@ -11,15 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from coldparquet.options import RestoreTier
-    from coldparquet.storage.base import (
-        FetchedRange,
-        Listing,
-        ObjectInfo,
-        ObjectStore,
-        RangeRequest,
-        Upload,
-        UploadedPart,
-    )
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.objects import Listing, ObjectInfo, Upload, UploadedPart
+    from coldparquet.storage.requests import FetchedRange, RangeRequest
 
 MAX_BYTES_IN_FLIGHT = 256 * 1024 * 1024
 """More than the 75 MB that fill a line of 20 Gbit/s with 30 ms to the first byte."""

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from coldparquet.errors import ColdParquetError, ObjectChangedError
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.base import FetchedRange, clipped, is_lasting_etag, object_changed
 from coldparquet.storage.http.broken_body import BrokenBodyError
+from coldparquet.storage.objects import is_lasting_etag
+from coldparquet.storage.refusals import object_changed
+from coldparquet.storage.requests import FetchedRange, clipped
 from coldparquet.storage.wrappers.retry_decision import GiveUp, decide_retry, is_transient
 from coldparquet.storage.wrappers.wrapper import StoreWrapper
 
@@ -23,7 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from coldparquet.options import RestoreTier
-    from coldparquet.storage.base import Listing, ObjectInfo, ObjectStore, RangeRequest, Upload, UploadedPart
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.objects import Listing, ObjectInfo, Upload, UploadedPart
+    from coldparquet.storage.requests import RangeRequest
     from coldparquet.storage.wrappers.retry_decision import Effect
 
 Result = TypeVar("Result")

@@ -1,6 +1,6 @@
 """Whether a request that failed is sent again, and when: a pure function, so that every case can be tested.
 
-The waits are "full jitter": evenly spread between nothing and a bound that doubles with every failure, so that clients
+The waits are "full jitter": evenly spread between nothing and a bound that grows with every failure, so that clients
 which failed together do not come back together. Source:
 https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
 """
@@ -18,11 +18,12 @@ from coldparquet.errors import ColdParquetError, StorageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-FIRST_WAIT_S = 0.1
-"""Longest wait behind a first failure; it doubles with each further one."""
+FIRST_WAIT_S, GROWTH = 0.02, 4.0
+"""Longest wait behind a first failure, and how it grows with each further one: a single failure is an accident, over which
+nobody has to wait longer than for an answer; what fails again and again needs time."""
 
 LONGEST_WAIT_S = 10.0
-"""Where the doubling ends."""
+"""Where the growth ends."""
 
 LONGEST_RETRY_AFTER_S = 60.0
 """A server that wants more than this is asked again after so long all the same."""
@@ -80,7 +81,7 @@ def decide_retry(
     if _has_new_credentials(error):
         return Retry(0.0)
     # The exponent is bounded, so that many attempts make no number that is none any more.
-    jitter_s = random() * min(LONGEST_WAIT_S, FIRST_WAIT_S * 2.0 ** min(failed_in_a_row - 1, 32))
+    jitter_s = random() * min(LONGEST_WAIT_S, FIRST_WAIT_S * GROWTH ** min(failed_in_a_row - 1, 16))
     asked_for_s = error.details.get("retry_after_s") or 0.0
     return Retry(min(asked_for_s, LONGEST_RETRY_AFTER_S) + jitter_s)
 

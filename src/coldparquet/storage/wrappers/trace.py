@@ -21,16 +21,9 @@ if TYPE_CHECKING:
 
     from coldparquet.options import RestoreTier
     from coldparquet.ranges import ByteRange, SuffixRange
-    from coldparquet.storage.base import (
-        FetchedRange,
-        Listing,
-        ObjectInfo,
-        ObjectStore,
-        RangeRequest,
-        Role,
-        Upload,
-        UploadedPart,
-    )
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.objects import Listing, ObjectInfo, Upload, UploadedPart
+    from coldparquet.storage.requests import FetchedRange, RangeRequest, Role
 
 Operation: TypeAlias = Literal[
     "get",

@@ -8,15 +8,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from coldparquet.options import RestoreTier
-    from coldparquet.storage.base import (
-        FetchedRange,
-        Listing,
-        ObjectInfo,
-        ObjectStore,
-        RangeRequest,
-        Upload,
-        UploadedPart,
-    )
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.objects import Listing, ObjectInfo, Upload, UploadedPart
+    from coldparquet.storage.requests import FetchedRange, RangeRequest
 
 
 class StoreWrapper:

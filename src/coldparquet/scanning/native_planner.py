@@ -1,13 +1,10 @@
-"""Looking into one partition before it is planned, and planning those in QuestDB's native format."""
+"""Planning partitions in QuestDB's native format: where the rows of a time range lie, and what is read of them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from coldparquet.concurrency import both
 from coldparquet.errors import InternalError
-from coldparquet.plan.instant import NANOSECONDS_PER_UNIT
 from coldparquet.plan.native_read import NativeColumn, NativeSymbol
 from coldparquet.plan.read_plan import PartitionRead
 from coldparquet.plan.time_bounds import is_time_range, timestamp_bounds
@@ -18,76 +15,27 @@ from coldparquet.scanning.planned_partition import PlannedNative
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from coldparquet.catalog.partition import Partition, PartitionMetadata
+    from coldparquet.catalog.partition import Partition
     from coldparquet.catalog.table_files import TableFiles
     from coldparquet.format.table_metadata import MetadataColumn
     from coldparquet.plan.projection import TableColumn
-    from coldparquet.plan.read_plan import MetadataRequest
+    from coldparquet.scanning.known_partition import KnownPartition
     from coldparquet.scanning.question import Question
 
 _NATIVE_ROWS_PER_READ = 262_144
 """Rows of a native partition that are fetched and decoded together: 2 MiB of a column of 64 bits."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownPartition:
-    """A partition, and what was fetched in order to plan it."""
+async def find_native_rows(question: Question, partition: Partition, index: int) -> NativePlan:
+    """Find the places of a partition's rows in native files.
 
-    partition: Partition
-    known: PartitionMetadata | NativePlan
-    requests: tuple[MetadataRequest, ...]
-
-
-async def look_into(question: Question, partition: Partition, index: int) -> KnownPartition:
-    """Fetch what planning a partition needs: its metadata, or the places of its rows in native files.
-
-    Requests: those of :meth:`coldparquet.catalog.partition.Partition.metadata`. If it sends any and not every row is wanted
-    for certain, at the same time 1 for the partition's ``_pages``, if this is the first partition or others have them. For a native
-    partition see :func:`coldparquet.scanning.native_partition.plan_native_rows`.
+    Requests: see :func:`coldparquet.scanning.native_partition.plan_native_rows`.
 
     Args:
         question: What is asked.
         partition: The partition.
         index: Its position in the plan.
     """
-    if partition.format == "native":
-        native = await _look_into_native(question, partition, index)
-        return KnownPartition(partition=partition, known=native, requests=native.metadata_requests)
-    spent: list[MetadataRequest] = []
-    if not _are_pages_wanted(question, partition, index):
-        metadata = await partition.metadata()
-    else:
-        page_files = question.snapshot.page_files
-        metadata, _ = await both(partition.metadata(), page_files.look_up(partition.location, spent))
-    return KnownPartition(partition=partition, known=metadata, requests=(*metadata.metadata_requests, *spent))
-
-
-def _are_pages_wanted(question: Question, partition: Partition, index: int) -> bool:
-    """Tell whether to fetch the ``_pages`` of a partition while its sidecar is on the way: it may be there, and of use."""
-    page_files = question.snapshot.page_files
-    may_be_there = index == 0 if page_files.table_has_files is None else page_files.table_has_files
-    may_be_of_use = question.is_selective and question.options.page_index != "never"
-    is_unread = partition.snapshot is None
-    return is_unread and may_be_there and may_be_of_use and not _is_wanted_as_a_whole(question, partition)
-
-
-def _is_wanted_as_a_whole(question: Question, partition: Partition) -> bool:
-    """Tell whether the times that a partition stands for prove that every row of it is wanted."""
-    snapshot, time_range_ns = question.snapshot, partition.time_range_ns
-    timestamp = snapshot.designated_timestamp
-    is_cut = question.limit is not None or question.last_rows is not None
-    if is_cut or time_range_ns is None or timestamp is None or not is_time_range(question.predicate, timestamp):
-        return False
-    arrow_type = snapshot.columns[timestamp].readable_type.arrow
-    unit_ns = NANOSECONDS_PER_UNIT[arrow_type.unit or "ns"]
-    lower, upper = timestamp_bounds(question.predicate, timestamp)
-    start_ns, stop_ns = time_range_ns
-    begins_inside = lower is None or start_ns // unit_ns >= lower
-    ends_inside = upper is None or (stop_ns - 1) // unit_ns <= upper
-    return arrow_type.name == "timestamp" and begins_inside and ends_inside
-
-
-async def _look_into_native(question: Question, partition: Partition, index: int) -> NativePlan:
     partition.check_flags()
     snapshot = question.snapshot
     if snapshot.symbol_dictionaries is None:

@@ -18,8 +18,8 @@ from coldparquet.errors import InvalidInputError, ObjectChangedError
 from coldparquet.format.column_versions import RECORD_DTYPE, ColumnVersions, encode_column_versions
 from coldparquet.pieces import read_piece_batches
 from coldparquet.publish import publish_table
-from coldparquet.spark.table_follower import FollowedRows, TableFollower
 from coldparquet.storage.memory import MemoryStore
+from coldparquet.table_follower import FollowedRows, TableFollower
 from tests.support.growing_tables import GrowingTable
 from tests.support.published_tables import TABLE, expected_parquet_rows, put_in_state
 from tests.support.table_copies import copy_table

@@ -1,4 +1,4 @@
-"""A table that is followed: how it changed since, and the rows that are handed over next. Knows nothing of Spark."""
+"""A table that is followed: how it changed since, and the rows that are handed over next, for any engine of streams."""
 
 from __future__ import annotations
 

@@ -1,0 +1,254 @@
+"""What the sidecars of partitions say about a question, worked out for all partitions that describe their columns alike.
+
+A table of ten years has thousands of partitions of few row groups. Array operations take as long for one row group as for
+a thousand, so that partitions are not planned one by one: their sidecars are stacked, and each decision about one
+partition then only looks up what was found for all.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from coldparquet.errors import FormatError, InternalError, UnsupportedError
+from coldparquet.format.chunk_places import last_chunk_stops
+from coldparquet.format.sidecar_stack import SidecarStack, stack_alike
+from coldparquet.plan.bloom_probes import BloomAnswers
+from coldparquet.plan.decoded_size import decoded_row_bytes
+from coldparquet.plan.prune import prune
+from coldparquet.plan.row_group_reads import prune_row_groups
+from coldparquet.plan.selectivity import clustered_fields, count_values, estimate_selectivity
+from coldparquet.plan.stated_times import stated_times_ns
+from coldparquet.plan.statistics import SidecarStatistics
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from coldparquet.format.sidecar import Sidecar
+    from coldparquet.plan.bloom_lookups import LookupKey
+    from coldparquet.plan.bounds import BoolArray, IntArray
+    from coldparquet.plan.projection import ColumnMatcher
+    from coldparquet.plan.prune import PruneReport
+    from coldparquet.plan.selectivity import FloatArray
+    from coldparquet.plan.stated_times import StatedTimes
+    from coldparquet.scanning.question import Question
+
+
+class FirstLook:
+    """What stacked sidecars say about a question. No request is sent.
+
+    Args:
+        question: What is asked.
+        stack: The sidecars.
+        places: By index in the table: where each needed column is in them, None where it is not.
+
+    Raises:
+        FormatError: A sidecar is damaged. It is named where it is the only one.
+
+    Attributes:
+        question: As above.
+        stack: As above.
+        places: As above.
+        tested: The places of the predicate's columns alone.
+        pruned: What statistics leave of the row groups.
+    """
+
+    def __init__(self, question: Question, stack: SidecarStack, places: Mapping[int, int | None]) -> None:
+        self.question = question
+        self.stack = stack
+        self.places = places
+        self.tested = {column.index: places[column.index] for column in question.predicate_columns}
+        options = question.options
+        self.pruned = prune_row_groups(
+            stack,
+            output_columns=[place for column in question.output_columns if (place := places[column.index]) is not None],
+            predicate=question.predicate,
+            predicate_columns=self.tested,
+            use_statistics=options.statistics,
+            make_constant_columns=options.make_constant_columns,
+        )
+        self.statistics = SidecarStatistics(stack, self.tested)
+
+    def row_groups_of(self, position: int) -> slice:
+        """Return which row groups of the stack are those of one sidecar."""
+        return self.stack.row_groups_of(position)
+
+    def check_counts(self) -> None:
+        """Look at all numbers that estimates may need later.
+
+        Raises:
+            FormatError: One exceeds 2**63 - 1.
+        """
+        count_values(self.stack, self.tested)
+        for column in self.pruned.columns:
+            _ = self.stack.chunks(column).total_compressed_bytes
+
+    @cached_property
+    def largest_memory_bytes(self) -> list[float]:
+        """About what the largest read of each sidecar takes while it is decoded; 0 where there is none."""
+        pruned, options = self.pruned, self.question.options
+        row_bytes = decoded_row_bytes(self.stack, pruned.columns, pruned.row_groups, options)
+        of_rows = np.where(pruned.is_fetched, row_bytes, 0).sum(axis=1) * pruned.row_counts
+        largest = np.zeros(len(self.stack.sidecars))
+        np.maximum.at(largest, self._position_of[pruned.row_groups], pruned.fetched_bytes + of_rows)
+        return largest.tolist()
+
+    @cached_property
+    def fetched_bytes(self) -> IntArray:
+        """Bytes that are fetched of each row group of the stack, shape ``(row_groups,)``; 0 where it is pruned."""
+        result = np.zeros(self.stack.row_group_count, np.int64)
+        result[self.pruned.row_groups] = self.pruned.fetched_bytes
+        return result
+
+    @cached_property
+    def clustered_fraction(self) -> FloatArray:
+        """Estimated part of the rows of each row group that is left by what pages can tell, shape ``(row_groups,)``."""
+        predicate, stack, borders = self.question.predicate, self.stack, self.stack.borders
+        if predicate is None:
+            return np.ones(stack.row_group_count)
+        return estimate_selectivity(
+            predicate,
+            self.statistics,
+            count_values(stack, self.tested),
+            stack.row_counts,
+            borders=borders,
+            fields=clustered_fields(predicate, self.statistics, stack, self.tested, borders=borders),
+        )
+
+    @cached_property
+    def last_chunk_stops(self) -> list[int]:
+        """Where the last chunk of each sidecar's Parquet file ends."""
+        stops = np.zeros(len(self.stack.sidecars), np.int64)
+        np.maximum.at(stops, self._position_of, last_chunk_stops(self.stack))
+        return stops.tolist()
+
+    @cached_property
+    def stated_times(self) -> list[StatedTimes | None]:
+        """The times that the statistics of each sidecar state, if the question is about times; None where they state none."""
+        timestamp = self.question.snapshot.designated_timestamp
+        place = None if timestamp is None else self.tested.get(timestamp)
+        if place is None:
+            return [None] * len(self.stack.sidecars)
+        return stated_times_ns(self.stack, place, self.stack.borders)
+
+    @cached_property
+    def _position_of(self) -> npt.NDArray[np.intp]:
+        """The sidecar of each row group, shape ``(row_groups,)``."""
+        return np.repeat(np.arange(len(self.stack.sidecars)), np.diff(self.stack.borders))
+
+
+class Verdicts:
+    """What sidecars and bloom filters together say about a question.
+
+    Args:
+        look: What the sidecars alone say.
+        blooms: What bloom filters have answered, by the position of the sidecar in the stack.
+    """
+
+    def __init__(self, look: FirstLook, blooms: Mapping[int, BloomAnswers]) -> None:
+        self._look = look
+        self._statistics = look.statistics
+        if blooms:
+            self._statistics = SidecarStatistics(look.stack, look.tested, blooms=_stacked(look.stack, blooms))
+
+    @cached_property
+    def survives(self) -> BoolArray:
+        """Whether a row group may hold a matching row, shape ``(row_groups,)``."""
+        return self._pruned[0]
+
+    @property
+    def report(self) -> PruneReport:
+        """How that came about."""
+        return self._pruned[1]
+
+    @cached_property
+    def matching_fraction(self) -> FloatArray:
+        """Estimated part of the rows of each row group that match, shape ``(row_groups,)``."""
+        look = self._look
+        if look.question.predicate is None:
+            return np.ones(look.stack.row_group_count)
+        return estimate_selectivity(
+            look.question.predicate,
+            self._statistics,
+            count_values(look.stack, look.tested),
+            look.stack.row_counts,
+            borders=look.stack.borders,
+        )
+
+    @cached_property
+    def _pruned(self) -> tuple[BoolArray, PruneReport]:
+        predicate = self._look.question.predicate
+        if predicate is None:
+            raise InternalError("without a predicate there is nothing to prune by")
+        verdict, report = prune(predicate, self._statistics, self._look.stack.row_group_count)
+        return verdict.survives, report
+
+
+class FirstLooks:
+    """Looks at sidecars when they are first asked for: at all at once that can be stacked.
+
+    Args:
+        question: What is asked.
+        matcher: Finds the columns that the question needs.
+        sidecars: Of the partitions that may be asked for.
+    """
+
+    def __init__(self, question: Question, matcher: ColumnMatcher, sidecars: Sequence[Sidecar]) -> None:
+        self._question = question
+        self._matcher = matcher
+        self._sidecars = sidecars
+        self._members = stack_alike(sidecars)
+        self._looks: dict[int, FirstLook] = {}
+        self._place_of = {
+            index: (number, position)
+            for number, members in enumerate(self._members)
+            for position, index in enumerate(members)
+        }
+
+    def at(self, index: int) -> tuple[FirstLook, int]:
+        """Return what was found about one sidecar and those like it, and its position among them.
+
+        Raises:
+            FormatError: The sidecar is damaged.
+            UnsupportedError: It holds a column with a type that does not become the table's.
+        """
+        number, position = self._place_of[index]
+        look = self._looks.get(number)
+        if look is None:
+            members = self._members[number]
+            try:
+                look = self._look_at(members)
+            except (FormatError, UnsupportedError):
+                if len(members) == 1:
+                    raise
+                # One by one: the error is of one of them, which nobody may ask for, and is to name it.
+                self._separate(members)
+                return self.at(index)
+            self._looks[number] = look
+        return look, position
+
+    def _look_at(self, members: Sequence[int]) -> FirstLook:
+        sidecars = [self._sidecars[index] for index in members]
+        look = FirstLook(self._question, SidecarStack(sidecars), self._matcher.places(sidecars[0]))
+        if len(members) > 1:
+            look.check_counts()
+        return look
+
+    def _separate(self, members: Sequence[int]) -> None:
+        for index in members:
+            self._place_of[index] = (len(self._members), 0)
+            self._members.append([index])
+
+
+def _stacked(stack: SidecarStack, blooms: Mapping[int, BloomAnswers]) -> BloomAnswers:
+    """Join the answers about several sidecars: where a filter was not asked, any value may be."""
+    found: dict[LookupKey, BoolArray] = {}
+    for position, answers in blooms.items():
+        for key, may_hold in answers.found.items():
+            of_stack = found.setdefault(key, np.ones(stack.row_group_count, np.bool_))
+            of_stack[stack.row_groups_of(position)] = may_hold
+    return BloomAnswers(found, ())

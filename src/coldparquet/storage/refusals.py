@@ -1,0 +1,63 @@
+"""The errors that stores of several kinds raise in the same words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from coldparquet.errors import InvalidInputError, ObjectChangedError, UnsupportedError
+
+if TYPE_CHECKING:
+    from coldparquet.storage.requests import RangeRequest
+
+
+def restore_unsupported(path: str) -> UnsupportedError:
+    """Make the error for stores without archive classes."""
+    return UnsupportedError("this store has no archive classes, so that nothing can be restored", path=path)
+
+
+def classes_unsupported(path: str) -> UnsupportedError:
+    """Make the error for stores that cannot move objects between storage classes."""
+    return UnsupportedError(
+        "this store has no storage classes, so that nothing can be moved to another one",
+        kind="NoStorageClasses",
+        path=path,
+    )
+
+
+def versions_not_listed(path: str) -> UnsupportedError:
+    """Make the error for stores whose listings do not tell the versions of objects."""
+    return UnsupportedError("this store does not list the versions of objects", path=path)
+
+
+def object_changed(request: RangeRequest, *, found_etag: str | None) -> ObjectChangedError:
+    """Make the error for an object that no longer has the version of ``request.if_match``."""
+    return ObjectChangedError(
+        f"the object was replaced during the read: its version was {request.if_match}, {_version_now(found_etag)};"
+        " plan the read again",
+        path=request.path,
+        expected_etag=request.if_match,
+        found_etag=found_etag,
+    )
+
+
+def version_gone(path: str, if_match: str, *, found_etag: str | None) -> ObjectChangedError:
+    """Make the error for a put of an object that no longer has the version ``if_match``."""
+    return ObjectChangedError(
+        f"somebody else wrote this object: its version was {if_match}, {_version_now(found_etag)}; nothing was written",
+        path=path,
+        expected_etag=if_match,
+        found_etag=found_etag,
+    )
+
+
+def already_exists(path: str) -> InvalidInputError:
+    """Make the error for a put that must not replace an object."""
+    return InvalidInputError(
+        "the object exists already; remove it, choose another path or allow overwriting",
+        kind="AlreadyExists",
+        path=path,
+    )
+
+
+def _version_now(found_etag: str | None) -> str:
+    return f"it is {found_etag} now" if found_etag else "it has another one now"

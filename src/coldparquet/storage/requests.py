@@ -1,0 +1,78 @@
+"""One GET and its answer, as plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from coldparquet.ranges import ByteRange, SuffixRange
+
+Role: TypeAlias = Literal["metadata", "data"]
+"""What a request is for: rows, or what has to be known to read rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeRequest:
+    """One GET: these bytes of that object, and why."""
+
+    path: str
+    """The object, as the store names it: no scheme, no query string."""
+    byte_range: ByteRange | SuffixRange
+    """The bytes asked for; a :class:`ByteRange` here is never empty."""
+    reason: str
+    """What the bytes are for, in the words of the domain: ``"sidecar prefix"``, ``"row groups 3-5: ts, price"``."""
+    if_match: str | None = None
+    """ETag that the object must still have; otherwise the store raises ``ObjectChangedError``."""
+    expected_etag: str | None = None
+    """ETag of the object for which a description of it was made that this request relies on: the ``_pages`` beside a
+    Parquet file. Unlike ``if_match`` it is not sent, and says nothing where the versions of this store do not last.
+    Only :class:`~coldparquet.storage.wrappers.checked.CheckedStore` looks at it."""
+    may_be_short: bool = False
+    """True where the range may reach past the end of the object, as the first guess at a sidecar's size does."""
+    least_object_bytes: int | None = None
+    """Size that the object must have at least, such as the Parquet size of the snapshot that was planned.
+    Only :class:`~coldparquet.storage.wrappers.checked.CheckedStore` looks at it."""
+    may_grow: bool = False
+    """True where the object is only ever appended to and the bytes asked for are committed, as those of a Parquet file
+    that a running QuestDB adds row groups to: a local file that has grown is still the same version. Object stores
+    never append, and ignore it."""
+    version_header_bytes: int = 0
+    """For files that are overwritten in place, as ``_txn`` is: the length of the header at their beginning that changes
+    with every commit. A local store compares it before and after the read, because the times of files that are written
+    through a memory map say nothing. Object stores never overwrite in place, and ignore it."""
+    if_none_match: str | None = None
+    """ETag of a copy that the caller holds: where the object still has it, the answer is empty and ``is_unchanged``. Stores
+    that know no such condition send the bytes."""
+    attempt: int = 1
+    """How many times this request has been sent before, plus 1: set by ``RetryStore``, for the log."""
+    is_hedge: bool = False
+    """Whether it is the second one for bytes that are already being asked for: it goes over connections of its own."""
+    may_be_kept: bool = True
+    """Whether a cache may keep the answer; False for scans that would push everything else out of it."""
+    role: Role = "metadata"
+    """Whether the bytes hold rows, or say where rows are; for the log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchedRange:
+    """The answer to one :class:`RangeRequest`."""
+
+    data: bytes
+    """The bytes ``[start, start + len(data))`` of the object."""
+    start: int
+    """Where ``data`` begins in the object; for a suffix range this is how the caller learns it."""
+    etag: str | None
+    """Version of the object, as the store writes it; None where the store does not tell."""
+    object_size_bytes: int | None
+    """Size of the whole object; None where the answer does not say."""
+    is_unchanged: bool = False
+    """Whether the object still has the ETag ``if_none_match`` of the request; ``data`` is then empty."""
+    is_from_cache: bool = False
+    """Whether ``data`` was held already, or came for somebody else: no byte of it was sent for this request."""
+
+
+def clipped(asked: ByteRange | SuffixRange, *, object_size_bytes: int) -> ByteRange:
+    """Return the part of a range that an object of this size can answer; empty past its end."""
+    if isinstance(asked, SuffixRange):
+        return ByteRange(max(0, object_size_bytes - asked.length_bytes), object_size_bytes)
+    return ByteRange(asked.start, max(asked.start, min(asked.stop, object_size_bytes)))
