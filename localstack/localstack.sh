@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Start the S3 of LocalStack, without Docker: localstack.sh [DIRECTORY] [PORT]
 #
-# DIRECTORY gets its log and temporary files; objects are gone when it stops. The port is a free one unless given. Any credentials
-# will do. It has one bucket, `bucket`. It checks what is uploaded, and plays the archive classes; a restore takes no time here.
-# `localstack.sh --install` only fetches it, from PyPI into a Python environment of its own; that takes minutes, once.
+# DIRECTORY gets its log; objects are gone when it stops, but for an empty /tmp/localstack-s3-storage. The port is a free one
+# unless given. Any credentials will do. It has one bucket, `bucket`. It checks what is uploaded, and plays the archive classes;
+# a restore takes no time here. `localstack.sh --install` only fetches it, from PyPI into a Python environment of its own; that
+# takes minutes, once.
 set -euo pipefail
 . "$(dirname "$0")/server.sh"
 
-version=4.13.1 # 4.14 is written for Python 3.13; later ones want an account
+version=4.13.1 # the next one needs Python 3.12
 environment="$cache/localstack-$version"
 
 install_server() {
@@ -39,5 +40,5 @@ make_bucket() {
 # Loopback only, one service, nothing fetched and nothing sent home.
 export GATEWAY_LISTEN="127.0.0.1:$port" SERVICES=s3 STRICT_SERVICE_LOADING=1 EAGER_SERVICE_LOADING=1
 export DNS_ADDRESS=0 DISABLE_EVENTS=1 SKIP_SSL_CERT_DOWNLOAD=1
-export LOCALSTACK_VOLUME_DIR="$directory" FILESYSTEM_ROOT="$directory" TMPDIR="$directory"
+export LOCALSTACK_VOLUME_DIR="$directory" FILESYSTEM_ROOT="$directory"
 serve_s3 LocalStack "$port" localstack localstack "$environment/bin/python" -m localstack.runtime.main

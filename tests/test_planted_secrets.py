@@ -97,7 +97,9 @@ def seen(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) ->
         seen = Seen()
         yield seen
         telemetry._tracer.cache_clear()
-    seen.texts.append(caplog.text)
+    # Not `caplog.text`, which holds what was logged since the test has ended.
+    seen.texts += [f"{record.getMessage()} {record.exc_text}" for record in caplog.get_records("call")]
+    assert exporter.get_finished_spans()
     seen.texts += [span.to_json() for span in exporter.get_finished_spans()]
     seen.texts += capfd.readouterr()
     seen.assert_free_of_secrets()

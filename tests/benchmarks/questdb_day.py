@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import shutil
 import sys
 import tempfile
@@ -19,7 +20,7 @@ from pathlib import Path
 
 from coldparquet.bench.measurement import Benchmark, main, run
 from coldparquet.bench.readers import KEEPS_NOTHING, OurWay, Question, readers
-from coldparquet.bench.report import report
+from coldparquet.bench.report import as_data, report
 from coldparquet.bench.trading_day import TWO_HOURS
 from coldparquet.maintenance.index import index_table
 from tests.support.live_servers import live_questdb
@@ -72,15 +73,19 @@ def _write_by_questdb(destination: Path, rows: int) -> None:
 
 
 def measure() -> None:
-    """Measure, and print the table."""
+    """Measure, print the table, and write the results where that is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3, help="fresh processes per reader (default 3)")
     parser.add_argument("--rows", type=int, default=ROWS, help="rows of the day")
     parser.add_argument("--data", type=Path, help="keep the data there for the next run")
+    parser.add_argument("--output", type=Path, help="results as JSON")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         directory = arguments.data or Path(temporary)
-        print(report(run(benchmark(rows=arguments.rows), rounds=arguments.rounds, directory=directory)))
+        results = run(benchmark(rows=arguments.rows), rounds=arguments.rounds, directory=directory)
+    if arguments.output is not None:
+        arguments.output.write_text(json.dumps(as_data(results), indent=1), encoding="utf-8")
+    print(report(results))
 
 
 if __name__ == "__main__":

@@ -111,8 +111,45 @@ def test_the_command_prints_tables_and_draws_pictures(tmp_path: Path) -> None:
     assert "W7: three of 1,000 columns" in printed
     results = json.loads((tmp_path / "results.json").read_text())["results"]
     assert results["W7: three of 1,000 columns"][OURS]["first"]["requests"] > 0
+    redrawn = ["bench", "--redraw", str(tmp_path / "results.json"), "--pictures", str(tmp_path / "redrawn")]
+    assert CliRunner().invoke(app, redrawn).exit_code == 0
     for scheme in ("light", "dark"):
-        assert "W7" in (tmp_path / "pictures" / f"benchmarks-{scheme}.svg").read_text()
+        drawn = (tmp_path / "pictures" / f"benchmarks-{scheme}.svg").read_text()
+        assert "W7" in drawn
+        assert (tmp_path / "redrawn" / f"benchmarks-{scheme}.svg").read_text() == drawn
+
+
+def test_the_command_indexes_small_files(tmp_path: Path) -> None:
+    arguments = ["bench", "index", "--small", "--rounds", "1", "--data", str(tmp_path)]
+    printed = CliRunner().invoke(app, [*arguments, "--output", str(tmp_path / "results.json")]).stdout
+    assert "Sidecars for small files" in printed
+    [run_of_one] = json.loads((tmp_path / "results.json").read_text())["index"]
+    assert (run_of_one["processes"], run_of_one["files"]) == (1, 200)
+    assert run_of_one["requests"] - 2 * run_of_one["files"] < 20, (
+        "a footer and a sidecar for each, and a few for the table"
+    )
+    assert not list(tmp_path.rglob("_pm")), "the next run begins as this one did"
+
+
+def test_the_command_asks_single_questions(tmp_path: Path) -> None:
+    arguments = ["bench", "day", "--small", "--rounds", "1", "--data", str(tmp_path), "--question", "W4"]
+    printed = CliRunner().invoke(app, arguments).stdout
+    assert "W4: three columns of thirty seconds" in printed
+    assert "W1" not in printed
+    outcome = CliRunner().invoke(app, [*arguments[:-1], "W5"])
+    assert outcome.exit_code != 0
+    assert "no question begins so" in outcome.stderr
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"results": {}}', "no JSON"])
+def test_what_holds_no_results_is_not_redrawn(tmp_path: Path, content: str) -> None:
+    (tmp_path / "results.json").write_text(content)
+    arguments = ["bench", "--redraw", str(tmp_path / "results.json")]
+    assert "give --pictures" in CliRunner().invoke(app, arguments).stderr
+    outcome = CliRunner().invoke(app, [*arguments, "--pictures", str(tmp_path / "pictures")])
+    assert outcome.exit_code != 0
+    assert "results.json" in outcome.stderr
+    assert not (tmp_path / "pictures").exists()
 
 
 @pytest.mark.soak

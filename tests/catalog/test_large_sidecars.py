@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
     from coldparquet.storage.requests import FetchedRange, RangeRequest
 
-ROWS, COLUMNS = 140, 100
+ROWS, COLUMNS = 200, 100
 GUESS_BYTES = cp.ReadOptions().sidecar_prefix_bytes
 PATH = "bucket/db/2024-03-01"
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with one partition, of whose sidecar about 840 KB lie behind the first guess."""
+    """A store with one partition, of whose sidecar about 1.2 MB lie behind the first guess."""
     root = tmp_path_factory.mktemp("store")
     directory = root / PATH
     directory.mkdir(parents=True)

@@ -91,7 +91,7 @@ def test_verify_counts_partitions_and_tables_apart_and_names_what_is_not_sound(
 
 
 def test_a_long_list_is_cut(run: Run, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coldparquet.cli.pipeline_command._LISTED", 3)
+    monkeypatch.setattr("coldparquet.cli.output._MOST_LISTED", 3)
     result = run("pipeline", "index", lake, "--dry-run")
     assert sum("would write" in line for line in result.stdout.splitlines()) == 3 + 1  # and the summary
     assert "... and 5 more; --json shows all" in result.stdout

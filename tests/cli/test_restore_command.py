@@ -112,6 +112,7 @@ def test_prices_and_a_limit_of_ones_own(run_at_moto: RunAtMoto, archive: Any, tm
     refused = run_at_moto(*flags, "--max-usd", 5 * len(NAMES[:-1]) - 1)
     assert refused.exit_code == 1
     assert "max_usd is $" in plain(refused.stderr)
+    assert "restore in a cheaper tier (--tier)" in plain(refused.stderr)
     assert restores(archive) == {}
     assert f"${5 * len(NAMES[:-1])}" in run_at_moto(*flags).stdout
     assert len(restores(archive)) == len(NAMES[:-1])

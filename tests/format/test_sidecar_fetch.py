@@ -15,13 +15,14 @@ from coldparquet.errors import FormatError, InternalError, InvalidInputError
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_fetch import SidecarFetch
 from coldparquet.format.sidecar_layout import MAX_COMMITTED_BYTES
-from coldparquet.options import COALESCING_BY_GOAL, KIB, MIB
+from coldparquet.options import COALESCING_BY_GOAL, MIB
 from coldparquet.ranges import ByteRange
 
 if TYPE_CHECKING:
     from coldparquet.options import Goal
 
 GOALS = tuple(COALESCING_BY_GOAL)
+LONGEST_BYTES = COALESCING_BY_GOAL["fast"].max_request_bytes
 GOLDEN = Path(__file__).parents[1] / "golden" / "pm"
 SIDECAR = (GOLDEN / "20_chain_3.pm").read_bytes()
 
@@ -88,15 +89,15 @@ def test_the_rest_comes_in_equal_parts_of_lengths_that_are_worth_a_request(
 
 
 def test_a_rest_of_megabytes_is_spread_over_connections() -> None:
-    three_mib = 3 * MIB + 32
-    assert len(rest_of(three_mib, connections=1)) == 1
-    assert [part.length_bytes for part in rest_of(three_mib, connections=64)] == [512 * KIB] * 6
-    assert len(rest_of(three_mib, connections=64, goal="few-requests")) == 1
-    assert len(rest_of(700 * KIB, connections=64)) == 1
+    part_bytes = COALESCING_BY_GOAL["fast"].least_part_bytes
+    assert len(rest_of(6 * part_bytes + 32, connections=1)) == -(-6 * part_bytes // LONGEST_BYTES)
+    assert [part.length_bytes for part in rest_of(6 * part_bytes + 32, connections=64)] == [part_bytes] * 6
+    assert len(rest_of(6 * part_bytes + 32, connections=64, goal="few-requests")) == 1
+    assert len(rest_of(part_bytes + 32, connections=64)) == 1
 
 
 def test_parts_may_come_in_any_order() -> None:
-    content = bytearray(range(256)) * (8 * KIB)
+    content = bytearray(range(256)) * (16 * 1024)
     content[:8] = struct.pack("<Q", len(content))
     fetch = SidecarFetch("bucket/_pm", prefix_bytes=100, connections=8)
     fetch.receive(ByteRange(0, 100), content[:100])

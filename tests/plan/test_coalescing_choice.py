@@ -72,6 +72,22 @@ def test_slow_connections_read_over_less(speed: StoreSpeed, gap_bytes: int, leas
     assert choose_coalescing(ReadOptions(goal="few-requests"), speed) == COALESCING_BY_GOAL["few-requests"]
 
 
+@pytest.mark.parametrize(
+    ("options", "max_request_bytes"),
+    [
+        (ReadOptions(max_concurrency=2), 8 * MIB),
+        (ReadOptions(max_concurrency=13), 256 * MIB // 4 // 13),
+        (ReadOptions(memory_limit_bytes=1 << 30), 8 * MIB),
+        (ReadOptions(memory_limit_bytes=1 << 20), 4 * MIB),
+        (ReadOptions(goal="few-bytes", memory_limit_bytes=1 << 20), 8 * MIB),
+    ],
+)
+def test_requests_are_long_where_memory_holds_one_for_every_connection(
+    options: ReadOptions, max_request_bytes: int
+) -> None:
+    assert choose_coalescing(options, SPEED).max_request_bytes == max_request_bytes
+
+
 def widen(ranges: Ranges, speed: StoreSpeed, options: ReadOptions | None = None) -> Coalescing:
     options = options or ReadOptions()
     chosen = choose_coalescing(options, speed)
@@ -86,10 +102,10 @@ def strided(count: int, length: int, gap: int) -> Ranges:
 
 
 def test_parts_grow_where_one_request_too_many_would_take_another_turn() -> None:
-    """17 MiB in three requests are 33 parts over 32 connections, or some that are a little longer."""
-    chosen = widen(strided(40, 450 * KIB, 20 * KIB), measured(0.100, 90e6))
+    """26 MiB in seven requests are 33 parts over 32 connections, or some that are a little longer."""
+    chosen = widen(strided(56, 450 * KIB, 20 * KIB), measured(0.100, 90e6))
     assert chosen.gap_bytes == 128 * KIB
-    assert chosen.least_part_bytes > 512 * KIB
+    assert chosen.least_part_bytes > 768 * KIB
 
 
 def test_gaps_widen_where_requests_would_queue_for_connections() -> None:

@@ -14,6 +14,7 @@ from aiohttp import web
 from coldparquet.errors import AccessError, ColdParquetError
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.s3.credentials import resolve_account
+from coldparquet.storage.s3.errors import parse_refusal
 from coldparquet.storage.s3.options import parse_s3_options
 from coldparquet.storage.s3.store import S3Store
 from coldparquet.testing.simulator import ColdStoreOptions
@@ -87,3 +88,16 @@ async def test_characters_that_no_credential_has(name: str, mistake: str) -> Non
     await store.aclose()
     assert caught.value.kind == "BadCredentials"
     assert_free_of_secrets("".join(traceback.format_exception(caught.value)) + repr(caught.value.as_dict()))
+
+
+@pytest.mark.parametrize(
+    "region", ["evil.example/", "x@evil.example:80/", "eu-west-1.evil.example#", "EU", "a" * 33, ""]
+)
+@pytest.mark.parametrize("in_header", [True, False])
+def test_no_server_can_have_signed_requests_sent_elsewhere(region: str, *, in_header: bool) -> None:
+    """A region becomes a part of the host's name: what is none is not believed."""
+    headers = {"x-amz-bucket-region": region} if in_header else {}
+    body = f"<Error><Code>PermanentRedirect</Code><Region>{'' if in_header else region}</Region></Error>"
+    refusal = parse_refusal(301, headers, body.encode())
+    assert refusal.region is None
+    assert not refusal.redirects_from("us-east-1")

@@ -35,6 +35,9 @@ JOB_TIMEOUT_S = 480
 
 _FREE_PORT = {"SPARK_TESTING": "1"}
 """PySpark's own way to a Connect server on a free port; another one may be listening on the usual one."""
+_QUICK_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""For jobs of seconds, which never get back what the better compiler costs."""
+
 _STOP_TIMEOUT_S = 30
 _SHOWN_OUTPUT_CHARACTERS = 6_000
 
@@ -68,7 +71,8 @@ def session_settings(directory: Path) -> dict[str, str]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "768m",
-        "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dderby.system.home={directory}/derby",
+        "spark.driver.extraJavaOptions": f"{_QUICK_JAVA} -Dderby.system.home={directory}/derby",
+        "spark.executor.extraJavaOptions": _QUICK_JAVA,
         "spark.local.dir": f"{directory}/local",
         "spark.sql.warehouse.dir": f"{directory}/warehouse",
         "spark.sql.session.timeZone": "UTC",

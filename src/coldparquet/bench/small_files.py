@@ -1,8 +1,8 @@
 """Sidecars for thousands of small files: what ``coldparquet pipeline index`` takes for each, and what holds it up.
 
-Days of 500 trades, about 30 KB each, without sidecars. One process, then one per processor, indexes them all; the store waits
-30 ms before each first byte. The store is a process of its own on the same machine, so that its processor time is measured as well:
-where both together keep all processors busy, another machine's store would have let us go faster.
+Days of 500 trades, about 30 KB each, without sidecars, which one process indexes, then two; the store waits 30 ms before each
+first byte. The store is a process of its own on the same machine, so that its processor time is measured as well: where both
+together keep all processors busy, a store on another machine would have let us go faster.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class SmallFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexRun:
-    """What indexing all files took: medians."""
+    """What indexing all files took: of several runs the one of median length."""
 
     files: int
     processes: int

@@ -104,8 +104,8 @@ async def parse_pages_lookup(lookup: PagesFileLookup, sidecar: Sidecar, *, etag:
         etag: Version of the Parquet object, where it is known.
 
     Returns:
-        The pages, and the version of the Parquet object that they were made for; none, and a note, where the file is damaged or of another version of the Parquet file; none without
-        a note where there is no such file.
+        The pages, and the version of the Parquet object that they were made for; none, and a note, where the file is
+        damaged or of another version of the Parquet file; none without a note where there is no such file.
     """
     if lookup.data is None:
         notes = () if lookup.problem is None else (f"{PAGES_FILE} is not used: {lookup.problem}",)

@@ -34,7 +34,7 @@ _ENTRY = "sidecar"
 class KeptSidecar:
     """A sidecar as it was fetched, up to its committed size; no byte of it is checked yet."""
 
-    file: bytes
+    file: bytes | memoryview
     etag: str
     """Version of the object that it came from, an object store's."""
     confirmed_s: float
@@ -125,7 +125,7 @@ class SidecarCache:
         """Tell whether a sidecar may be used without asking the store."""
         return 0 <= self._clock() - kept.confirmed_s < self._trust_s
 
-    async def keep(self, path: str, *, file: bytes, etag: str | None) -> None:
+    async def keep(self, path: str, *, file: bytes | memoryview, etag: str | None) -> None:
         """Keep a sidecar that the store has just sent, unless it has no lasting ETag."""
         if is_lasting_etag(etag):
             await self._keep(path, KeptSidecar(file=file, etag=etag, confirmed_s=self._clock()))

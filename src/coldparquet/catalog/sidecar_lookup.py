@@ -100,7 +100,7 @@ async def look_up_sidecar(  # noqa: PLR0913 - where, how, and at whose cost
         if fetch.kept_is_newest and kept is not None:
             await cache.confirm(path, kept)
         else:
-            await cache.keep(path, file=_without_copying(file), etag=fetch.etag)
+            await cache.keep(path, file=_without_excess(file), etag=fetch.etag)
     return found
 
 
@@ -150,13 +150,12 @@ class _Fetch:
         fetch.receive(first, beginning)
         rest = fetch.wanted()
         if rest:
-            parts, _ = await both(
-                gather_or_cancel([self._get(part, if_none_match=None) for part in rest]),
-                _parse_columns_meanwhile(beginning),
-            )
-            for byte_range, data in zip(rest, parts, strict=True):
-                fetch.receive(byte_range, data)
+            parts = gather_or_cancel([self._receive(fetch, part) for part in rest])
+            await both(parts, _parse_columns_meanwhile(beginning))
         return fetch.committed_bytes()
+
+    async def _receive(self, fetch: SidecarFetch, byte_range: ByteRange) -> None:
+        fetch.receive(byte_range, await self._get(byte_range, if_none_match=None))
 
     async def _get(self, byte_range: ByteRange, *, if_none_match: str | None) -> bytes:
         request = RangeRequest(
@@ -183,10 +182,9 @@ async def _parse_columns_meanwhile(beginning: bytes) -> None:
         await asyncio.sleep(0)
 
 
-def _without_copying(file: memoryview) -> bytes:
-    """Return the bytes of a view, themselves where it shows all of them."""
-    whole = file.obj
-    return whole if isinstance(whole, bytes) and len(whole) == len(file) else bytes(file)
+def _without_excess(file: memoryview) -> memoryview:
+    """Return a view that keeps nothing alive but what it shows."""
+    return file if file.nbytes == memoryview(file.obj).nbytes else memoryview(bytes(file))
 
 
 def _check_rows(sidecar: Sidecar, location: PartitionLocation) -> None:

@@ -81,9 +81,9 @@ class TableOrigin:
     async def read(self, *, previous: TableSnapshot | None = None) -> TableSnapshot:
         """Read the newest state.
 
-        Requests: the listing, ``_txn``, ``_meta`` and the catalogue, all at the same time; ``_cv`` after them if there are native
-        partitions, or if symbols are to be numbered as in the table. Without a ``_txn``, the metadata of the newest
-        partition (1 or 2), and the look for its ``_pages`` (1) after them. For one partition only these.
+        Requests: the listing, ``_txn``, ``_meta`` and the catalogue, all at the same time; ``_cv`` after them if there
+        are native partitions, or if symbols are to be numbered as in the table. Without a ``_txn``, the metadata of the
+        newest partition (1 or 2), and the look for its ``_pages`` (1) after them. For one partition only these.
 
         Args:
             previous: An older snapshot. What it knows of partitions that did not change since is not read again.

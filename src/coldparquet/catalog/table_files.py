@@ -111,9 +111,10 @@ async def read_table_files(
 ) -> TableFiles | None:
     """Read one committed state of the table in a directory.
 
-    Requests: `_txn` and `_meta` at the same time; `_cv` after them if a partition is native, or where else it is needed. One more for each of the
-    latter two that is of another version than `_txn` names: for the copy under that version that a publisher leaves. All
-    of it again only while a writer replaces them: 8 attempts, in less than 4 seconds of waiting.
+    Requests: `_txn` and `_meta` at the same time; `_cv` after them if a partition is native, or where else it is
+    needed. One more for each of the latter two that is of another version than `_txn` names: for the copy under that
+    version that a publisher leaves. All of it again only while a writer replaces them: 8 attempts, in less than 4
+    seconds of waiting.
 
     Args:
         store: Where the directory lies; it must not pin versions, because these files change.

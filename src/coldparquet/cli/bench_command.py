@@ -8,7 +8,7 @@ import tempfile
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
@@ -92,26 +92,30 @@ def bench_and_report(
         sys.stdout.write(_text(results, index_runs, {workload.name for workload in chosen}))
 
 
-def redraw_pictures(results_file: str, pictures_directory: str | None) -> None:
-    """Draw the pictures of an earlier run.
+def redraw_pictures(results_files: Sequence[str], questions: Sequence[str], pictures_directory: str | None) -> None:
+    """Draw the pictures of earlier runs.
 
     Args:
-        results_file: What ``--output`` wrote.
+        results_files: What ``--output`` wrote; where two hold the same question, the last one counts.
+        questions: How the questions begin that are drawn; all of them if there is none.
         pictures_directory: Where to draw them.
 
     Raises:
-        typer.BadParameter: It is not said where, or the file holds no such results.
+        typer.BadParameter: It is not said where, a file cannot be read, or there is nothing to draw.
         UnsupportedError: What draws pictures is not installed.
     """
     if pictures_directory is None:
         raise typer.BadParameter("give --pictures, the directory to draw them in", param_hint="--redraw")
-    try:
-        data = json.loads(Path(results_file).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise typer.BadParameter(f"{results_file} cannot be read: {error}", param_hint="--redraw") from error
-    if not isinstance(data, dict) or not data.get("results"):
-        raise typer.BadParameter(f"{results_file} holds no results of --output", param_hint="--redraw")
-    draw(data, Path(pictures_directory))
+    results: dict[str, Any] = {}
+    for results_file in results_files:
+        try:
+            results |= json.loads(Path(results_file).read_text(encoding="utf-8"))["results"]
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise typer.BadParameter(f"{results_file} holds no results: {error}", param_hint="--redraw") from error
+    drawn = _beginning(results, tuple(questions)) if questions else results
+    if not drawn:
+        raise typer.BadParameter(f"{', '.join(results_files)}: there is no such question", param_hint="--redraw")
+    draw({"results": drawn}, Path(pictures_directory))
 
 
 def _chosen(names: Sequence[str] | None) -> list[Workload]:

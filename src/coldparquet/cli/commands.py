@@ -7,13 +7,7 @@ from typing import Annotated
 
 import typer
 
-from coldparquet.cli import (
-    pipeline_commands,
-    publishing_commands,
-    question_commands,
-    showing_commands,
-    upkeep_commands,
-)
+from coldparquet.cli import pipeline_commands, publishing_commands, question_commands, showing_commands, upkeep_commands
 
 app = typer.Typer(
     help="Selective questions over cold Parquet partitions, with the fewest requests, bytes and dollars.",

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from coldparquet.cli.failures import FAILED
-from coldparquet.cli.output import output_console, print_json, progress_bar, visible
+from coldparquet.cli.output import output_console, print_json, print_listed, progress_bar, visible
 from coldparquet.cli.pack_command import catalogue_line
 from coldparquet.plan.wording import few_names, human_bytes, plural
 from coldparquet.write.compact import compact_table
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
         CompactionProgress,
         CompactionReport,
     )
-
-_LISTED = 20
-"""Partitions that the text lists before it says how many more there are."""
 
 _STYLES: dict[CompactionAction, str] = {
     "compacted": "green",
@@ -87,13 +84,8 @@ def compact_and_report(
 def _print_report(console: Console, report: CompactionReport) -> None:
     changed = [done for done in report.partitions if done.action in {"compacted", "would compact"}]
     refused = [done for done in report.partitions if done.action in {"skipped", "failed"}]
-    for partitions, table in ((changed, _change_table(changed[:_LISTED])), (refused, _remark_table(refused[:_LISTED]))):
-        if partitions:
-            console.print(table)
-            if len(partitions) > _LISTED:
-                more = f"... and {len(partitions) - _LISTED:,} more; --json shows all"
-                console.print(Text(more, style="dim"))
-            console.print()
+    print_listed(console, _change_table, changed)
+    print_listed(console, _remark_table, refused)
     if report.purged:
         verb = "would be removed" if report.is_dry_run else "removed"
         console.print(Text(f"{plural(len(report.purged), 'old version')} {verb}: {few_names(report.purged)}"))

@@ -12,20 +12,17 @@ from rich.text import Text
 
 from coldparquet.catalog.page_lookup import PAGES_FILE
 from coldparquet.cli.failures import FAILED
-from coldparquet.cli.output import output_console, print_json, progress_bar
+from coldparquet.cli.output import output_console, print_json, print_listed, progress_bar
 from coldparquet.cli.pack_command import catalogue_line
 from coldparquet.maintenance.index import index_table
 from coldparquet.plan.wording import human_bytes, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rich.console import Console
 
     from coldparquet.maintenance.index import IndexedPartition, IndexReport
-
-_LISTED = 20
-"""Partitions that the text lists before it says how many more there are."""
 
 _STYLES = {"written": "green", "would write": "green", "kept": "yellow", "skipped": "dim", "failed": "red"}
 
@@ -94,18 +91,7 @@ def _print_report_json(report: IndexReport) -> None:
 
 
 def _print_report(console: Console, report: IndexReport) -> None:
-    remarkable = list(_remarks(report))
-    if remarkable:
-        table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-        table.add_column("partition", no_wrap=True)
-        table.add_column("", no_wrap=True)
-        table.add_column("", overflow="fold")
-        for partition, action, remark in remarkable[:_LISTED]:
-            table.add_row(Text(partition), Text(action, style=_STYLES[action]), Text(remark))
-        console.print(table)
-        if len(remarkable) > _LISTED:
-            console.print(Text(f"... and {len(remarkable) - _LISTED:,} more; --json shows all", style="dim"))
-        console.print()
+    print_listed(console, _remark_table, list(_remarks(report)))
     for note in report.notes:
         console.print(Text(f"note: {note}", style="dim"))
     if report.partitions:
@@ -114,6 +100,16 @@ def _print_report(console: Console, report: IndexReport) -> None:
             console.print(_summary_of_pages(report))
     if report.catalogue is not None:
         console.print(catalogue_line(report.catalogue))
+
+
+def _remark_table(remarks: Sequence[tuple[str, str, str]]) -> Table:
+    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("partition", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    table.add_column("", overflow="fold")
+    for partition, action, remark in remarks:
+        table.add_row(Text(partition), Text(action, style=_STYLES[action]), Text(remark))
+    return table
 
 
 def _remarks(report: IndexReport) -> Iterator[tuple[str, str, str]]:

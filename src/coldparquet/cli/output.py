@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from coldparquet.report.escaping import CONTROL_PICTURES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+Thing = TypeVar("Thing")
+
+_MOST_LISTED = 20
+"""Lines of one kind that a command prints before it says how many more there are."""
 _PLAIN_WIDTH = 100
 """Columns of text that goes into a file or a pipe."""
 
@@ -41,6 +46,26 @@ def facts_table() -> Table:
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     return table
+
+
+def print_listed(
+    console: Console, table_of: Callable[[Sequence[Thing]], Table], things: Sequence[Thing], *, noun: str = ""
+) -> None:
+    """Print a table of the first things, how many more of them there are, and an empty line; nothing if there are none.
+
+    Args:
+        console: Where to.
+        table_of: Makes a table of some of them.
+        things: All of them.
+        noun: What they are, where the table does not tell.
+    """
+    if not things:
+        return
+    console.print(table_of(things[:_MOST_LISTED]))
+    if len(things) > _MOST_LISTED:
+        more = f"{len(things) - _MOST_LISTED:,} more {noun}".rstrip()
+        console.print(Text(f"... and {more}; --json shows all", style="dim"))
+    console.print()
 
 
 def progress_bar() -> Progress:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from dataclasses import asdict
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -13,17 +12,14 @@ from rich.text import Text
 
 from coldparquet.catalog.catalogue_fetch import CATALOGUE_FILE
 from coldparquet.cli.failures import FAILED
-from coldparquet.cli.output import output_console, print_json, progress_bar, visible
+from coldparquet.cli.output import output_console, print_json, print_listed, progress_bar, visible
 from coldparquet.maintenance.pack import pack_table
 from coldparquet.plan.wording import few_names, human_bytes, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from coldparquet.maintenance.pack import PackAction, PackReport
-
-_LISTED = 20
-"""Reasons to leave partitions out that the text lists before it says how many more there are."""
 
 _STYLES: dict[PackAction, str] = {
     "written": "green",
@@ -84,14 +80,14 @@ def _print_report(report: PackReport) -> None:
     for partition in report.partitions:
         if partition.reason is not None:
             left_out[partition.reason].append(partition.name)
-    if left_out:
-        table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-        table.add_column(overflow="fold")
-        table.add_column(overflow="fold")
-        for reason, names in islice(left_out.items(), _LISTED):
-            table.add_row(Text(few_names(names)), Text(f"left out: {visible(reason)}", style="yellow"))
-        console.print(table)
-        if len(left_out) > _LISTED:
-            console.print(Text(f"... and {len(left_out) - _LISTED:,} more reasons; --json shows all", style="dim"))
-        console.print()
+    print_listed(console, _reason_table, list(left_out.items()), noun="reasons")
     console.print(catalogue_line(report))
+
+
+def _reason_table(left_out: Sequence[tuple[str, Sequence[str]]]) -> Table:
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(overflow="fold")
+    table.add_column(overflow="fold")
+    for reason, names in left_out:
+        table.add_row(Text(few_names(names)), Text(f"left out: {visible(reason)}", style="yellow"))
+    return table

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from coldparquet.cli.failures import FAILED
-from coldparquet.cli.output import output_console, print_json, progress_bar, visible
+from coldparquet.cli.output import output_console, print_json, print_listed, progress_bar, visible
 from coldparquet.pipelines.jobs import job_from_dict
 from coldparquet.pipelines.local_engine import LocalEngine
 from coldparquet.pipelines.run import run_pipeline
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from coldparquet.pipelines.job import Engine
     from coldparquet.pipelines.report import PipelineReport
     from coldparquet.pipelines.work import WorkResult
-
-_LISTED = 20
-"""Results that the text lists before it says how many more there are."""
 
 _STYLES = {"done": "green", "nothing to do": "dim", "failed": "red"}
 
@@ -133,26 +130,26 @@ def _refuse_others(engine: EngineChoice) -> None:
 def _print_report(console: Console, report: PipelineReport) -> None:
     remarkable = [result for result in report.results if result.reason or result.action.startswith("would ")]
     remarkable.sort(key=_worst_first)
-    if remarkable:
-        table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-        table.add_column("table", overflow="fold")
-        table.add_column("partition", no_wrap=True)
-        table.add_column("", no_wrap=True)
-        table.add_column("", overflow="fold")
-        for result in remarkable[:_LISTED]:
-            table.add_row(
-                Text(visible(result.table)),
-                Text(visible(result.partition)),
-                Text(result.action, style=_STYLES[result.outcome]),
-                Text(visible(result.reason or _amounts([result]))),
-            )
-        console.print(table)
-        if len(remarkable) > _LISTED:
-            console.print(Text(f"... and {len(remarkable) - _LISTED:,} more; --json shows all", style="dim"))
-        console.print()
+    print_listed(console, _result_table, remarkable)
     for note in report.notes:
         console.print(Text(f"note: {visible(note)}", style="dim"))
     console.print(_summary(report), soft_wrap=True)
+
+
+def _result_table(results: Sequence[WorkResult]) -> Table:
+    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("table", overflow="fold")
+    table.add_column("partition", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    table.add_column("", overflow="fold")
+    for result in results:
+        table.add_row(
+            Text(visible(result.table)),
+            Text(visible(result.partition)),
+            Text(result.action, style=_STYLES[result.outcome]),
+            Text(visible(result.reason or _amounts([result]))),
+        )
+    return table
 
 
 def _worst_first(result: WorkResult) -> tuple[int, bool]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from coldparquet.cli.output import output_console, print_json, progress_bar, visible
+from coldparquet.cli.output import output_console, print_json, print_listed, progress_bar, visible
 from coldparquet.cli.pack_command import catalogue_line
 from coldparquet.cli.read_flags import price_table
 from coldparquet.plan.wording import human_bytes, plural
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from coldparquet.publish import PublishedPartition, PublishProgress, PublishReport
 
 _LISTED = 20
-"""Partitions that the text lists before it says how many more there are."""
+"""Removed versions that the text names."""
 
 _STYLES = {
     "published": "green",
@@ -109,11 +109,7 @@ def publish_and_report(
 
 def _print_report(console: Console, report: PublishReport) -> None:
     remarkable = [partition for partition in report.partitions if partition.action != "unchanged"]
-    if remarkable:
-        console.print(_partition_table(remarkable[:_LISTED]))
-        if len(remarkable) > _LISTED:
-            console.print(Text(f"... and {len(remarkable) - _LISTED:,} more; --json shows all", style="dim"))
-        console.print()
+    print_listed(console, _partition_table, remarkable)
     if report.purged:
         verb = "would be purged" if report.is_dry_run else "purged"
         console.print(Text(f"{verb}: {visible(', '.join(report.purged[:_LISTED]))}", style="dim"))
@@ -128,7 +124,7 @@ def _print_report(console: Console, report: PublishReport) -> None:
         console.print(line)
 
 
-def _partition_table(partitions: list[PublishedPartition]) -> Table:
+def _partition_table(partitions: Sequence[PublishedPartition]) -> Table:
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("partition", no_wrap=True)
     table.add_column("", no_wrap=True)

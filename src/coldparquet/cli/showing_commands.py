@@ -43,7 +43,7 @@ def bench(
     pictures: Annotated[str | None, typer.Option(metavar="DIRECTORY", help="Draw the results there, as SVG.")] = None,
     output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Results as JSON.")] = None,
     redraw: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(metavar="FILE", help="Measure nothing: draw the --pictures of results that --output wrote."),
     ] = None,
     as_json: Json = False,
@@ -52,8 +52,8 @@ def bench(
     with reported_failures(as_json=as_json):
         from coldparquet.cli.bench_command import bench_and_report, redraw_pictures
 
-        if redraw is not None:
-            redraw_pictures(redraw, pictures)
+        if redraw:
+            redraw_pictures(redraw, question or (), pictures)
             return
         bench_and_report(
             workloads,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -62,6 +63,17 @@ def page_index_range(sidecar: Sidecar, *, last_chunk_stop: int | None = None) ->
 
 def _bloom_range(sidecar: Sidecar) -> tuple[int, int]:
     """Return where the first bloom filter in the Parquet file begins and the last one ends; 0 and 0 if none is known."""
+    known = _BLOOM_RANGES.get(sidecar)
+    if known is None:
+        known = _BLOOM_RANGES[sidecar] = _find_bloom_range(sidecar)
+    return known
+
+
+_BLOOM_RANGES: WeakKeyDictionary[Sidecar, tuple[int, int]] = WeakKeyDictionary()
+"""Every question about a table whose pages may be worth a look needs them."""
+
+
+def _find_bloom_range(sidecar: Sidecar) -> tuple[int, int]:
     starts, stops = [], []
     for column in sidecar.bloom_columns if sidecar.blooms_external else ():
         blooms = locate_blooms(sidecar, column)

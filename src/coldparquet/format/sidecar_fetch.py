@@ -14,6 +14,8 @@ include an append that was never committed.
 
 from __future__ import annotations
 
+import numpy as np
+
 from coldparquet.errors import FormatError, InternalError, InvalidInputError
 from coldparquet.format import sidecar_layout as layout
 from coldparquet.options import COALESCING_BY_GOAL, Coalescing
@@ -48,8 +50,7 @@ class SidecarFetch:
         self._connections = connections
         self._wanted: tuple[ByteRange, ...] = (ByteRange(0, prefix_bytes),)
         self._committed_size_bytes: int | None = None
-        self._received: dict[int, bytes | bytearray | memoryview] = {}
-        """By where they begin."""
+        self._received = memoryview(b"")
 
     def wanted(self) -> tuple[ByteRange, ...]:
         """Return the ranges to fetch next; empty when the sidecar is complete."""
@@ -73,11 +74,17 @@ class SidecarFetch:
         self._wanted = tuple(wanted for wanted in self._wanted if wanted != byte_range)
         object_ends = len(data) < byte_range.length_bytes
         if self._committed_size_bytes is None:
-            self._committed_size_bytes = self._parse_committed_size(data, object_ends=object_ends)
-            self._wanted = self._parts_of(ByteRange(len(data), max(self._committed_size_bytes, len(data))))
-        elif object_ends:
+            size_bytes = self._committed_size_bytes = self._parse_committed_size(data, object_ends=object_ends)
+            self._received = memoryview(data)
+            if size_bytes > len(data):
+                # Not cleared, so that no byte is touched before its part arrives.
+                self._received = np.empty(size_bytes, np.uint8).data
+                self._received[: len(data)] = data
+                self._wanted = self._parts_of(ByteRange(len(data), size_bytes))
+            return
+        if object_ends:
             raise self._unusable_size(self._committed_size_bytes, f"the object ends at {byte_range.start + len(data)}")
-        self._received[byte_range.start] = data
+        self._received[byte_range.start : byte_range.stop] = data
 
     def committed_bytes(self) -> memoryview:
         """Return the sidecar up to its committed size.
@@ -87,9 +94,7 @@ class SidecarFetch:
         """
         if self._wanted:
             raise InternalError(f"the sidecar is not complete: {self._wanted} is still wanted", path=self._path)
-        if len(self._received) > 1:
-            self._received = {0: b"".join(self._received[start] for start in sorted(self._received))}
-        return memoryview(self._received[0])[: self._committed_size_bytes]
+        return self._received[: self._committed_size_bytes].toreadonly()
 
     def _parts_of(self, rest: ByteRange) -> tuple[ByteRange, ...]:
         """Cut what lies behind the prefix into equal parts, of which none is longer than a request may be."""
@@ -97,8 +102,6 @@ class SidecarFetch:
         part_bytes = coalescing.part_bytes(rest.length_bytes, self._connections)
         least_count = -(-rest.length_bytes // coalescing.max_request_bytes)
         count = max(round(rest.length_bytes / part_bytes), least_count)
-        if count == 0:
-            return ()
         starts = [rest.start + rest.length_bytes * number // count for number in range(count)]
         return tuple(ByteRange(start, stop) for start, stop in zip(starts, [*starts[1:], rest.stop], strict=True))
 

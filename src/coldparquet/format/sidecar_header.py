@@ -236,9 +236,7 @@ def _check_flags(flags: int, designated: int, path: str | None) -> None:
         raise _invalid(message, 8, "feature_flags", path)
 
 
-def _find_names_stop(
-    descriptors: npt.NDArray[np.void], names_start: int, file_bytes: int, path: str | None
-) -> int:
+def _find_names_stop(descriptors: npt.NDArray[np.void], names_start: int, file_bytes: int, path: str | None) -> int:
     """Do as `_check_names`, once for all files with the same descriptors: nearly all partitions of a table have them."""
     names_stop = _names_stop(descriptors.tobytes(), names_start)
     if names_stop is None or names_stop > file_bytes:

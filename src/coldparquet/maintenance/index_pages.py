@@ -92,8 +92,9 @@ class PagesIndexer:
 
         Requests: those for its metadata; 1 or 2 that look for ``_pages``, unless all are replaced, and 1 or 2 that compare
         its version with that of the Parquet file; 1 for the page index of
-        the Parquet file, and few more for that of row groups from before an update; where some of its chunks have none, their pages are read, in requests of 8 MiB at most, of which
-        those of all partitions together hold 64 MiB at once; and 1 that writes.
+        the Parquet file, and few more for that of row groups from before an update; where some of its chunks have none,
+        their pages are read, in requests of 8 MiB at most, of which those of all partitions together hold 64 MiB at
+        once; and 1 that writes.
         """
         try:
             return await self._index(location)

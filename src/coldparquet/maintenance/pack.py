@@ -9,24 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from coldparquet.catalog.catalogue_fetch import CATALOGUE_FILE, CATALOGUE_REASON
 from coldparquet.catalog.discovery import discover
-from coldparquet.catalog.packed_sidecars import may_count
 from coldparquet.concurrency import gather_or_cancel
-from coldparquet.errors import (
-    ColdParquetError,
-    FormatError,
-    InternalError,
-    InvalidInputError,
-    NotFoundError,
-    ObjectChangedError,
-    UnsupportedError,
-)
-from coldparquet.format.catalogue_file import (
-    LARGEST_FILE_BYTES,
-    PackedSidecar,
-    encode_catalogue,
-    parse_catalogue_index,
-)
+from coldparquet.errors import ColdParquetError, InternalError, InvalidInputError, NotFoundError, ObjectChangedError
+from coldparquet.format.catalogue_file import LARGEST_FILE_BYTES, PackedSidecar, encode_catalogue
 from coldparquet.maintenance.bloom_packer import DEFAULT_LIMIT_BYTES, BloomPacker, bloom_bytes
+from coldparquet.maintenance.older_catalogue import has_blooms, kept_entries
 from coldparquet.maintenance.partition_packer import LeftOut, PartitionPacker
 from coldparquet.options import ReadOptions, StoreOptions
 from coldparquet.storage.open_store import shown_url
@@ -38,14 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from coldparquet.catalog.partition import PartitionLocation
-    from coldparquet.format.catalogue_blooms import PackedBloom
-    from coldparquet.format.catalogue_file import CatalogueIndex
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.requests import FetchedRange
 
 PackAction = Literal["written", "would write", "unchanged", "skipped", "failed"]
 """``unchanged``: the catalogue that is there says the same. ``skipped``: there is nothing to pack."""
-
 
 _NOT_USED_HERE = "readers use it in copies on S3, not here, where no listing tells versions"
 
@@ -107,7 +91,8 @@ async def pack_table(  # noqa: PLR0913 - what can be told is told by name
     It appears complete or not at all, and nothing else is written.
 
     Requests: those that find the partitions (:func:`coldparquet.catalog.discovery.discover`); per Parquet partition 1 listing
-    and 1 or 2 for the sidecar, and where it has bloom filters 1 or few for those; 1 for the catalogue that is there and 1 to write, none if nothing is new.
+    and 1 or 2 for the sidecar, and where it has bloom filters 1 or few for those; 1 for the catalogue that is there and
+    1 to write, none if nothing is new.
 
     Args:
         url: A table directory: any fsspec URL, or a local path.
@@ -177,7 +162,7 @@ async def renew_catalogue(  # noqa: PLR0913 - what can be told is told by name
         existing = await packing.existing()
         if existing is None and not make:
             return None
-        limit_bytes = DEFAULT_LIMIT_BYTES if existing is None or _has_blooms(existing.data) else 0
+        limit_bytes = DEFAULT_LIMIT_BYTES if existing is None or has_blooms(existing.data) else 0
         return await packing.pack(existing, changed=changed, bloom_limit_bytes=limit_bytes)
     except InternalError:
         raise
@@ -229,7 +214,7 @@ class _Packing:
         kept: dict[str, PackedSidecar] = {}
         if existing is not None and changed is not None:
             trusted = [location for location in locations if location.name not in changed]
-            kept = await asyncio.to_thread(_kept_entries, existing.data, trusted)
+            kept = await asyncio.to_thread(kept_entries, existing.data, trusted)
         packed = await self._read(locations, kept)
         all_bloom_bytes = sum(bloom_bytes(one) for one in packed if isinstance(one, PackedSidecar))
         has_blooms = 0 < all_bloom_bytes <= bloom_limit_bytes
@@ -300,51 +285,6 @@ class _Packing:
 
 def _without_blooms(packed: Sequence[PackedSidecar | LeftOut]) -> list[PackedSidecar | LeftOut]:
     return [replace(one, blooms=()) if isinstance(one, PackedSidecar) else one for one in packed]
-
-
-def _has_blooms(data: bytes) -> bool:
-    """Tell whether a catalogue holds bloom filters; of a damaged one nobody knows, and it is made as if it were new."""
-    try:
-        return parse_catalogue_index(data, path=None).blooms_range is not None
-    except (FormatError, UnsupportedError):
-        return True
-
-
-def _kept_entries(data: bytes, locations: Sequence[PartitionLocation]) -> dict[str, PackedSidecar]:
-    """Return the entries of an older catalogue that a transaction says are still right; none of a damaged one."""
-    kept = {}
-    try:
-        index = parse_catalogue_index(data, path=None)
-        places = [index.block_range(block) for block in range(len(index.block_starts))]
-        blocks = [
-            index.unpack_block(block, memoryview(data)[place.start : place.stop]) for block, place in enumerate(places)
-        ]
-        blooms = _kept_blooms(data, index)
-    except (FormatError, UnsupportedError):
-        return {}
-    for location in locations:
-        if location.committed_size_bytes is None or not may_count(index, location):
-            continue
-        entry = index.entry_of[location.name]
-        kept[location.name] = PackedSidecar(
-            name=location.name,
-            parquet_size_bytes=int(index.parquet_sizes[entry]),
-            row_count=int(index.row_counts[entry]),
-            sidecar=index.sidecar_in(blocks[int(index.blocks[entry])], entry),
-            data_etag=index.data_etags[entry],
-            sidecar_etag=index.sidecar_etags[entry],
-            has_pages=bool(index.has_pages[entry]),
-            blooms=tuple(blooms.get(entry, ())),
-        )
-    return kept
-
-
-def _kept_blooms(data: bytes, index: CatalogueIndex) -> dict[int, list[PackedBloom]]:
-    if index.blooms_range is None:
-        return {}
-    place, stripes = index.blooms_range, index.stripes_range
-    blooms = index.parse_blooms(data[place.start : place.stop])
-    return blooms.bitsets_of_entries(memoryview(data)[stripes.start : stripes.stop])
 
 
 def _described(location: PartitionLocation, packed: PackedSidecar | LeftOut) -> PackedPartition:

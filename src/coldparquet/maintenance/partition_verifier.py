@@ -97,8 +97,9 @@ class PartitionVerifier:
     async def verify(self, location: PartitionLocation) -> VerifiedPartition:
         """Verify one partition; only bugs raise.
 
-        Requests: 1 or 2 for the sidecar and, at the same time, 1 or 2 that look for ``_pages``; then 1 or 2 for the footer, and 1 or 2 more for the footer if the sidecar turns
-        out to describe another file. All data in addition, if that was asked for. None for native partitions.
+        Requests: 1 or 2 for the sidecar and, at the same time, 1 or 2 that look for ``_pages``; then 1 or 2 for the
+        footer, and 1 or 2 more for the footer if the sidecar turns out to describe another file. All data in addition,
+        if that was asked for. None for native partitions.
         """
         packed = self._packed.get(location.name)
         verification = _Verification(location, self._store, self._options, packed=packed, deep=self._deep)

@@ -42,7 +42,8 @@ def check_values(
     """Decode every column chunk, with the checksums of its pages, and compare its values with what is claimed of them.
 
     Claims are those that reads rely on: numbers of rows and nulls, bounds of row groups and of pages, bounds that stand for
-    values, bloom filters, and that the designated timestamp never goes back within a row group. One chunk is in memory at a time. Blocks.
+    values, bloom filters, and that the designated timestamp never goes back within a row group. One chunk is in memory
+    at a time. Blocks.
 
     Args:
         sidecar: What is claimed.

@@ -64,17 +64,18 @@ async def verify_table(  # noqa: PLR0913 - what can be told is told by name
 
     Each Parquet partition's sidecar is compared with the Parquet footer at the committed size, field by field; both with
     the rows and the size in ``_txn``; every older snapshot in the sidecar with its checksum; and every chunk range with
-    the file and with all others; and its entry in the table's catalogue, if there is one, with the sidecar. What would make reads cheaper is said as well. A partition that fails does not stop the
-    others. Native partitions are only checked to be there.
+    the file and with all others; and its entry in the table's catalogue, if there is one, with the sidecar. What would
+    make reads cheaper is said as well. A partition that fails does not stop the others. Native partitions are only
+    checked to be there.
 
     A deep check reads the Parquet files whole, each into a temporary file: the checksum that the store keeps of the object,
     those of pages, every value against its type, and numbers of rows and nulls, minima and maxima of row groups and pages,
     and the order of the designated timestamp against the values; bloom filters are asked for values that are there, and
     those that the catalogue holds are compared with those of the files.
 
-    Requests: those of :func:`coldparquet.catalog.discovery.discover`; with a ``_txn`` one more listing, to its end (1 request per
-    1,000 names); per Parquet partition 1 for the sidecar, 1 that looks for ``_pages`` and 1 for the footer, each one more where the first guess was too
-    short, and one more footer where a sidecar turns out to be stale.
+    Requests: those of :func:`coldparquet.catalog.discovery.discover`; with a ``_txn`` one more listing, to its end (1
+    request per 1,000 names); per Parquet partition 1 for the sidecar, 1 that looks for ``_pages`` and 1 for the footer,
+    each one more where the first guess was too short, and one more footer where a sidecar turns out to be stale.
 
     Args:
         url: A table directory, a directory of partitions, a partition directory or a Parquet file: any fsspec URL, or

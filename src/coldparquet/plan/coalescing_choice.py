@@ -55,6 +55,13 @@ _LEAST_GAP_BYTES = 4 * KIB
 
 _LEAST_PART_BYTES = 64 * KIB
 
+_LONGEST_FAST_REQUEST_BYTES = 8 * MIB
+"""The lower end of the 8-16 MiB that S3 names for throughput. So long are requests where all connections together hold no more
+memory with it than a scan has for what is in flight: few connections, or much memory."""
+
+_SHARE_IN_FLIGHT = 1 / 4
+"""About this part of a scan's memory is there for what is in flight; the rest is for what was fetched and decoded."""
+
 _WIDEST_GAP_BYTES = 4 * MIB
 """Gaps wider than this are not read over in order to save time, however slow the first byte is."""
 
@@ -92,6 +99,10 @@ def choose_coalescing(options: ReadOptions, speed: StoreSpeed, storage_class: st
 def by_goal(options: ReadOptions, speed: StoreSpeed, storage_class: str | None) -> Coalescing:
     """Choose by goal, prices and speed alone, whatever gap and length the options state."""
     base = COALESCING_BY_GOAL[options.goal]
+    if options.goal == "fast":
+        held_bytes = round(options.memory_limit_bytes * _SHARE_IN_FLIGHT)
+        longest_bytes = min(held_bytes // options.max_concurrency, _LONGEST_FAST_REQUEST_BYTES)
+        base = replace(base, max_request_bytes=max(base.max_request_bytes, longest_bytes))
     if options.goal == "cheap":
         break_even_bytes = prices_of(options).break_even_bytes(storage_class)
         return replace(base, gap_bytes=round(min(break_even_bytes, base.gap_bytes)))

@@ -91,8 +91,9 @@ class RowGroupRead:
         begin in the file, one packed after the other, behind the 4-byte magic. Deferred columns have a buffer of their own.
         """
         lengths = self.piece_stops - self.piece_starts
-        if (self.piece_starts[1:] > self.piece_starts[:-1]).all():
-            return BUFFER_HEADER_BYTES + np.cumsum(lengths) - lengths  # the order of the file, as nearly always
+        if (self.piece_starts[1:] > self.piece_starts[:-1]).all():  # whole chunks in file order, as nearly always
+            packed_starts: npt.NDArray[np.int64] = np.cumsum(lengths) - lengths
+            return BUFFER_HEADER_BYTES + packed_starts
         column_begins = np.full(len(self.columns), np.iinfo(np.int64).max)
         np.minimum.at(column_begins, self.piece_columns, self.piece_starts)
         column_bytes = np.bincount(self.piece_columns, weights=lengths, minlength=len(self.columns)).astype(np.int64)

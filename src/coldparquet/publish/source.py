@@ -74,7 +74,8 @@ class PartitionContent:
 async def read_source(store: ObjectStore, path: str) -> SourceTable:
     """Read the state that a table is in. A QuestDB may write to it meanwhile.
 
-    Requests: those of :func:`~coldparquet.catalog.discovery.discover` with column versions, and 1 for each Parquet partition of which `_txn` states no size.
+    Requests: those of :func:`~coldparquet.catalog.discovery.discover` with column versions, and 1 for each Parquet
+    partition of which `_txn` states no size.
 
     Raises:
         NotFoundError: There is no table.

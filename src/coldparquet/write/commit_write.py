@@ -107,7 +107,8 @@ async def commit_write(  # noqa: PLR0913 - what can be told is told by name
     When it raises, call ``abort_write``, which removes what was not committed.
 
     Requests: those of :func:`~coldparquet.write.staging.join_parts` for parts that are not whole; 2 that read table files,
-    1 for the claim and 2 that commit, for a new table 9; those of removing what nobody needs any more; 1 for the catalogue, more if there is one.
+    1 for the claim and 2 that commit, for a new table 9; those of removing what nobody needs any more; 1 for the
+    catalogue, more if there is one.
 
     Args:
         write: From ``begin_write``.

@@ -85,9 +85,9 @@ async def write_table(  # noqa: PLR0913 - what can be told is told by name
 
     Raises:
         InvalidInputError: The table exists (kind ``AlreadyExists``), there are partitions of none (``NotEmpty``), it is
-            another one (``OtherTable``) or has other columns (``SchemaMismatch``); a column has no QuestDB type (``UnknownType``) or a value does not fit (``DoesNotFit``,
-            ``NullValue``, ``RaggedArray``, ``UnknownSymbol``); a server is at work on it (``ServerRunning``,
-            ``UnfinishedChange``).
+            another one (``OtherTable``) or has other columns (``SchemaMismatch``); a column has no QuestDB type
+            (``UnknownType``) or a value does not fit (``DoesNotFit``, ``NullValue``, ``RaggedArray``,
+            ``UnknownSymbol``); a server is at work on it (``ServerRunning``, ``UnfinishedChange``).
         UnsupportedError: Rows belong to a partition that is not in Parquet (kind ``NativePartition``).
         ObjectChangedError: Another writer has committed meanwhile (kind ``CommitConflict``).
         AccessError: Writing is not permitted.

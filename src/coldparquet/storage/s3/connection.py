@@ -208,7 +208,9 @@ class S3Connection:
             async with self._resolving:
                 if self._account is None:
                     account = stated_account(self._options)
-                    self._use(account or await asyncio.to_thread(resolve_account, self._options))
+                    if account is None:
+                        account = await asyncio.to_thread(resolve_account, self._options)
+                    self._use(account)
         return cast("S3Account", self._account)
 
     def _use(self, account: S3Account) -> None:
