@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from coldparquet.errors import InvalidInputError
-from coldparquet.prices import PriceTable
+from coldparquet.prices import PriceTable, RestoreTier
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -14,8 +14,6 @@ MIB = 1024 * KIB
 Goal: TypeAlias = Literal["fast", "cheap", "few-requests", "few-bytes"]
 When: TypeAlias = Literal["auto", "always", "never"]
 """``auto``: where the cost model says that it pays."""
-RestoreTier: TypeAlias = Literal["Expedited", "Standard", "Bulk"]
-"""How fast S3 restores an archived object, in S3's own words; DEEP_ARCHIVE knows no ``Expedited``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

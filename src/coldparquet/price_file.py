@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
 from coldparquet.errors import InvalidInputError, NotFoundError
-from coldparquet.options import RestoreTier
-from coldparquet.prices import Price, PriceTable, RestorePrice, StorageClassPrices
+from coldparquet.prices import Price, PriceTable, RestorePrice, RestoreTier, StorageClassPrices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

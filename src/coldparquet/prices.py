@@ -16,8 +16,6 @@ from coldparquet.errors import InvalidInputError
 if TYPE_CHECKING:
     import os
 
-    from coldparquet.options import RestoreTier
-
 STANDARD = "STANDARD"
 """The class of objects for which S3 names none, and of listings."""
 
@@ -28,6 +26,8 @@ _DAYS_PER_MONTH = 30
 
 RequestKind: TypeAlias = Literal["get", "head", "list", "put"]
 """What S3 tells apart on its invoice; the requests of an upload in parts count as ``put``. Deleting is free."""
+RestoreTier: TypeAlias = Literal["Expedited", "Standard", "Bulk"]
+"""How fast S3 restores an archived object, in S3's own words; DEEP_ARCHIVE knows no ``Expedited``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

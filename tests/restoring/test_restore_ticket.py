@@ -22,7 +22,7 @@ from coldparquet.storage.objects import ObjectInfo, RestoreState
 from tests.support.archive_store import ArchiveStore
 
 if TYPE_CHECKING:
-    from coldparquet.options import RestoreTier
+    from coldparquet.prices import RestoreTier
     from coldparquet.restoring.restore_wait import RestoreProgress
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -33,7 +33,7 @@ from tests.support.s3_servers import MOTO_KEYS, boto3_client, moto_server
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from coldparquet.options import RestoreTier
+    from coldparquet.prices import RestoreTier
 
 RESTORED = 'ongoing-request="false", expiry-date="Fri, 21 Dec 2012 00:00:00 GMT"'
 

@@ -11,7 +11,7 @@ from coldparquet.storage.objects import RestoreState
 from tests.support.quoting_store import QuotingStore
 
 if TYPE_CHECKING:
-    from coldparquet.options import RestoreTier
+    from coldparquet.prices import RestoreTier
     from coldparquet.storage.objects import ObjectInfo
     from coldparquet.storage.requests import FetchedRange, RangeRequest
 

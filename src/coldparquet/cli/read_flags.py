@@ -11,8 +11,8 @@ from coldparquet.byte_sizes import parse_byte_count
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from coldparquet.options import Goal, ReadOptions, RestoreTier
-    from coldparquet.prices import PriceTable
+    from coldparquet.options import Goal, ReadOptions
+    from coldparquet.prices import PriceTable, RestoreTier
 
 COST_PANEL = "Cost"
 

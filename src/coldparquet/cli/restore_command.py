@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import TextIO
 
-    from coldparquet.options import RestoreTier
+    from coldparquet.prices import RestoreTier
     from coldparquet.restoring.archived_objects import ArchivedObject
     from coldparquet.restoring.restore_wait import RestoreProgress
 

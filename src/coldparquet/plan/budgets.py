@@ -12,8 +12,9 @@ from coldparquet.plan.wording import human_bytes, human_dollars, plural
 from coldparquet.prices import STANDARD
 
 if TYPE_CHECKING:
-    from coldparquet.options import ReadOptions, RestoreTier
+    from coldparquet.options import ReadOptions
     from coldparquet.plan.read_plan import ReadPlan
+    from coldparquet.prices import RestoreTier
 
 
 _ROUNDING = 1e-9

@@ -1,6 +1,6 @@
 """Cut the read of a row group down to the pages that hold wanted rows.
 
-Everything here takes the read of whole chunks that ``plan_row_groups`` made, or one that was cut already, and returns a
+Everything here takes the read of whole chunks that ``prune_row_groups`` found, or one that was cut already, and returns a
 smaller one: for pages that were pruned, for the first or last rows, for a run of rows that fits memory, and for the
 columns that wait until the predicate's columns have shown which rows are left.
 """

@@ -10,8 +10,7 @@ from coldparquet.plan.wording import human_dollars
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coldparquet.options import RestoreTier
-    from coldparquet.prices import PriceTable
+    from coldparquet.prices import PriceTable, RestoreTier
 
 RESTORE_TIERS: tuple[RestoreTier, ...] = ("Expedited", "Standard", "Bulk")
 """From the fastest to the cheapest."""

@@ -12,9 +12,8 @@ from coldparquet.restoring.archive_state import STANDARD, is_being_restored
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from coldparquet.options import RestoreTier
     from coldparquet.plan.restore_price import RestoreOffer
-    from coldparquet.prices import PriceTable
+    from coldparquet.prices import PriceTable, RestoreTier
     from coldparquet.storage.objects import ObjectInfo
 
 _WITHOUT_EXPEDITED = frozenset({"DEEP_ARCHIVE", "DEEP_ARCHIVE_ACCESS"})

@@ -14,8 +14,8 @@ from coldparquet.restoring.restore_ticket import RestoreTicket
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coldparquet.options import RestoreTerms, RestoreTier
-    from coldparquet.prices import PriceTable
+    from coldparquet.options import RestoreTerms
+    from coldparquet.prices import PriceTable, RestoreTier
     from coldparquet.restoring.archived_objects import ArchivedObject
     from coldparquet.storage.base import ObjectStore
 

@@ -17,7 +17,7 @@ from coldparquet.storage.wrappers.store_stack import stack_store
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from coldparquet.options import RestoreTier
+    from coldparquet.prices import RestoreTier
     from coldparquet.restoring.restore_wait import RestoreProgress
     from coldparquet.storage.base import ObjectStore
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from coldparquet.storage.refusals import classes_unsupported, restore_unsupported, versions_not_listed
 
 if TYPE_CHECKING:
-    from coldparquet.options import RestoreTier
+    from coldparquet.prices import RestoreTier
     from coldparquet.storage.objects import ObjectInfo
 
 

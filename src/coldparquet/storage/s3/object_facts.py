@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from coldparquet.errors import ColdParquetError
-    from coldparquet.options import RestoreTier
+    from coldparquet.prices import RestoreTier
     from coldparquet.storage.objects import ChecksumAlgorithm
 
 CRC32_HEADER = "x-amz-checksum-crc32"

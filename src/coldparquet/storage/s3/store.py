@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
     import aiohttp
 
-    from coldparquet.options import RestoreTier, StoreOptions
+    from coldparquet.options import StoreOptions
+    from coldparquet.prices import RestoreTier
     from coldparquet.storage.requests import FetchedRange, RangeRequest
     from coldparquet.storage.s3.listing import UnfinishedUpload
 

@@ -19,7 +19,7 @@ from coldparquet.storage.wrappers.wrapper import StoreWrapper
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from coldparquet.options import RestoreTier
+    from coldparquet.prices import RestoreTier
     from coldparquet.ranges import ByteRange, SuffixRange
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.objects import Listing, ObjectInfo, Upload, UploadedPart

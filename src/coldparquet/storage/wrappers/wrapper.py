@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coldparquet.options import RestoreTier
+    from coldparquet.prices import RestoreTier
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.objects import Listing, ObjectInfo, Upload, UploadedPart
     from coldparquet.storage.requests import FetchedRange, RangeRequest
