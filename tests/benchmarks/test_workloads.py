@@ -10,10 +10,20 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from coldparquet.bench import late_materialisation, needle, slow_and_refusing_store, trading_day, year_of_trades
-from coldparquet.bench.measurement import BUCKET, OURS, run
+from coldparquet.bench import (
+    late_materialisation,
+    needle,
+    slow_and_refusing_store,
+    spark_trades,
+    trading_day,
+    year_of_trades,
+)
+from coldparquet.bench.measurement import BUCKET, OURS, Benchmark, run
 from coldparquet.bench.report import percentiles, report
+from coldparquet.bench.spark_measurement import SparkBenchmark
 from coldparquet.bench.trades import day_name
+from coldparquet.bench.workloads import WORKLOADS
+from coldparquet.cli.bench_command import chosen_benchmarks
 from coldparquet.cli.commands import app
 
 if TYPE_CHECKING:
@@ -105,7 +115,7 @@ def test_faults_change_no_answer(tmp_path: Path) -> None:
 
 
 def test_the_command_prints_tables_and_draws_pictures(tmp_path: Path) -> None:
-    arguments = ["bench", "wide", "--small", "--rounds", "1", "--data", str(tmp_path / "data")]
+    arguments = ["bench", "wide", "--question", "W7", "--small", "--rounds", "1", "--data", str(tmp_path / "data")]
     arguments += ["--pictures", str(tmp_path / "pictures"), "--output", str(tmp_path / "results.json")]
     printed = CliRunner().invoke(app, arguments).stdout
     assert "W7: three of 1,000 columns" in printed
@@ -131,14 +141,20 @@ def test_the_command_indexes_small_files(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("_pm")), "the next run begins as this one did"
 
 
-def test_the_command_asks_single_questions(tmp_path: Path) -> None:
-    arguments = ["bench", "day", "--small", "--rounds", "1", "--data", str(tmp_path), "--question", "W4"]
-    printed = CliRunner().invoke(app, arguments).stdout
-    assert "W4: three columns of thirty seconds" in printed
-    assert "W1" not in printed
-    outcome = CliRunner().invoke(app, [*arguments[:-1], "W5"])
+def test_questions_that_nobody_asks_are_refused(tmp_path: Path) -> None:
+    outcome = CliRunner().invoke(app, ["bench", "day", "index", "--data", str(tmp_path), "--question", "W5"])
     assert outcome.exit_code != 0
     assert "no question begins so" in outcome.stderr
+    assert not list(tmp_path.iterdir()), "nothing was measured"
+
+
+def test_some_of_the_questions_are_asked() -> None:
+    asked = chosen_benchmarks([WORKLOADS[name] for name in ("day", "index", "spark")], ("W4", "S5"), is_small=True)
+    [day], of_index, [spark] = asked
+    assert not of_index
+    assert isinstance(day, Benchmark)
+    assert isinstance(spark, SparkBenchmark)
+    assert [*day.questions, *spark.questions] == [trading_day.W4, spark_trades.WEEK]
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"results": {}}', "no JSON"])

@@ -73,6 +73,7 @@ def test_tasks_write_and_the_driver_commits(tmp_path: Path) -> None:
 
 
 def test_of_speculative_copies_one_counts(tmp_path: Path) -> None:
+    """As Spark would have it on several hosts: it runs no copy on the host of the original, and ``local-cluster`` has but one."""
     rows = ticks(100)
     writer = on_driver(tmp_path / "t", clustered="true")
     copies = [in_task(writer, rows) for _ in range(3)]

@@ -331,7 +331,7 @@ async def test_a_running_server_is_noticed_before_anything_is_written(tmp_path: 
 
 async def test_names_that_no_column_can_have_leave_nothing(tmp_path: Path) -> None:
     rows = pa.table({"ts": pa.array([START_US], pa.timestamp("us")), "a/b": [1]})
-    with pytest.raises(InvalidInputError, match="has no column .a/b."):
+    with pytest.raises(InvalidInputError, match=r"has no column .a/b."):
         await write_table(tmp_path / "trades", rows, timestamp="ts")
     assert not (tmp_path / "trades").exists()
 

@@ -62,7 +62,7 @@ def bench_and_report(
         require_matplotlib()
     results: dict[str, Results] = {}
     index_runs: list[IndexRun] = []
-    benchmarks = _chosen_questions(chosen, questions, is_small=is_small)
+    benchmarks = chosen_benchmarks(chosen, questions, is_small=is_small)
     with ExitStack() as stack:
         directory = Path(data_directory or stack.enter_context(tempfile.TemporaryDirectory()))
         progress = stack.enter_context(progress_bar())
@@ -129,7 +129,7 @@ def _chosen(names: Sequence[str] | None) -> list[Workload]:
     return [workload for workload in WORKLOADS.values() if workload.name in names]
 
 
-def _chosen_questions(
+def chosen_benchmarks(
     workloads: Sequence[Workload], beginnings: Sequence[str], *, is_small: bool
 ) -> list[list[Benchmark | SmallFiles | SparkBenchmark]]:
     """Make the benchmarks of the workloads, with those questions alone that begin so."""
