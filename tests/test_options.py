@@ -15,7 +15,7 @@ from coldparquet.options import COALESCING_BY_GOAL, MAX_RESTORE_DAYS, MIB, ReadO
 
 @pytest.mark.parametrize(
     ("wanted_bytes", "part_bytes"),
-    [(0, MIB // 2), (2 * MIB, MIB // 2), (64 * MIB, 2 * MIB), (10_000 * MIB, 4 * MIB)],
+    [(0, 3 * MIB // 4), (2 * MIB, 3 * MIB // 4), (64 * MIB, 2 * MIB), (10_000 * MIB, 4 * MIB)],
 )
 def test_fast_reads_use_all_connections_before_requests_grow(wanted_bytes: int, part_bytes: int) -> None:
     assert COALESCING_BY_GOAL[ReadOptions().goal].part_bytes(wanted_bytes, max_concurrency=32) == part_bytes
