@@ -119,7 +119,7 @@ async def test_what_a_closer_look_fetched_is_not_fetched_again(tmp_path: Path) -
 async def test_a_store_that_turns_out_to_be_slow_does_not_change_what_a_repeated_question_asks_for(
     tmp_path: Path,
 ) -> None:
-    """Chunks lie 1.3 MiB apart: at the published latency two requests are faster than one over the gap, at 100 ms they are not."""
+    """Chunks lie 1.3 MiB apart: at the published latency two requests are faster than one over the gap, at 200 ms they are not."""
     noise = np.random.default_rng(1).random(320_000)
     short = {f"short_{number}": np.arange(len(noise)) % 100 for number in range(5)}
     between = noise.astype(np.float32)
@@ -128,7 +128,7 @@ async def test_a_store_that_turns_out_to_be_slow_does_not_change_what_a_repeated
     path.parent.mkdir(parents=True)
     pq.write_table(pa.table(columns), path, row_group_size=len(noise) // 2, use_dictionary=list(short))  # type: ignore[arg-type]  # names of columns are allowed as well
     options = cp.ReadOptions(max_concurrency=2)
-    with ColdStoreServer(tmp_path, ColdStoreOptions(first_byte_s=0.1)) as server:
+    with ColdStoreServer(tmp_path, ColdStoreOptions(first_byte_s=0.2)) as server:
         url = f"s3://bucket/{path.parent.name}"
         async with cp.open_partition(url, storage_options=server.storage_options, options=options) as partition:
             asked = ["first", "second", "last"]

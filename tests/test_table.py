@@ -122,6 +122,25 @@ async def test_an_empty_directory_says_what_was_expected() -> None:
         await cp.open_table("t", store=store)
 
 
+@pytest.mark.parametrize("name", ["date=2024-03-01/part-0.parquet", "a.parquet"])
+async def test_a_dataset_of_other_tools_says_how_it_becomes_a_table(name: str) -> None:
+    store = await store_of({f"t/{name}": parquet({"x": [1]})})
+    with pytest.raises(cp.errors.NotFoundError, match="coldparquet pipeline convert SOURCE --to DESTINATION") as caught:
+        await cp.open_table("t", store=store)
+    assert caught.value.kind == "NoPartitions"
+
+
+async def test_a_directory_without_datasets_brings_no_advice_to_convert() -> None:
+    store = await store_of({"t/readme.txt": b"hello", "t/notes/a.txt": b"hello"})
+    with pytest.raises(cp.errors.NotFoundError, match=r"data\.parquet itself$"):
+        await cp.open_table("t", store=store)
+
+
+async def test_a_missing_table_is_named() -> None:
+    with pytest.raises(cp.errors.NotFoundError, match=r"^t: there is no such table, partition or Parquet file"):
+        await cp.open_table("t", store=await store_of({}))
+
+
 async def test_a_missing_partition_names_the_file() -> None:
     store = await store_of({"t/readme.txt": b"hello"})
     with pytest.raises(cp.errors.NotFoundError, match=r"t/nowhere/data\.parquet"):

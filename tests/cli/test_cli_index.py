@@ -30,7 +30,7 @@ def test_write_then_keep(run: Run, table: Path) -> None:
     assert written.stdout.startswith("4 partitions: 4 written (")
     assert len(list(table.glob("*/_pm"))) == 4
 
-    assert run("index", table).stdout == "4 partitions: 4 kept\n"
+    assert run("index", table).stdout == "4 partitions: 4 have a sidecar already\n"
     assert run("index", table, "--force").stdout == written.stdout
 
 
@@ -72,4 +72,4 @@ def test_a_failure_is_told_and_decides_the_exit_code(run: Run, table: Path) -> N
     text = " ".join(result.stdout.split())
     assert f"{first.name} failed" in text
     assert f"{second.name} kept stale" in text
-    assert text.endswith("2 kept, 1 failed, 1 of the kept ones stale")
+    assert text.endswith("2 have a sidecar already, 1 failed, 1 of the old ones stale")

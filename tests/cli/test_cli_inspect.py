@@ -137,6 +137,29 @@ def test_a_directory_without_sidecar(run: Run, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("magic", [b"PAR1", b"PARE"])
+def test_a_parquet_file_without_sidecar_is_named_as_one(run: Run, tmp_path: Path, magic: bytes) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"a": [1, 2]}), path)
+    path.write_bytes(magic + path.read_bytes()[4:])
+    result = run("inspect", path)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"error: {path}: this is a Parquet file, and no sidecar describes it;")
+    assert "'coldparquet scan'" in result.stderr
+    assert json.loads(run("inspect", "--json", path).stdout)["error"]["kind"] == "NoSidecar"
+
+
+@pytest.mark.parametrize("content", [b"", b"short", b"# Some notes, and nothing that a sidecar begins with."])
+def test_only_what_is_named_a_sidecar_is_said_to_be_a_damaged_one(run: Run, tmp_path: Path, content: bytes) -> None:
+    notes, sidecar = tmp_path / "notes.md", tmp_path / "_pm"
+    notes.write_bytes(content)
+    sidecar.write_bytes(content)
+    result = run("inspect", notes)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"error: {notes}: this is no sidecar, or one that was cut off; give a _pm")
+    assert "it is no sidecar" in (of_sidecar := run("inspect", sidecar).stderr) or "index --force" in of_sidecar
+
+
 def test_from_an_object_store(run: Run, tmp_path: Path) -> None:
     partition = tmp_path / "bucket" / "trades" / "2024-03-01.12"
     partition.mkdir(parents=True)

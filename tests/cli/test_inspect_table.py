@@ -98,7 +98,7 @@ def test_text(run: Run) -> None:
         "rows": "3,044",
         "Parquet": "139 KiB in 2 partitions",
         "native": "1 partition",
-        "sidecars": "not looked at: --sidecars does, with 2 requests",
+        "sidecars": "use --sidecars to look at them, with 2 requests",
     }
     assert lines[10].split() == ["directory", "rows", "from", "(UTC)", "before", "format", "Parquet"]
     assert lines[11].split() == ["2024-01-01.2", "1,003", "2024-01-01", "2024-01-02", "parquet", "69.8", "KiB"]

@@ -33,7 +33,7 @@ def test_write_then_keep(run: Run, table: Path) -> None:
     assert "2024-03-02  skipped  in QuestDB's native format" in written.stdout
     assert len(list(table.glob("*/_pm"))) == 4
 
-    assert run("migrate", table).stdout.splitlines()[-1] == "5 partitions: 4 kept, 1 skipped"
+    assert run("migrate", table).stdout.splitlines()[-1] == "5 partitions: 4 have a sidecar already, 1 skipped"
     assert run("migrate", table, "--force").stdout == written.stdout
 
 

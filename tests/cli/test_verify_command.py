@@ -31,7 +31,7 @@ def test_nothing_wrong(run: Run, table: Path) -> None:
     result = run("verify", table)
     assert (result.exit_code, result.stderr) == (0, "")
     assert " ".join(result.stdout.split()) == (
-        "5 partitions (transaction 5 of _txn), 200 rows, 15.7 KiB of Parquet, 1 native, not looked into: nothing wrong"
+        "5 partitions (transaction 5 of _txn), 200 rows, 15.7 KiB of Parquet, 1 native (not checked): nothing wrong"
     )
 
 
@@ -49,8 +49,8 @@ def test_findings_are_grouped_from_the_worst_on(run: Run, table: Path) -> None:
     assert blocks[1].startswith(f"warning NoSidecar {one.name} there is no _pm")
     assert f" {two.name} there is no _pm" in blocks[1]
     assert blocks[1].endswith("to do: 'coldparquet migrate' writes it")
-    assert blocks[2].startswith("advice StaleDirectories 1 that _txn does not name: 2024-02-01")
-    assert blocks[3].endswith("1 error, 2 warnings, 1 piece of advice")
+    assert blocks[2].startswith("advice StaleDirectories 1 old directory, not named by _txn: 2024-02-01")
+    assert blocks[3].endswith("1 error, 2 warnings, 1 suggestion")
 
 
 def test_warnings_leave_the_exit_code_at_0(run: Run, table: Path) -> None:
@@ -58,7 +58,7 @@ def test_warnings_leave_the_exit_code_at_0(run: Run, table: Path) -> None:
         (partition / "_pm").unlink()
     result = run("verify", table)
     assert result.exit_code == 0
-    assert " ".join(result.stdout.split()).endswith("not looked into: 4 warnings")
+    assert " ".join(result.stdout.split()).endswith("1 native (not checked): 4 warnings")
 
 
 def test_many_findings_of_a_kind_are_counted(run: Run, tmp_path: Path) -> None:

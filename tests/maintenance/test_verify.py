@@ -295,7 +295,7 @@ async def test_directories_that_nobody_reads(days: Path) -> None:
     (days / "2024-02-21.attachable").mkdir()
     stale, aside = (await verify_table(days)).findings
     assert (stale.severity, stale.kind) == ("advice", "StaleDirectories")
-    assert stale.message == "1 that _txn does not name: 2024-02-27.3"
+    assert stale.message == "1 old directory, not named by _txn: 2024-02-27.3"
     assert (aside.severity, aside.kind) == ("advice", "DirectoriesSetAside")
     assert aside.message == "2 detached, or not attached yet: 2024-02-20.detached, 2024-02-21.attachable"
 

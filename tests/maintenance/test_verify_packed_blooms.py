@@ -114,6 +114,22 @@ async def test_a_filter_that_loses_rows_is_an_error() -> None:
     assert "coldparquet pack" in str(finding.remedy)
 
 
+@pytest.mark.parametrize("inline_bloom_bytes", [0, 1 << 20])
+async def test_filters_that_lie_elsewhere_by_now_are_the_same_ones(inline_bloom_bytes: int) -> None:
+    store = await packed()
+    await index_table(f"{TABLE}/{WRONG_DAY}", store=store, force=True, inline_bloom_bytes=inline_bloom_bytes)
+    assert not said(await verify_table(TABLE, store=store, deep=True))
+
+
+async def test_filters_of_a_replaced_file_are_asked_by_nobody() -> None:
+    store = await packed()
+    await store.delete([f"{TABLE}/{WRONG_DAY}/_pm"])
+    await store.put(f"{TABLE}/{WRONG_DAY}/data.parquet", _objects()[f"{TABLE}/2024-03-03/data.parquet"], overwrite=True)
+    async with cp.open_table(TABLE, store=store) as table:
+        assert await table.scan(where=[("id", "=", _ids(2)[0])]).count() == 2, "the day after is there twice"
+    assert not said(await verify_table(TABLE, store=store, deep=True))
+
+
 @pytest.mark.usefixtures("a_wrong_filter")
 async def test_pipelines_find_it_too(tmp_path: Path) -> None:
     for path, data in _objects().items():

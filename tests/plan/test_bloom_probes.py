@@ -31,7 +31,8 @@ from coldparquet.plan.bind import (
     BoundOr,
     BoundPredicate,
 )
-from coldparquet.plan.bloom_probes import plan_bloom_probes
+from coldparquet.plan.bloom_lookups import find_lookups
+from coldparquet.plan.bloom_probes import BloomProbes
 from coldparquet.plan.predicate import Operator
 from coldparquet.plan.statistics import SidecarStatistics
 from coldparquet.ranges import ByteRange
@@ -233,8 +234,9 @@ def test_answers_are_not_given_before_everything_is_there() -> None:
     file, _ = numbers_file(row_groups=1)
     sidecar = sidecar_to_keep(file, inline_bytes=0)
     predicate = bound("id = 5", fields_of(sidecar))
-    probes = plan_bloom_probes(
-        predicate, SidecarStatistics(sidecar), sidecar=sidecar, columns={0: 0}, row_groups=np.array([True])
+    probes = BloomProbes(
+        sidecar,
+        find_lookups(predicate, SidecarStatistics(sidecar), table=sidecar, columns={0: 0}, row_groups=np.array([True])),
     )
     with pytest.raises(InternalError, match="before"):
         probes.answers()

@@ -101,7 +101,7 @@ def test_plans_of_one_answer_share_a_budget() -> None:
 @pytest.mark.parametrize(
     ("limits", "said"),
     [
-        ({"max_requests": 2}, "budget        kept"),
+        ({"max_requests": 2}, "budget        within the budget of 2 requests"),
         ({"max_requests": 1}, "budget        exceeded, so that nothing would be read: max_requests is 1\n"),
     ],
 )

@@ -81,14 +81,17 @@ def test_explain_shows_the_goals_and_the_class() -> None:
 def test_explain_says_which_speed_was_measured() -> None:
     read = read_of([(0, 1000)])
     measured = replace(SPEED, first_byte_s=0.25, is_first_byte_measured=True)
-    assert "as published for S3: too little was measured here" in plan_of([read]).explain()
     assert (
-        "250 ms to each first byte, then 55 MiB/s each: the first as measured at this store"
+        "30 ms to each first byte, then 55 MiB/s each (published for S3; not measured yet)"
+        in plan_of([read], speed=replace(SPEED, is_remote=True)).explain()
+    )
+    assert (
+        "250 ms to each first byte (measured), then 55 MiB/s each (published for S3)"
         in plan_of([read], speed=measured).explain()
     )
     both = replace(measured, connection_bytes_per_s=2e6, is_throughput_measured=True)
     assert (
-        "250 ms to each first byte, then 1.9 MiB/s each: as measured at this store"
+        "250 ms to each first byte, then 1.9 MiB/s each (measured at this store)"
         in plan_of([read], speed=both).explain()
     )
     estimate = plan_of([read], speed=both).as_dict()["estimate"]

@@ -234,7 +234,7 @@ def example_plan(*, limit: int | None = None) -> ReadPlan:
             MetadataRequest(path="bucket/trades", byte_range=None, reason="listing", fetched_bytes=0, operation="list"),
         ),
         options=options,
-        speed=StoreSpeed(connections=options.max_concurrency),
+        speed=StoreSpeed(connections=options.max_concurrency, is_remote=True),
     )
 
 
@@ -330,11 +330,24 @@ def test_explain_says_what_matters() -> None:
         "3 metadata requests, 67.9 KiB to make this plan",
         "2 GETs and 1 LIST: $5.80 for a million plans like this",
         "row group 0: ts, price",
-        "in other classes $1.20 (INTELLIGENT_TIERING, REDUCED_REDUNDANCY), $3.03 (STANDARD_IA, ONEZONE_IA),",
-        "$30.08 (GLACIER_IR), $0.092 (EXPRESS_ONEZONE)",
+        "in other classes $1.20 (INTELLIGENT_TIERING, REDUCED_REDUNDANCY), $3.03 (STANDARD_IA,",
+        "ONEZONE_IA), $30.08 (GLACIER_IR), $0.092 (EXPRESS_ONEZONE)",
     ]:
         assert part in text
     assert not any(line != line.rstrip() for line in text.splitlines())
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_explain_of_local_files_tells_what_s3_would_charge() -> None:
+    plan = example_plan()
+    text = dataclasses.replace(plan, speed=dataclasses.replace(plan.speed, is_remote=False)).explain()
+    for part in [
+        "30 ms to each first byte, then 55 MiB/s each (published for S3; local files are faster)",
+        "price         S3 Standard would charge $1.20 for a million reads like this, data requests only",
+        "2 GETs and 1 LIST: S3 would charge $5.80 for a million plans like this",
+    ]:
+        assert part in text
+    assert "(assumed)" not in text
 
 
 def test_explain_counts_row_groups_by_reason_where_there_are_several() -> None:

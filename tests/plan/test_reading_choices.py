@@ -112,7 +112,7 @@ def test_a_needle_in_many_row_groups_is_looked_up_late() -> None:
         ({"deferred_bytes": np.zeros(50, np.int64)}, "no column can wait"),
         ({"matching_rows": np.full(50, 100.0)}, "rows are expected to survive in too many pages"),
         ({"matching_rows": np.full(50, 50_000.0), "page_rows": np.full(50, 1_000)}, "survive in too many pages"),
-        ({"deferred_bytes": np.full(50, 20_000)}, "the columns that could wait are small"),
+        ({"deferred_bytes": np.full(50, 20_000)}, "the columns that could be read later are small"),
         ({"goal": "few-requests"}, "more requests"),
         ({"first_bytes": np.full(50, 40 * MB), "deferred_bytes": np.full(50, MB)}, "but reading would take about"),
     ],

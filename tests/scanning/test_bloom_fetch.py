@@ -12,7 +12,8 @@ import pytest
 import coldparquet as cp
 from coldparquet.errors import NotFoundError, ObjectChangedError
 from coldparquet.options import COALESCING_BY_GOAL, Coalescing
-from coldparquet.plan.bloom_probes import BloomProbes, plan_bloom_probes
+from coldparquet.plan.bloom_lookups import find_lookups
+from coldparquet.plan.bloom_probes import BloomProbes
 from coldparquet.plan.prune import prune
 from coldparquet.plan.statistics import SidecarStatistics
 from coldparquet.ranges import ByteRange
@@ -39,7 +40,9 @@ def probes_of(where: str, sidecar: Sidecar) -> BloomProbes:
     statistics = SidecarStatistics(sidecar)
     undecided = prune(predicate, statistics, sidecar.row_group_count)[0].survives
     columns: dict[int, int | None] = {index: index for index in range(sidecar.column_count)}
-    return plan_bloom_probes(predicate, statistics, sidecar=sidecar, columns=columns, row_groups=undecided)
+    return BloomProbes(
+        sidecar, find_lookups(predicate, statistics, table=sidecar, columns=columns, row_groups=undecided)
+    )
 
 
 async def fetched(

@@ -47,7 +47,8 @@ async def test_explain_counts_restores_as_the_reading_does() -> None:
     bulk = cp.RestoreTerms(tier="Bulk")
     async with opened(store, archived="restore", restore=bulk, max_usd=1.0) as table:
         plan = await table.scan(["price"]).plan()
-        assert re.search(r"budget +kept, with a restore of 2 objects in tier Bulk for \$0\.0000", plan.explain())
+        told = r"budget +within the budget of \$1\.00, with a restore of 2 objects in tier Bulk for \$0\.0000"
+        assert re.search(told, plan.explain())
         estimate = plan.as_dict()["estimate"]
     assert estimate["exceeded"] == []
     data_usd, restore_usd = estimate["dollars"], estimate["restore_dollars"]
@@ -63,7 +64,7 @@ async def test_explain_counts_restores_as_the_reading_does() -> None:
         assert advises_fewer is (max_usd < restore_usd)
     async with opened(store, archived="restore", restore=bulk, max_usd=data_usd) as table:
         plan = await table.scan(["price"]).plan()
-    assert re.search(r"budget +kept\n", plan.explain()), "both are under way"
+    assert re.search(r"budget +within the budget of \$0\.\d+\n", plan.explain()), "both are under way"
 
 
 async def test_where_nobody_restores_anything_that_costs_nothing() -> None:

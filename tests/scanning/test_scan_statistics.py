@@ -227,6 +227,9 @@ def test_the_physical_limit_is_latency_and_bandwidth(store: ClassedStore) -> Non
             await scan.to_arrow()
             return scan
 
+    at_hand = asyncio.run(read()).stats
+    assert (at_hand.physical_limit_s, at_hand.times_physical_limit) == (0, None), "no network lies between"
+    store.label = "a far store"
     stats = asyncio.run(read()).stats
     assert stats.physical_limit_s > 0
     assert stats.times_physical_limit == pytest.approx(stats.elapsed_s / stats.physical_limit_s)

@@ -29,7 +29,7 @@ TABLE = "interval_day"
 def settings() -> dict[str, str]:
     """What a session needs to know Delta."""
     if not is_installed(SCRIPT):
-        pytest.skip(f"Delta was not tested: its jars are missing on this machine, localstack/{SCRIPT} fetches them")
+        pytest.skip(f"Spark with Delta was not started: its jars are missing here, localstack/{SCRIPT} fetches them")
     jars = subprocess.run([ROOT / "localstack" / SCRIPT], capture_output=True, text=True, check=True, timeout=60)
     return {
         "spark.driver.extraClassPath": f"{jars.stdout.strip()}/*",

@@ -39,6 +39,6 @@ def test_requests_in_spark(tmp_path: Path) -> None:
     results = run_in_sessions(replace(everything, questions=questions), rounds=1, directory=tmp_path)
     one_day, three_days = results[spark_trades.ONE_DAY], results[spark_trades.THREE_DAYS]
     for ours in (OURS, spark_trades.READ):
-        assert one_day[ours].warm.data_requests <= one_day[spark_trades.S3A].warm.data_requests
+        assert one_day[ours].warm.data_requests <= one_day[spark_trades.S3A].warm.data_requests / 2
         assert three_days[ours].warm.requests <= three_days[spark_trades.S3A].warm.requests / 4, "of 30 days alone"
     assert results[spark_trades.EXTREMES_DAY][spark_trades.HELPER].first.data_requests == 0

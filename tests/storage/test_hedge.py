@@ -263,8 +263,28 @@ def test_a_timeout_around_a_race_is_not_confused_with_its_end() -> None:
     run_in_virtual_time(check())
 
 
-def test_pace_knows_the_slowest_twentieth_of_each_size() -> None:
+def pace_with_savings() -> HedgePace:
+    """Return what has counted enough GETs to be generous."""
     pace = HedgePace()
+    for _ in range(200):
+        pace.slow_after_s(100)
+    return pace
+
+
+def test_the_last_savings_are_for_the_slowest() -> None:
+    pace = HedgePace()
+    for _ in range(LEAST_SAMPLES):
+        pace.note_answer(100, 1.0)
+    waits_s = [pace.slow_after_s(100) for _ in range(100)]
+    assert waits_s == pytest.approx([1.69] * 40 + [1.3] * 60)
+    assert [pace.may_hedge() for _ in range(2)] == [True, True]
+    assert pace.slow_after_s(100) == 1.3
+    pace = HedgePace()
+    assert [pace.may_hedge() for _ in range(2)] == [True, False], "one is sent on credit"
+
+
+def test_pace_knows_the_slowest_twentieth_of_each_size() -> None:
+    pace = pace_with_savings()
     assert pace.slow_after_s(100) is None
     for number in range(256):
         pace.note_answer(100, 1.0 + number / 256)
@@ -277,7 +297,7 @@ def test_pace_knows_the_slowest_twentieth_of_each_size() -> None:
 
 
 def test_pace_is_not_misled_by_slow_ones_among_few() -> None:
-    pace = HedgePace()
+    pace = pace_with_savings()
     for number in range(100):
         assert pace.slow_after_s(100) == (None if number < LEAST_SAMPLES else 1.3)
         pace.note_answer(100, 30.0 if number % 40 == 0 else 1.0)
@@ -287,7 +307,7 @@ def test_pace_is_not_misled_by_slow_ones_among_few() -> None:
 
 
 def test_pace_follows_the_newest() -> None:
-    pace = HedgePace()
+    pace = pace_with_savings()
     for duration_s in (*[1.0] * 256, *[2.0] * 256):
         pace.note_answer(100, duration_s)
     assert pace.slow_after_s(100) == 2.6

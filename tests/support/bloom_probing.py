@@ -12,7 +12,8 @@ from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.plan.bind import BoundField, BoundPredicate, bind
-from coldparquet.plan.bloom_probes import BloomProbes, plan_bloom_probes
+from coldparquet.plan.bloom_lookups import find_lookups
+from coldparquet.plan.bloom_probes import BloomProbes
 from coldparquet.plan.coalesce import coalesce
 from coldparquet.plan.prune import prune
 from coldparquet.plan.statistics import SidecarStatistics
@@ -62,7 +63,9 @@ def ask(predicate: BoundPredicate, sidecar: Sidecar, file: bytes) -> Asked:
     places: dict[int, int | None] = {index: index for index in range(sidecar.column_count)}
     statistics, count = SidecarStatistics(sidecar, places), sidecar.row_group_count
     undecided = prune(predicate, statistics, count)[0].survives
-    probes = plan_bloom_probes(predicate, statistics, sidecar=sidecar, columns=places, row_groups=undecided)
+    probes = BloomProbes(
+        sidecar, find_lookups(predicate, statistics, table=sidecar, columns=places, row_groups=undecided)
+    )
     rounds = []
     while (wanted := probes.wanted()) is not None:
         rounds.append(sorted(set(zip(wanted.starts.tolist(), wanted.stops.tolist(), strict=True))))

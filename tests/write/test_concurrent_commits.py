@@ -211,6 +211,7 @@ async def run(path: Path, update_count: int) -> None:
     assert len(directories(writer.path)) == 2
 
 
+@pytest.mark.slow
 async def test_every_scan_is_the_state_of_its_transaction(tmp_path: Path) -> None:
     await run(tmp_path, 100)
 

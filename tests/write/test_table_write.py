@@ -268,6 +268,13 @@ async def test_a_refused_write_leaves_nothing(name: str, tmp_path: Path) -> None
         await read_table(tmp_path / "db" / "trades")
 
 
+async def test_a_missing_timestamp_is_asked_for_as_each_front_door_takes_it(tmp_path: Path) -> None:
+    with pytest.raises(
+        InvalidInputError, match=r"timestamp='ts' in Python, \.option\(\"timestamp\", \"ts\"\) in Spark"
+    ):
+        await write_table(tmp_path / "trades", ticks(3))
+
+
 REFUSED_APPENDS: dict[str, tuple[dict[str, Any], pa.Table, str]] = {
     "another timestamp": ({"timestamp": "number"}, ticks(3), "OtherTable"),
     "another interval": ({"partition_by": "HOUR"}, ticks(3), "OtherTable"),

@@ -141,7 +141,7 @@ async def _listing_or_error(store: ObjectStore, path: str) -> Listing | AccessEr
 def _nothing_there(error: NotFoundError, path: str) -> NotFoundError:
     if error.kind != NotFoundError.default_kind:
         return error  # it is about more than this path, such as a bucket
-    return NotFoundError("nothing lies there: no table, partition or Parquet file", path=path)
+    return NotFoundError("there is no such table, partition or Parquet file; check the path", path=path)
 
 
 def _shows_transaction(listing: Listing) -> bool:
@@ -255,11 +255,22 @@ def _listed_locations(listing: Listing, path: str) -> tuple[tuple[PartitionLocat
     if not locations:
         raise NotFoundError(
             f"no partitions here: expected a {TRANSACTION_FILE}, or directories such as 2024-03-01 or 2024-03-01.12 with"
-            f" a {DATA_FILE} in each, or a {DATA_FILE} itself",
+            f" a {DATA_FILE} in each, or a {DATA_FILE} itself{_advice_for_dataset(listing)}",
             kind="NoPartitions",
             path=path,
         )
     return tuple(locations), notes
+
+
+def _advice_for_dataset(listing: Listing) -> str:
+    """Say how a dataset of other tools becomes a table, where a listing shows its ``name=value`` or ``.parquet`` names."""
+    has_hive_names = any("=" in path.rpartition("/")[2] for path in listing.directories)
+    if not has_hive_names and not any(info.path.endswith(".parquet") for info in listing.objects):
+        return ""
+    return (
+        "; of a dataset such as this one 'coldparquet pipeline convert SOURCE --to DESTINATION --from-format parquet"
+        " --to-format coldparquet --timestamp COLUMN' makes a table"
+    )
 
 
 def chosen_partitions(

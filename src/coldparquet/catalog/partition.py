@@ -225,8 +225,9 @@ class Partition:
     async def metadata(self) -> PartitionMetadata:
         """Read the metadata, once.
 
-        1 request where the sidecar fits the first guess, 2 where it does not, and more where it is large. Without a sidecar 1 request that finds none,
-        then 1 or 2 for the Parquet footer; these also follow a sidecar that is of another state of the table.
+        1 request where the sidecar fits the first guess, 2 where it does not, and more where it is large. Without a sidecar
+        1 request that finds none, then 1 or 2 for the Parquet footer; these also follow a sidecar that is of another state
+        of the table.
 
         Raises:
             NotFoundError: The partition has neither a sidecar nor a Parquet file.

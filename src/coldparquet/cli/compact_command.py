@@ -107,7 +107,7 @@ def _change_table(partitions: Sequence[CompactedPartition]) -> Table:
         table.add_column("why", overflow="fold")
     for done in partitions:
         shapes = [shape for shape in (done.before, done.after) if shape is not None]
-        pages = " -> ".join("?" if shape.pages is None else f"{shape.pages:,}" for shape in shapes)
+        pages = " -> ".join("unknown" if shape.pages is None else f"{shape.pages:,}" for shape in shapes)
         table.add_row(
             Text(" -> ".join(name for name in (done.name, done.new_name) if name)),
             " -> ".join(human_bytes(shape.parquet_size_bytes) for shape in shapes),

@@ -86,7 +86,7 @@ def _verdict(result: DemoResult) -> Text:
     for remark in (
         "The last column is pyarrow that was told which files to read.",
         "Round trips: the longest chain of requests of which each began when the one before it was over.",
-        f"Dollars: estimates with the prices of {PriceTable.default().name}, {PriceTable.default().as_of}. * The price of a GET is unverified.",
+        f"Dollars: estimates with the prices of {PriceTable.default().name}, {PriceTable.default().as_of}. * The price of a GET was not checked against the provider's list.",
     ):
         text.append(f"\n{remark}", style="dim")
     return text

@@ -136,7 +136,7 @@ def _summary_of_pages(report: IndexReport) -> Text:
 
 
 def _summary(report: IndexReport) -> Text:
-    """Write ``365 partitions: 360 written (1.2 MiB), 5 kept``."""
+    """Write ``365 partitions: 360 written (1.2 MiB), 5 have a sidecar already``."""
     parts = []
     for action, style in _STYLES.items():
         of_action = [done for done in report.partitions if done.action == action]
@@ -144,8 +144,10 @@ def _summary(report: IndexReport) -> Text:
             continue
         size = sum(done.sidecar_bytes or 0 for done in of_action)
         with_size = f" ({human_bytes(size)})" if action in ("written", "would write") else ""
-        parts.append(Text(f"{len(of_action):,} {action}{with_size}", style=style))
+        has_one = "has a sidecar already" if len(of_action) == 1 else "have a sidecar already"
+        told = has_one if action == "kept" else action
+        parts.append(Text(f"{len(of_action):,} {told}{with_size}", style=style))
     stale = sum(done.is_stale for done in report.partitions)
     if stale:
-        parts.append(Text(f"{stale:,} of the kept ones stale", style="yellow"))
+        parts.append(Text(f"{stale:,} of the old ones stale", style="yellow"))
     return Text(f"{plural(len(report.partitions), 'partition')}: ") + Text(", ").join(parts)

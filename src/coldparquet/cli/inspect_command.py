@@ -13,19 +13,20 @@ from coldparquet.catalog.partition import DATA_FILE, SIDECAR_FILE
 from coldparquet.cli.failures import FAILED, report
 from coldparquet.cli.inspect_table_command import describe_table, print_table
 from coldparquet.cli.output import facts_table, output_console, print_json, visible
-from coldparquet.errors import ColdParquetError, FormatError, NotFoundError
+from coldparquet.errors import ColdParquetError, FormatError, InvalidInputError, NotFoundError
+from coldparquet.format.footer_fetch import ENCRYPTED_MAGIC
 from coldparquet.format.pages_file import LARGEST_PAGES_FILE_BYTES, MAGIC, describe_pages_file, stated_size_bytes
+from coldparquet.format.parquet_footer import PARQUET_MAGIC
 from coldparquet.format.sidecar_dump import describe_sidecar
 from coldparquet.format.sidecar_fetch import SidecarFetch
 from coldparquet.format.type_codes import TypeTag, timestamp_unit, type_name
-from coldparquet.options import ReadOptions, StoreOptions
+from coldparquet.options import ReadOptions
 from coldparquet.plan.instant import format_instant
 from coldparquet.plan.wording import human_bytes, plural
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.open_store import open_store
+from coldparquet.storage.opened_store import opened_store
 from coldparquet.storage.requests import RangeRequest
 from coldparquet.storage.wrappers.checked import CheckedStore
-from coldparquet.storage.wrappers.store_stack import stack_store
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -94,10 +95,15 @@ async def _describe(
     url: str, *, storage_options: Mapping[str, Any], choice: SnapshotChoice, look_for_sidecars: bool
 ) -> tuple[str, dict[str, Any]]:
     """Describe what lies at ``url``: first it is taken for a sidecar or for what has one beside it, then for a table."""
-    store, path = open_store(url, storage_options=storage_options)
     options = ReadOptions()
-    stacked = stack_store(store, store_options=StoreOptions(), max_concurrency=options.max_concurrency).store
-    try:
+    async with opened_store(
+        url,
+        storage_options=storage_options,
+        store_options=None,
+        store=None,
+        max_concurrency=options.max_concurrency,
+    ) as opened:
+        stacked, path = opened.stack.store, opened.path
         try:
             path, sidecar = await _find_sidecar(CheckedStore(stacked), path, choice)
         except NotFoundError as no_sidecar:
@@ -105,8 +111,6 @@ async def _describe(
                 return path, await describe_table(stacked, path, look_for_sidecars=look_for_sidecars, options=options)
             except NotFoundError:
                 raise no_sidecar from None
-    finally:
-        await stacked.aclose()
     if bytes(sidecar[: len(MAGIC)]) == MAGIC:
         return path, describe_pages_file(bytes(sidecar), path=path)
     description = describe_sidecar(
@@ -156,8 +160,31 @@ async def _fetch_sidecar(store: ObjectStore, path: str, choice: SnapshotChoice) 
             # No sidecar has a committed size that reads as the magic of a _pages.
             if byte_range.start == 0 and stated_size_bytes(data) is not None:
                 return await _whole_pages_file(fetch, path, data, byte_range)
-            state.receive(byte_range, data)
+            _check_not_parquet(data, byte_range, path)
+            try:
+                state.receive(byte_range, data)
+            except FormatError as error:
+                if path.rpartition("/")[2] == SIDECAR_FILE:
+                    raise
+                raise FormatError(
+                    f"this is no sidecar, or one that was cut off; give a {SIDECAR_FILE}, or the directory of a partition"
+                    " or table",
+                    kind=error.kind,
+                    path=path,
+                    **error.details,
+                ) from None
     return state.committed_bytes()
+
+
+def _check_not_parquet(data: bytes, fetched: ByteRange, path: str) -> None:
+    """Refuse a Parquet file: its magic, read as the beginning of a committed size, makes a size that no sidecar has."""
+    if fetched.start == 0 and data[: len(PARQUET_MAGIC)] in {PARQUET_MAGIC, ENCRYPTED_MAGIC}:
+        raise InvalidInputError(
+            "this is a Parquet file, and no sidecar describes it; 'coldparquet scan' reads it as it is, and 'coldparquet"
+            f" index TABLE' writes the sidecar once it lies at TABLE/2024-03-01/{DATA_FILE}",
+            kind="NoSidecar",
+            path=path,
+        )
 
 
 async def _whole_pages_file(

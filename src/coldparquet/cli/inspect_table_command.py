@@ -166,7 +166,7 @@ def _sidecar_summary(partitions: Sequence[Mapping[str, Any]]) -> Text:
     states = Counter(partition["sidecar"] for partition in partitions if partition["sidecar"] is not None)
     if _NOT_LOOKED_AT in states:
         requests = plural(states[_NOT_LOOKED_AT], "request")
-        return Text(f"{_NOT_LOOKED_AT}: --sidecars does, with {requests}", style="dim")
+        return Text(f"use --sidecars to look at them, with {requests}", style="dim")
     counts = [Text(f"{count:,} {state}", style=_SIDECAR_STYLES[state]) for state, count in states.items()]
     return Text(", ").join(counts)
 

@@ -155,7 +155,7 @@ def migrate(
     endpoint_url: EndpointUrl = None,
     anon: Anonymous = False,
 ) -> None:
-    """Write the sidecars of QuestDB tables from before there were any, as _txn commits their Parquet files."""
+    """Add missing sidecars to QuestDB tables, as _txn commits their Parquet files."""
     _run(
         {"job": "migrate", "force": force, "pack": pack, "dry_run": dry_run},
         lakes,

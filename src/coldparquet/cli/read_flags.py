@@ -36,7 +36,7 @@ def _one_of(*words: str, instead: str = "") -> Callable[[str], str]:
         for word in words:
             if word.lower() == text.lower():
                 return word
-        raise typer.BadParameter(f"{text!r} is none; use one of {', '.join(words)}{instead}")
+        raise typer.BadParameter(f"{text!r} is not known; use one of {', '.join(words)}{instead}")
 
     return parse
 

@@ -84,11 +84,12 @@ def _summary(report: ScanReport) -> RichTable:
     stats = report.statistics
     facts = facts_table()
     times = stats.times_physical_limit
+    of_scan = " for this scan, opening the table not counted" if report.earlier_requests else ""
     limit = "" if times is None else f", {times:.1f} x the least possible ({human_seconds(stats.physical_limit_s)})"
-    facts.add_row("time", f"{human_seconds(stats.elapsed_s)}{limit}; decoding {human_seconds(stats.decode_s)}")
+    facts.add_row("time", f"{human_seconds(stats.elapsed_s)}{of_scan}{limit}; decoding {human_seconds(stats.decode_s)}")
     before = f"{plural(report.earlier_requests, 'request')} to open the table, " if report.earlier_requests else ""
-    of_scan = f"{stats.request_count:,} for this scan" if before else plural(stats.request_count, "request")
-    requests = f"{before}{of_scan} in {plural(stats.round_trips, 'round trip')}"
+    sent = f"{stats.request_count:,} for this scan" if before else plural(stats.request_count, "request")
+    requests = f"{before}{sent} in {plural(stats.round_trips, 'round trip')}"
     again = f", {stats.retries:,} sent again" if stats.retries else ""
     hedges = f", {plural(stats.hedges_sent, 'hedge')} ({stats.hedges_won:,} won)" if stats.hedges_sent else ""
     facts.add_row("requests", requests + again + hedges)

@@ -40,8 +40,7 @@ def index(
         typer.Option(
             min=0,
             metavar="KIB",
-            help="Put bloom filters into a sidecar if it then has at most this size; otherwise it says where they are.",
-            show_default="64",
+            help="Put bloom filters into a sidecar if it then has at most this size, 64 if not given; otherwise it says where they are.",
         ),
     ] = None,
     dry_run: DryRun = False,
@@ -81,7 +80,7 @@ def migrate(
     endpoint_url: EndpointUrl = None,
     anon: Anonymous = False,
 ) -> None:
-    """Write the sidecars of a QuestDB table from before there were any, as its _txn commits its Parquet files.
+    """Add missing sidecars to a QuestDB table, as its _txn commits its Parquet files.
 
     Sidecars that describe the committed file are kept, as QuestDB's own migration 940 keeps them; its migration 941
     replaces them all, as --force does. The table's own files are never written.

@@ -32,7 +32,7 @@ _STYLES: dict[Severity, str] = {"error": "red", "warning": "yellow", "advice": "
 _NOUNS: dict[Severity, tuple[str, str]] = {
     "error": ("error", "errors"),
     "warning": ("warning", "warnings"),
-    "advice": ("piece of advice", "pieces of advice"),
+    "advice": ("suggestion", "suggestions"),
 }
 """One, and several."""
 
@@ -110,7 +110,7 @@ def _summary(report: VerifyReport) -> Text:
     if read_bytes:
         facts.append(f"{human_bytes(read_bytes)} read and compared")
     if native:
-        facts.append(f"{native:,} native, not looked into")
+        facts.append(f"{native:,} native (not checked)")
     counts = [
         Text(f"{count:,} {_NOUNS[severity][count != 1]}", style=style)
         for severity, style in _STYLES.items()

@@ -8,6 +8,7 @@ were derived from a footer in memory.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from coldparquet.format.fetched_ranges import FetchedRanges
-    from coldparquet.format.sidecar import Sidecar
+    from coldparquet.format.row_group_table import RowGroupTable
+
+_LARGEST_I64 = np.uint64((1 << 63) - 1)
 
 _FIRST_CHUNK_OFFSET = 4
 """A Parquet file begins with its magic bytes."""
@@ -50,10 +53,27 @@ class BloomPlaces:
     """First byte of the bitset; ``UNKNOWN`` until its header is read."""
     lengths: npt.NDArray[np.int64]
     """Bytes of the bitset, a multiple of 32; 0 until its header is read."""
-    end: int
+    ends: npt.NDArray[np.int64]
     """No filter reaches behind this byte: where the Parquet footer begins, or the sidecar ends."""
     damage: dict[str, list[int]] = field(default_factory=dict)
     """Row groups whose filters are not used, by what is wrong with them."""
+
+    def of(self, row_groups: slice) -> BloomPlaces:
+        """Return the places of some of the row groups, as they were located, numbered from the first of them."""
+        damage = {}
+        for reason, dropped in self.damage.items():
+            here = dropped[bisect_left(dropped, row_groups.start) : bisect_left(dropped, row_groups.stop)]
+            if here:
+                damage[reason] = [row_group - row_groups.start for row_group in here]
+        return BloomPlaces(
+            in_sidecar=self.in_sidecar,
+            present=self.present[row_groups].copy(),
+            header_starts=self.header_starts[row_groups],
+            starts=self.starts[row_groups].copy(),
+            lengths=self.lengths[row_groups].copy(),
+            ends=self.ends[row_groups],
+            damage=damage,
+        )
 
     def drop(self, row_groups: npt.NDArray[np.bool_], reason: str) -> None:
         """Forget the filters of row groups, because of what is wrong with them.
@@ -80,7 +100,7 @@ class BloomPlaces:
         """
         with_header = row_groups[self.present[row_groups] & (self.header_starts[row_groups] != UNKNOWN)]
         starts, bitsets = self.header_starts[with_header], self.starts[with_header]
-        stops = np.where(bitsets == UNKNOWN, np.minimum(starts + FIRST_GUESS_BYTES, self.end), bitsets)
+        stops = np.where(bitsets == UNKNOWN, np.minimum(starts + FIRST_GUESS_BYTES, self.ends[with_header]), bitsets)
         return with_header, starts, stops
 
     def read_headers(self, row_groups: npt.NDArray[np.int64], fetched: FetchedRanges) -> None:
@@ -106,26 +126,29 @@ class BloomPlaces:
             elif (header.length_bytes, header.bitset_bytes) != (length_bytes, self.lengths[row_group]):
                 wrong[row_group] = True
         self.drop(wrong, "are of an unknown kind, or have a header that does not fit them,")
-        self.drop(self.starts + self.lengths > self.end, "reach behind the file's data")
+        self.drop(self.starts + self.lengths > self.ends, "reach behind the file's data")
 
 
-def locate_blooms(sidecar: Sidecar, column_index: int) -> BloomPlaces:
+def locate_blooms(table: RowGroupTable, column_index: int) -> BloomPlaces:
     """Find the bloom filters of one column in all row groups.
 
     Args:
-        sidecar: The snapshot.
+        table: The row groups.
         column_index: One of its ``bloom_columns``.
+
+    Returns:
+        Places in a sidecar are counted from its first byte, also where there are several.
     """
-    entries = sidecar.bloom_matrix[:, sidecar.bloom_columns.index(column_index)]
-    return _in_parquet(sidecar, entries) if sidecar.blooms_external else _in_sidecar(sidecar, entries)
+    entries = table.stored_blooms(column_index)
+    return _in_parquet(table, entries) if table.blooms_external else _in_sidecar(table, entries)
 
 
-def _in_parquet(sidecar: Sidecar, entries: npt.NDArray[np.void]) -> BloomPlaces:
-    end = sidecar.footer.parquet_footer_offset
+def _in_parquet(table: RowGroupTable, entries: npt.NDArray[np.void]) -> BloomPlaces:
+    ends = np.minimum(table.data_stops, _LARGEST_I64)
     offsets, stated = entries["offset"], entries["length"]
-    is_inside = (offsets >= _FIRST_CHUNK_OFFSET) & (offsets < end)
+    is_inside = (offsets >= _FIRST_CHUNK_OFFSET) & (offsets < ends)
     # Offsets inside the file leave a difference that cannot wrap around.
-    is_inside &= stated <= np.where(is_inside, np.uint64(end) - offsets, 0)
+    is_inside &= stated <= np.where(is_inside, ends - offsets, 0)
     starts = np.where(is_inside, offsets, 0).astype(np.int64)
     lengths = np.where(is_inside, stated, 0).astype(np.int64)
     header_lengths = lengths % BLOCK_BYTES
@@ -137,20 +160,22 @@ def _in_parquet(sidecar: Sidecar, entries: npt.NDArray[np.void]) -> BloomPlaces:
         header_starts=np.where(is_bare, UNKNOWN, starts),
         starts=np.where(is_open, UNKNOWN, starts + header_lengths),
         lengths=lengths - header_lengths,
-        end=end,
+        ends=ends.astype(np.int64),
     )
     places.drop(~is_inside, "lie outside of the file's data")
     places.drop(~is_open & (places.lengths == 0), "are shorter than a block of 32 bytes")
     return places
 
 
-def _in_sidecar(sidecar: Sidecar, entries: npt.NDArray[np.uint32]) -> BloomPlaces:
-    end = sidecar.size_bytes
+def _in_sidecar(table: RowGroupTable, entries: npt.NDArray[np.uint32]) -> BloomPlaces:
+    blocks = table.blocks
+    ends = blocks.snapshot_stops - blocks.snapshot_starts
     offsets = entries.astype(np.int64) << layout.BLOCK_ALIGNMENT_BITS
     starts = offsets + layout.BLOOM_LENGTH.size
-    is_inside = starts <= end
-    file = np.frombuffer(sidecar.file, np.uint8)
-    length_bytes = file[np.where(is_inside, offsets, 0)[:, np.newaxis] + np.arange(layout.BLOOM_LENGTH.size)]
+    is_inside = starts <= ends
+    length_starts = blocks.snapshot_starts + np.where(is_inside, offsets, 0)
+    file = np.frombuffer(blocks.file, np.uint8)
+    length_bytes = file[length_starts[:, np.newaxis] + np.arange(layout.BLOOM_LENGTH.size)]
     lengths = np.ascontiguousarray(length_bytes).view("<i4")[:, 0].astype(np.int64)
     places = BloomPlaces(
         in_sidecar=True,
@@ -159,8 +184,8 @@ def _in_sidecar(sidecar: Sidecar, entries: npt.NDArray[np.uint32]) -> BloomPlace
         header_starts=np.full(len(offsets), UNKNOWN),
         starts=starts,
         lengths=lengths,
-        end=end,
+        ends=ends,
     )
-    places.drop(~is_inside | (starts + lengths > end), "reach behind the sidecar")
+    places.drop(~is_inside | (starts + lengths > ends), "reach behind the sidecar")
     places.drop(lengths % BLOCK_BYTES != 0, "are no multiple of 32 bytes long")
     return places

@@ -214,7 +214,8 @@ def encode_catalogue(entries: Sequence[PackedSidecar]) -> bytes:
     file_bytes = HEADER.size + len(compressed) + len(blooms) + sum(map(len, blocks)) + len(stripes)
     if file_bytes > LARGEST_FILE_BYTES or len(compressed) > LARGEST_INDEX_BYTES:
         raise UnsupportedError(
-            f"sidecars and bloom filters of {len(entries):,} partitions make a catalogue of {file_bytes:,} bytes, more than is read in one piece",
+            f"sidecars and bloom filters of {len(entries):,} partitions make a catalogue of {file_bytes:,} bytes, more than is"
+            " read in one piece",
             kind="TooLarge",
         )
     of_blooms = _BLOOMS.pack(len(blooms), len(blooms_index), len(stripes))

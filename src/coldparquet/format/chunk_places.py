@@ -111,21 +111,20 @@ def chunk_places(sidecar: Sidecar) -> ChunkPlaces:
 
 def last_chunk_stops(table: RowGroupTable) -> npt.NDArray[np.int64]:
     """Return where the last chunk of each row group ends, shape (row groups,); wrong numbers are left out, nothing raises."""
-    blocks = table.blocks
-    first_chunk_words = blocks.first_words[:, np.newaxis] + 1 + layout.CHUNK_WORDS * np.arange(table.column_count)
-    starts = blocks.words.take(first_chunk_words + layout.CHUNK_BYTE_RANGE_START_WORD)
-    lengths = blocks.words.take(first_chunk_words + layout.CHUNK_TOTAL_COMPRESSED_WORD)
+    starts = table.blocks.gather_from_chunks(layout.CHUNK_BYTE_RANGE_START_WORD)
+    lengths = table.blocks.gather_from_chunks(layout.CHUNK_TOTAL_COMPRESSED_WORD)
     inside = _are_inside(table.data_stops[:, np.newaxis], starts, lengths)
-    stops: npt.NDArray[np.int64] = _signed(starts + lengths, inside).max(axis=1, initial=0)
-    return stops
+    stops: npt.NDArray[np.uint64] = (starts + lengths) * inside
+    last: npt.NDArray[np.int64] = stops.max(axis=1, initial=0).astype(np.int64)
+    return last
 
 
 def _are_inside(
     data_stops: npt.NDArray[np.uint64], starts: npt.NDArray[np.uint64], lengths: npt.NDArray[np.uint64]
 ) -> npt.NDArray[np.bool_]:
     """Tell which chunks lie in the data of their Parquet file."""
-    room = data_stops - np.minimum(starts, data_stops)
-    inside = (starts >= _PARQUET_MAGIC_BYTES) & (starts <= data_stops) & (lengths <= room)
+    stops = starts + lengths  # less than the start where the sum exceeds 64 bits
+    inside = (starts >= _PARQUET_MAGIC_BYTES) & (stops >= starts) & (stops <= data_stops)
     return inside & (data_stops <= _LARGEST_I64)
 
 

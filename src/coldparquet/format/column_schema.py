@@ -15,8 +15,9 @@ _MOST_SCHEMAS = 64
 class ColumnSchema:
     """What was parsed so far of the columns of all sidecars with one description of them; compared by identity.
 
-    Filled by :class:`coldparquet.format.sidecar.Sidecar`, also from several threads: they find the same. Only what is
-    right is kept, so that errors name the sidecar in which they are met.
+    Filled by :class:`coldparquet.format.row_group_table.RowGroupTable`, and by
+    :func:`coldparquet.format.columns_ahead.parse_columns_ahead` before the checksum is known; also from several threads: they
+    find the same. Only what is right is kept, so that errors name the sidecar in which they are met.
 
     Attributes:
         descriptors: Column descriptors by index.

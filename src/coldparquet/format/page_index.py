@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -26,9 +25,12 @@ from coldparquet.ranges import ByteRange
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    import numpy.typing as npt
+
     from coldparquet.format.chunk_places import ChunkPlaces
     from coldparquet.format.fetched_ranges import FetchedRanges
     from coldparquet.format.parquet_footer import FooterRowGroup, ParquetFooter
+    from coldparquet.format.row_group_table import RowGroupTable
     from coldparquet.format.sidecar import Sidecar
 
 LARGEST_INDEX_BYTES = 8 * 1024 * 1024
@@ -43,44 +45,47 @@ _ELSEWHERE = "it does not lie right before the footer"
 _LISTS_DIFFER = "its lists differ in length"
 
 
-def page_index_range(sidecar: Sidecar, *, last_chunk_stop: int | None = None) -> ByteRange:
-    """Return where the page index lies in a Parquet file, footer and all: what follows the last chunk.
+def page_index_range(sidecar: Sidecar, *, start: int | None = None) -> ByteRange:
+    """Return where the page index lies in a Parquet file, footer and all.
 
-    Bloom filters that lie directly behind the chunks, where the sidecar knows them, are left out; other writers put them
-    behind the page index. It is no more than the last ``LARGEST_INDEX_BYTES``, in which the rest of the index is not found.
+    It is no more than the last ``LARGEST_INDEX_BYTES``, in which the rest of the index is not found.
 
     Args:
         sidecar: What is known of the file.
-        last_chunk_stop: Where the last chunk ends, if somebody has looked already.
+        start: Where the index can begin, if :func:`page_index_starts` was asked already.
     """
-    start = int(last_chunk_stops(sidecar).max(initial=0)) if last_chunk_stop is None else last_chunk_stop
+    if start is None:
+        (start,) = page_index_starts(sidecar, np.array([0, sidecar.row_group_count])).tolist()
     size_bytes = sidecar.parquet_size_bytes
-    first, stop = _bloom_range(sidecar)
-    if start <= first <= start + _BLOOM_HEADER_BYTES:
-        start = min(stop, sidecar.footer.parquet_footer_offset)
     return ByteRange(max(start, size_bytes - LARGEST_INDEX_BYTES), size_bytes)
 
 
-def _bloom_range(sidecar: Sidecar) -> tuple[int, int]:
-    """Return where the first bloom filter in the Parquet file begins and the last one ends; 0 and 0 if none is known."""
-    known = _BLOOM_RANGES.get(sidecar)
-    if known is None:
-        known = _BLOOM_RANGES[sidecar] = _find_bloom_range(sidecar)
-    return known
+def page_index_starts(table: RowGroupTable, borders: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return from where on the page index of Parquet files can lie: what follows the last chunk.
 
+    Bloom filters that lie directly behind the chunks, where the sidecar knows them, are left out; other writers put them
+    behind the page index.
 
-_BLOOM_RANGES: WeakKeyDictionary[Sidecar, tuple[int, int]] = WeakKeyDictionary()
-"""Every question about a table whose pages may be worth a look needs them."""
+    Args:
+        table: What is known of the files.
+        borders: The first row group of each file and, at the end, the number of row groups; shape ``(files + 1,)``.
 
-
-def _find_bloom_range(sidecar: Sidecar) -> tuple[int, int]:
-    starts, stops = [], []
-    for column in sidecar.bloom_columns if sidecar.blooms_external else ():
-        blooms = locate_blooms(sidecar, column)
-        is_known = blooms.present & (blooms.starts > 0) & (blooms.lengths > 0)
-        starts += blooms.starts[is_known].tolist()
-        stops += (blooms.starts + blooms.lengths)[is_known].tolist()
-    return (min(starts), max(stops)) if starts else (0, 0)
+    Returns:
+        Shape ``(files,)``.
+    """
+    file_count = len(borders) - 1
+    file_of = np.repeat(np.arange(file_count), np.diff(borders))
+    chunk_stops, bloom_stops = np.zeros(file_count, np.int64), np.zeros(file_count, np.int64)
+    bloom_starts = np.full(file_count, np.iinfo(np.int64).max)
+    np.maximum.at(chunk_stops, file_of, last_chunk_stops(table))
+    for column in table.bloom_columns if table.blooms_external else ():
+        blooms = locate_blooms(table, column)
+        known = blooms.present & (blooms.starts > 0) & (blooms.lengths > 0)
+        np.minimum.at(bloom_starts, file_of[known], blooms.starts[known])
+        np.maximum.at(bloom_stops, file_of[known], (blooms.starts + blooms.lengths)[known])
+    is_behind = (chunk_stops <= bloom_starts) & (bloom_starts - chunk_stops <= _BLOOM_HEADER_BYTES)
+    starts: npt.NDArray[np.int64] = np.where(is_behind, bloom_stops, chunk_stops)
+    return starts
 
 
 def parse_page_index(  # noqa: PLR0913 - what can be told is told by name

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from coldparquet.errors import FormatError, InvalidInputError
 from coldparquet.format.column_types import ColumnType, resolve_type
@@ -62,6 +62,23 @@ class RowGroupTable(ABC):
     @abstractmethod
     def foreign_annotations(self) -> Mapping[int, str]:
         """What we noted about columns whose Arrow type does not follow from their type code; empty for QuestDB's files."""
+
+    @property
+    @abstractmethod
+    def bloom_columns(self) -> tuple[int, ...]:
+        """Indexes of the columns that may have bloom filters, ascending."""
+
+    @abstractmethod
+    def stored_blooms(self, column_index: int) -> npt.NDArray[Any]:
+        """Return the bloom entries of one of the `bloom_columns` as stored, shape (row groups,); 0 where there is no filter.
+
+        `BLOOM_REFERENCE_DTYPE` when `blooms_external`, otherwise `BLOOM_OFFSET_DTYPE`.
+        """
+
+    @property
+    def blooms_external(self) -> bool:
+        """Whether bloom filters lie in the Parquet file and not in the sidecar."""
+        return self.header.blooms_external
 
     @property
     def row_group_count(self) -> int:

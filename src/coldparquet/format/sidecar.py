@@ -173,13 +173,8 @@ class Sidecar(RowGroupTable):
 
     @cached_property
     def bloom_columns(self) -> tuple[int, ...]:
-        """Indexes of the columns that may have bloom filters, ascending."""
+        """See :class:`RowGroupTable`."""
         return self.header.bloom_columns
-
-    @property
-    def blooms_external(self) -> bool:
-        """Whether bloom filters lie in the Parquet file and not in the sidecar."""
-        return self.header.blooms_external
 
     def bloom_entry(self, row_group: int, column_index: int) -> tuple[int, int]:
         """Return offset and length of one bloom matrix entry as stored; (0, 0) is absent.
@@ -194,6 +189,10 @@ class Sidecar(RowGroupTable):
             raise InvalidInputError(f"column {column_index} has no bloom filters", path=self.path)
         entry = self.bloom_matrix[row_group, position].item()
         return entry if self.blooms_external else (entry << layout.BLOCK_ALIGNMENT_BITS, 0)
+
+    def stored_blooms(self, column_index: int) -> npt.NDArray[Any]:
+        """See :class:`RowGroupTable`."""
+        return self.bloom_matrix[:, self._bloom_positions[column_index]]
 
     def bloom_location(self, row_group: int, column_index: int) -> ByteRange | None:
         """Return where the bitset of one chunk's bloom filter lies, or None without a usable one.
@@ -269,6 +268,7 @@ class Sidecar(RowGroupTable):
             file=self.file,
             words=np.frombuffer(self.file, "<u8", self.size_bytes // layout.WORD_BYTES),
             first_words=first_words,
+            snapshot_starts=np.zeros(len(first_words), np.int64),
             snapshot_stops=np.full(len(first_words), self.size_bytes),
             stride_words=int(strides[0]) if is_regular else None,
             column_count=self.column_count,

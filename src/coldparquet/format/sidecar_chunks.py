@@ -31,6 +31,8 @@ class BlockTable:
     """The same bytes as little-endian words, without the last incomplete one, which no chunk reaches."""
     first_words: npt.NDArray[np.int64]
     """Word at which each block begins, shape (row groups,)."""
+    snapshot_starts: npt.NDArray[np.int64]
+    """Byte at which the snapshot of each block begins, shape (row groups,): 0 but where several are joined."""
     snapshot_stops: npt.NDArray[np.int64]
     """Byte at which the snapshot of each block ends, shape (row groups,): no bound reaches behind it."""
     stride_words: int | None
@@ -54,6 +56,16 @@ class BlockTable:
         shape = (max(len(self.words) - layout.CHUNK_WORDS + 1, 0), layout.CHUNK_WORDS)
         windows = np.ndarray(shape, self.words.dtype, self.words, strides=(word_bytes, word_bytes))
         found: npt.NDArray[np.uint64] = windows[first_words]
+        return found
+
+    def gather_from_chunks(self, word: int) -> npt.NDArray[np.uint64]:
+        """Return one word of every chunk (`sidecar_layout.CHUNK_*_WORD`) as stored, shape (row groups, columns)."""
+        # A view with the word of all columns of a block that would begin there, from each word on.
+        chunk_bytes = layout.CHUNK_WORDS * layout.WORD_BYTES
+        reach_words = layout.CHUNK_WORDS * (self.column_count - 1) + 1
+        shape = (max(len(self.words) - reach_words + 1, 0), self.column_count)
+        rows = np.ndarray(shape, self.words.dtype, self.words, strides=(layout.WORD_BYTES, chunk_bytes))
+        found: npt.NDArray[np.uint64] = rows[self.first_words + (1 + word)]
         return found
 
     def offset_of(self, row_group: int, word: int) -> int:

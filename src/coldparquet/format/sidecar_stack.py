@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -65,6 +65,22 @@ class SidecarStack(RowGroupTable):
         return self.sidecars[0].foreign_annotations
 
     @cached_property
+    def bloom_columns(self) -> tuple[int, ...]:
+        """See :class:`RowGroupTable`: of any of the sidecars."""
+        return tuple(sorted({column for sidecar in self.sidecars for column in sidecar.bloom_columns}))
+
+    def stored_blooms(self, column_index: int) -> npt.NDArray[Any]:
+        """See :class:`RowGroupTable`."""
+        with_blooms = [sidecar for sidecar in self.sidecars if column_index in sidecar.bloom_columns]
+        stored = np.concatenate([sidecar.stored_blooms(column_index) for sidecar in with_blooms])
+        if len(with_blooms) == len(self.sidecars):
+            return stored
+        has_blooms = [column_index in sidecar.bloom_columns for sidecar in self.sidecars]
+        result = np.zeros(self.row_group_count, stored.dtype)
+        result[np.repeat(has_blooms, np.diff(self.borders))] = stored
+        return result
+
+    @cached_property
     def total_rows(self) -> list[int]:
         """Rows of each sidecar."""
         # Halves, because the sum of 64-bit counts can exceed 64 bits.
@@ -114,6 +130,7 @@ def _joined_blocks(sidecars: Sequence[Sidecar], counts: Sequence[int], *, path: 
         file=file,
         words=np.frombuffer(file, "<u8"),
         first_words=first_words + np.repeat(begins // layout.WORD_BYTES, counts),
+        snapshot_starts=np.repeat(begins, counts),
         snapshot_stops=np.repeat(begins + sizes, counts),
         stride_words=None,
         column_count=sidecars[0].column_count,

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from coldparquet.catalog.packed_sidecars import PackedLookup
     from coldparquet.catalog.partition import PartitionLocation
-    from coldparquet.format.catalogue_blooms import PackedBloom
     from coldparquet.format.sidecar import Sidecar
+    from coldparquet.maintenance.packed_bloom_check import PartitionBlooms
     from coldparquet.storage.base import ObjectStore
 
 
@@ -27,8 +27,8 @@ class PackedEntry:
     """What the catalogue has of one partition."""
 
     lookup: PackedLookup
-    blooms: tuple[PackedBloom, ...] = ()
-    """Its bloom filters; none unless they were read."""
+    blooms: PartitionBlooms | None = None
+    """Its bloom filters; None unless they were read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +59,7 @@ async def check_catalogue(
     catalogue = await open_catalogue(store, path)
     blooms = await read_packed_blooms(store, catalogue.file, deep=deep)
     found = await catalogue.look_up(locations, [])
-    packed = {
-        name: PackedEntry(lookup=lookup, blooms=blooms.of_partition.get(name, ())) for name, lookup in found.items()
-    }
+    packed = {name: PackedEntry(lookup=lookup, blooms=blooms.of_partition.get(name)) for name, lookup in found.items()}
     return CheckedCatalogue(findings=(*catalogue_findings(catalogue, locations), *blooms.findings), packed=packed)
 
 

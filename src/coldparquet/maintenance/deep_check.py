@@ -18,11 +18,10 @@ from coldparquet.storage.object_checksums import WholeObjectCheck
 from coldparquet.storage.requests import RangeRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from typing import IO
 
     from coldparquet.catalog.partition import PartitionLocation
-    from coldparquet.format.catalogue_blooms import PackedBloom
+    from coldparquet.maintenance.packed_bloom_check import PartitionBlooms
     from coldparquet.plan.partition_check import PartitionCheck
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.objects import StoredChecksum
@@ -44,7 +43,7 @@ class DeepCheck:
 
 
 async def check_data(
-    store: ObjectStore, location: PartitionLocation, check: PartitionCheck, *, packed_blooms: Sequence[PackedBloom]
+    store: ObjectStore, location: PartitionLocation, check: PartitionCheck, *, packed_blooms: PartitionBlooms | None
 ) -> DeepCheck:
     """Read a partition whole, into a temporary file, and compare everything with what is claimed of it.
 
@@ -54,7 +53,7 @@ async def check_data(
         store: Where it lies; it should pin versions.
         location: The partition.
         check: What its metadata says.
-        packed_blooms: Bloom filters of it in the table's catalogue.
+        packed_blooms: Bloom filters of it in the table's catalogue; None where that has none.
 
     Raises:
         ArchivedObjectError: The object must be restored first.
@@ -72,7 +71,8 @@ async def check_data(
             return os.pread(file.fileno(), length_bytes, start)
 
         findings += await asyncio.to_thread(check_values, check.sidecar, check.pages, read_at, path=path)
-        findings += await asyncio.to_thread(compare_packed_blooms, check.sidecar, packed_blooms, read_at)
+        if packed_blooms is not None and packed_blooms.are_asked(location, found_etag=info.etag):
+            findings += await asyncio.to_thread(compare_packed_blooms, check.sidecar, packed_blooms.blooms, read_at)
     return DeepCheck(findings=tuple(findings), read_bytes=size_bytes, checksum=checksum)
 
 

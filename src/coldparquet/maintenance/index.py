@@ -16,15 +16,15 @@ from coldparquet.format.footer_blooms import BloomTransfer
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.maintenance.index_pages import PagesIndexer
 from coldparquet.maintenance.pack import renew_catalogue
-from coldparquet.options import ReadOptions, StoreOptions, checked_store_options
+from coldparquet.options import ReadOptions
 from coldparquet.plan.coalescing_choice import choose_coalescing
 from coldparquet.plan.store_speed import StoreSpeed
 from coldparquet.ranges import SuffixRange
 from coldparquet.scanning.bloom_fetch import fetch_bloom_ranges
-from coldparquet.storage.open_store import open_store, shown_url
+from coldparquet.storage.open_store import shown_url
+from coldparquet.storage.opened_store import opened_store
 from coldparquet.storage.requests import RangeRequest
 from coldparquet.storage.wrappers.checked import CheckedStore
-from coldparquet.storage.wrappers.store_stack import stack_store
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from coldparquet.format.sidecar_content import SidecarContent
     from coldparquet.maintenance.index_pages import IndexedPages, PagesAction
     from coldparquet.maintenance.pack import PackReport
+    from coldparquet.options import StoreOptions
     from coldparquet.plan.read_plan import MetadataRequest
     from coldparquet.storage.base import ObjectStore
 
@@ -105,8 +106,8 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
 
     Requests: 1 listing, and at the same time 2 that look for the table's files, ``_cv`` after them if there are native
     partitions; per partition 1 or 2 that look for the sidecar (none with ``force``); where there is none 1 or 2 for the
-    footer, some for bloom filters if it has them, and 1 to write; where there is one, and no ``_txn`` states the size, 1 for the size of the Parquet file. Those of
-    :func:`coldparquet.maintenance.pack.renew_catalogue`.
+    footer, some for bloom filters if it has them, and 1 to write; where there is one, and no ``_txn`` states the size, 1
+    for the size of the Parquet file. Those of :func:`coldparquet.maintenance.pack.renew_catalogue`.
 
     Args:
         url: A table directory, a partition directory or one ``data.parquet``: any fsspec URL, or a local path.
@@ -139,15 +140,17 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
         AccessError: The store refused the credentials for the listing.
     """
     options = options or ReadOptions()
-    store_options = checked_store_options(store_options)
-    path = os.fspath(url)
-    label, owns_store = shown_url(path), store is None
-    if store is None:
-        store, path = open_store(path, storage_options=storage_options, store_options=store_options)
-    stacked = stack_store(store, store_options=store_options, max_concurrency=options.max_concurrency).store
-    checked = CheckedStore(stacked)
-    try:
+    label = shown_url(os.fspath(url))
+    async with opened_store(
+        os.fspath(url),
+        storage_options=storage_options,
+        store_options=store_options,
+        store=store,
+        max_concurrency=options.max_concurrency,
+    ) as opened:
+        stacked, path = opened.stack.store, opened.path
         locations, notes = await _find_partitions(stacked, path)
+        checked = CheckedStore(stacked)
         indexer = PartitionIndexer(
             checked,
             options,
@@ -165,9 +168,6 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
         is_table = all(path.rstrip("/") not in {found.directory_path, found.data_path} for found in locations)
         if is_table and not dry_run:
             catalogue = await renew_after_index(stacked, path, options, partitions, make=pack)
-    finally:
-        if owns_store:
-            await checked.aclose()
     unsorted = sum(not partition.has_timestamp for partition in partitions)
     if unsorted:
         notes.append(
@@ -280,8 +280,9 @@ class PartitionIndexer:
     async def index(self, location: PartitionLocation, *, is_sidecar_absent: bool = False) -> IndexedPartition:
         """Index one partition; only bugs raise.
 
-        Requests: 1 or 2 that look for the sidecar, unless all are replaced or there is known to be none; to write one 1 or 2 for the footer at the
-        committed size, some for bloom filters if it has them, and 1 that writes; for one that is kept, without a transaction file 1 for the size of the file.
+        Requests: 1 or 2 that look for the sidecar, unless all are replaced or there is known to be none; to write one 1 or 2
+        for the footer at the committed size, some for bloom filters if it has them, and 1 that writes; for one that is
+        kept, without a transaction file 1 for the size of the file.
         """
         path = f"{location.directory_path}/{SIDECAR_FILE}"
         if location.is_native:

@@ -14,12 +14,14 @@ from coldparquet.maintenance.bloom_check import located_blooms
 from coldparquet.options import MIB
 from coldparquet.plan.finding import Finding
 from coldparquet.ranges import ByteRange
+from coldparquet.storage.objects import is_lasting_etag
 from coldparquet.storage.requests import RangeRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from coldparquet.catalog.catalogue_fetch import CatalogueFile
+    from coldparquet.catalog.partition import PartitionLocation
     from coldparquet.format.bloom_places import BloomPlaces
     from coldparquet.format.catalogue_blooms import PackedBloom
     from coldparquet.format.catalogue_file import CatalogueIndex
@@ -32,12 +34,31 @@ _PIECE_BYTES = 8 * MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionBlooms:
+    """The bloom filters of one partition in a catalogue."""
+
+    blooms: tuple[PackedBloom, ...]
+    data_etag: str | None
+    """Version of the Parquet object that they were packed from; None where it has none that lasts."""
+
+    def are_asked(self, location: PartitionLocation, *, found_etag: str | None) -> bool:
+        """Tell whether readers ask them: not where they find another version of the Parquet object.
+
+        Args:
+            location: The partition; where the table's transaction tells a size, that is the version.
+            found_etag: Version of the Parquet object that lies there.
+        """
+        is_another = is_lasting_etag(found_etag) and self.data_etag not in {None, found_etag}
+        return location.committed_size_bytes is not None or not is_another
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPackedBlooms:
     """The bloom filters in a catalogue, as far as they were read."""
 
     findings: tuple[Finding, ...] = ()
     """What is wrong with them as a whole."""
-    of_partition: Mapping[str, tuple[PackedBloom, ...]] = field(default_factory=dict)
+    of_partition: Mapping[str, PartitionBlooms] = field(default_factory=dict)
     """The filters, by the names of partitions."""
 
 
@@ -85,9 +106,13 @@ async def _fetch(store: ObjectStore, file: CatalogueFile, place: ByteRange) -> b
     return b"".join([answer.data for answer in await gather_or_cancel([store.get(request) for request in requests])])
 
 
-def _by_partition(index: CatalogueIndex, data: bytes, stripes: bytes) -> dict[str, tuple[PackedBloom, ...]]:
+def _by_partition(index: CatalogueIndex, data: bytes, stripes: bytes) -> dict[str, PartitionBlooms]:
     of_entries = index.parse_blooms(data).bitsets_of_entries(memoryview(stripes))
-    return {name: tuple(of_entries[entry]) for name, entry in index.entry_of.items() if entry in of_entries}
+    return {
+        name: PartitionBlooms(blooms=tuple(of_entries[entry]), data_etag=index.data_etags[entry])
+        for name, entry in index.entry_of.items()
+        if entry in of_entries
+    }
 
 
 def compare_packed_blooms(
@@ -96,7 +121,7 @@ def compare_packed_blooms(
     """Compare filters of a catalogue with those of the Parquet file, bit by bit. Blocks.
 
     Args:
-        sidecar: Says where the file has its filters.
+        sidecar: Says where the file has its filters, or holds them.
         packed: Those of the catalogue.
         read_at: Returns bytes of the Parquet file, given the first one and how many.
     """
@@ -106,7 +131,7 @@ def compare_packed_blooms(
     differing: dict[str, list[int]] = {}
     for bloom in packed:
         of_column = places.get(bloom.column)
-        stored = None if of_column is None else _bitset_in_file(of_column, bloom.row_group, read_at)
+        stored = None if of_column is None else _stored_bitset(of_column, bloom.row_group, sidecar, read_at)
         if stored != bloom.bitset:
             differing.setdefault(bloom.column, []).append(bloom.row_group)
     return [
@@ -123,9 +148,13 @@ def compare_packed_blooms(
     ]
 
 
-def _bitset_in_file(places: BloomPlaces, row_group: int, read_at: Callable[[int, int], bytes]) -> bytes | None:
-    """Read the filter of a row group; None where the file has none."""
-    if places.in_sidecar or row_group >= len(places.present) or not places.present[row_group]:
+def _stored_bitset(
+    places: BloomPlaces, row_group: int, sidecar: Sidecar, read_at: Callable[[int, int], bytes]
+) -> bytes | None:
+    """Read the filter of a row group; None where there is none."""
+    if row_group >= len(places.present) or not places.present[row_group]:
         return None
     start, length_bytes = int(places.starts[row_group]), int(places.lengths[row_group])
+    if places.in_sidecar:
+        return bytes(sidecar.file[start : start + length_bytes])
     return None if start == UNKNOWN else read_at(start, length_bytes)

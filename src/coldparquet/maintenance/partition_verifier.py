@@ -161,7 +161,7 @@ class _Verification:
             self._check = await asyncio.to_thread(self._check_metadata, fetch, sidecar, pages.data)
             self.findings += self._check.findings
             if self._deep:
-                packed_blooms = () if self._packed is None else self._packed.blooms
+                packed_blooms = None if self._packed is None else self._packed.blooms
                 self._data = await check_data(self._store, self._location, self._check, packed_blooms=packed_blooms)
                 self.findings += self._data.findings
         except ColdParquetError as error:

@@ -174,6 +174,10 @@ async def find_verifiable(store: ObjectStore, path: str) -> VerifiableTable:
     )
 
 
+def _old_directories(count: int) -> str:
+    return "1 old directory" if count == 1 else f"{count:,} old directories"
+
+
 def _leftovers(stale: list[str], set_aside: list[str]) -> list[Finding]:
     findings = []
     if stale:
@@ -181,8 +185,9 @@ def _leftovers(stale: list[str], set_aside: list[str]) -> list[Finding]:
             Finding(
                 severity="advice",
                 kind="StaleDirectories",
-                message=f"{len(stale):,} that _txn does not name: {few_names(stale)}",
-                remedy="older versions of partitions, or dropped ones: nobody reads them, and they can be removed",
+                message=f"{_old_directories(len(stale))}, not named by _txn: {few_names(stale)}",
+                remedy="nobody reads them: 'coldparquet compact --purge' removes replaced versions; partitions that were"
+                " dropped can be deleted by hand",
             )
         )
     if set_aside:

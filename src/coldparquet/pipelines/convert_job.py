@@ -19,10 +19,9 @@ from coldparquet.pipelines.tables import TablesToPlan, tables_of
 from coldparquet.pipelines.work import WorkItem, WorkPlan, WorkResult, join_url
 from coldparquet.plan.wording import few_names
 from coldparquet.storage.local.store import LocalStore
-from coldparquet.storage.open_store import open_store
+from coldparquet.storage.opened_store import opened_store
 from coldparquet.storage.upload import MemoryBudget, StoreSource, upload_object
 from coldparquet.storage.wrappers.checked import CheckedStore
-from coldparquet.storage.wrappers.store_stack import stack_store
 from coldparquet.table import open_table
 from coldparquet.write.table_write import write_table
 
@@ -172,29 +171,30 @@ class ConvertJob:
         return _result(item, is_written=written.is_written, rows=written.new_rows)
 
     async def _write_files(self, item: WorkItem, stores: LakeStores) -> WorkResult:
-        url = item.work["destination"]
-        store, path = open_store(url, storage_options=stores.access.destination_options)
-        try:
-            stacked = stack_store(
-                store, store_options=stores.access.store_options, max_concurrency=stores.access.max_concurrency
-            ).store
-            old = await left_overs(stacked, path)
+        url, access = item.work["destination"], stores.access
+        async with opened_store(
+            url,
+            storage_options=access.destination_options,
+            store_options=access.store_options,
+            store=None,
+            max_concurrency=access.max_concurrency,
+        ) as opened:
+            store, path = opened.stack.store, opened.path
+            old = await left_overs(store, path)
             if old is None:
                 return _result(item, is_written=False)
             options = ReadOptions(symbols="string")
             async with open_table(
                 item.table_url,
-                storage_options=stores.access.storage_options,
-                store_options=stores.access.store_options,
+                storage_options=access.storage_options,
+                store_options=access.store_options,
                 options=options,
             ) as table:
                 scan = table.scan()
                 async with scan.batches() as batches:
-                    new, rows = await _write_parts(stacked, path, scan.schema, batches)
-            await stacked.delete(sorted(old - new))
-            await stacked.put(f"{path}/{DONE_MARKER}", b"", overwrite=True)
-        finally:
-            await store.aclose()
+                    new, rows = await _write_parts(store, path, scan.schema, batches)
+            await store.delete(sorted(old - new))
+            await store.put(f"{path}/{DONE_MARKER}", b"", overwrite=True)
         return _result(item, is_written=True, rows=rows)
 
 

@@ -92,7 +92,7 @@ class VerifyJob:
                 read = await stores.once(
                     ("packed blooms", path), lambda: read_packed_blooms(store, catalogue.file, deep=True)
                 )
-                packed = PackedEntry(lookup=lookup, blooms=read.of_partition.get(location.name, ()))
+                packed = PackedEntry(lookup=lookup, blooms=read.of_partition.get(location.name))
             elif lookup is not None:
                 packed = PackedEntry(lookup=lookup)
         verifier = PartitionVerifier(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from coldparquet.format.bloom_filter import BloomHashes, StoredValue
     from coldparquet.format.bloom_places import BloomPlaces
     from coldparquet.format.column_types import ColumnType
-    from coldparquet.format.sidecar import Sidecar
+    from coldparquet.format.row_group_table import RowGroupTable
     from coldparquet.plan.bind import BoundField, BoundPredicate
     from coldparquet.plan.bounds import BoolArray, Bounds, IntArray
     from coldparquet.plan.literals import DomainValue
@@ -49,8 +49,6 @@ class BloomLookup:
 
     column: int
     """Index of the column in the sidecar."""
-    places: BloomPlaces
-    """Where the filters of the column lie; shared by all lookups in it."""
     hashes: BloomHashes
     first_value: IntArray
     """First of the values that statistics leave as candidates."""
@@ -61,42 +59,72 @@ class BloomLookup:
     needed: BoolArray
     """Where it is worth asking."""
 
+    def of(self, row_groups: slice) -> BloomLookup:
+        """Return what is worth asking in some of the row groups, numbered from the first of them."""
+        return BloomLookup(
+            column=self.column,
+            hashes=self.hashes,
+            first_value=self.first_value[row_groups],
+            stop_value=self.stop_value[row_groups],
+            can_deny=self.can_deny[row_groups],
+            needed=self.needed[row_groups],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BloomLookups:
+    """What is worth asking the bloom filters of one partition, or of many."""
+
+    lookups: Mapping[LookupKey, BloomLookup]
+    """Those that are worth asking in some row group."""
+    places: Mapping[int, BloomPlaces]
+    """By column, where the filters lie that the predicate could ask."""
+
+    def of(self, row_groups: slice) -> BloomLookups:
+        """Return what is worth asking in the row groups of one partition, numbered from its first one."""
+        lookups = {
+            key: lookup.of(row_groups) for key, lookup in self.lookups.items() if lookup.needed[row_groups].any()
+        }
+        places = {column: places.of(row_groups) for column, places in self.places.items()} if lookups else {}
+        return BloomLookups(lookups=lookups, places=places)
+
 
 def find_lookups(
     predicate: BoundPredicate,
     statistics: StatisticsSource,
     *,
-    sidecar: Sidecar,
+    table: RowGroupTable,
     columns: Mapping[int, int | None],
     row_groups: BoolArray,
-) -> tuple[dict[LookupKey, BloomLookup], dict[int, BloomPlaces]]:
-    """Find what is worth asking the filters of one partition; see the module.
+) -> BloomLookups:
+    """Find what is worth asking the filters; see the module.
 
     Args:
         predicate: The predicate.
         statistics: What is known without filters.
-        sidecar: The snapshot.
-        columns: For each field index of the table its column in the sidecar, or None.
+        table: The row groups of a sidecar, or of several.
+        columns: For each field index of the queried table its column in them, or None.
         row_groups: The row groups that are left to be read, shape ``(row_groups,)``.
 
-    Returns:
-        The lookups, and by column where the filters lie.
+    Raises:
+        FormatError: A count in a sidecar exceeds 2**63 - 1.
     """
     places: dict[int, BloomPlaces] = {}
     lookups: dict[LookupKey, BloomLookup] = {}
     for leaf in _leaves(predicate):
         column = columns.get(leaf.field.index)
-        if column is None or column not in sidecar.bloom_columns:
+        if column is None or column not in table.bloom_columns:
             continue
         if column not in places:
-            places[column] = locate_blooms(sidecar, column)
-        lookup = _lookup(leaf, statistics, sidecar, column, places[column])
+            places[column] = locate_blooms(table, column)
+        lookup = _lookup(leaf, statistics, table, column, places[column])
         if lookup is not None:
             lookups[lookup_key(leaf)] = lookup
     if lookups:
         need = _Need(statistics, lookups, len(row_groups))
         need.add(predicate, row_groups & ~need.survives_denial(predicate))
-    return {key: lookup for key, lookup in lookups.items() if lookup.needed.any()}, places
+    needed = {key: lookup for key, lookup in lookups.items() if lookup.needed.any()}
+    return BloomLookups(lookups=needed, places=places)
 
 
 def lookup_key(leaf: BoundComparison | BoundIn) -> LookupKey:
@@ -115,17 +143,21 @@ def _leaves(bound: BoundPredicate) -> Iterator[BoundComparison | BoundIn]:
 
 
 def _lookup(
-    leaf: BoundComparison | BoundIn, statistics: StatisticsSource, sidecar: Sidecar, column: int, places: BloomPlaces
+    leaf: BoundComparison | BoundIn,
+    statistics: StatisticsSource,
+    table: RowGroupTable,
+    column: int,
+    places: BloomPlaces,
 ) -> BloomLookup | None:
     try:
-        stored = sidecar.column_type(column)
+        stored = table.column_type(column)
     except UnsupportedError:
         return None
     if not holds_same_values(stored, leaf.field.type):
         return None
     _, values = lookup_key(leaf)
     first, stop = _candidates(leaf, statistics.bounds(leaf.field), len(places.present))
-    can_deny = places.present & (stop - first <= MAX_VALUES) & _leaves_nothing_out(sidecar, column, stored, values)
+    can_deny = places.present & (stop - first <= MAX_VALUES) & _leaves_nothing_out(table, column, stored, values)
     if not can_deny.any():
         return None
     hashes = bloom_hashes(_as_stored(values, stored, leaf.field), stored)
@@ -133,7 +165,6 @@ def _lookup(
         return None
     return BloomLookup(
         column=column,
-        places=places,
         hashes=hashes,
         first_value=first,
         stop_value=stop,
@@ -158,18 +189,18 @@ def _candidates(
 
 
 def _leaves_nothing_out(
-    sidecar: Sidecar, column: int, stored: ColumnType, values: tuple[DomainValue, ...]
+    table: RowGroupTable, column: int, stored: ColumnType, values: tuple[DomainValue, ...]
 ) -> BoolArray:
     """Tell where the filter holds every row's value. Rows counted as null are left out, also where they hold one.
 
     A missing BYTE, SHORT or CHAR is 0. A column of another type that cannot mark nulls in the file holds something in the
     rows from before it was added.
     """
-    chunks = sidecar.chunks(column)
-    everywhere = np.ones(sidecar.row_group_count, np.bool_)
+    chunks = table.chunks(column)
+    everywhere = np.ones(table.row_group_count, np.bool_)
     if stored.never_null:
         return chunks.has_null_count & (chunks.null_count == 0) if 0 in values else everywhere
-    if sidecar.column(column).max_def_level == 0:
+    if table.column(column).max_def_level == 0:
         return ~(chunks.has_null_count & (chunks.null_count > 0))
     return everywhere
 

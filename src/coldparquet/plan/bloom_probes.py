@@ -2,7 +2,8 @@
 
 One lookup touches 32 bytes of a filter, however large that is, so that is what is fetched.
 
-    probes = plan_bloom_probes(predicate, statistics, sidecar=sidecar, columns=places, row_groups=undecided)
+    lookups = find_lookups(predicate, statistics, table=sidecar, columns=places, row_groups=undecided)
+    probes = BloomProbes(sidecar, lookups)
     while (wanted := probes.wanted()) is not None:      # at most twice; not at all if the filters lie in the sidecar
         probes.receive(<the bytes of the wanted ranges, and where they begin>)
     statistics = SidecarStatistics(sidecar, places, blooms=probes.answers())
@@ -26,7 +27,6 @@ from coldparquet.format.bloom_filter import (
 )
 from coldparquet.format.bloom_places import UNKNOWN
 from coldparquet.format.fetched_ranges import FetchedRanges
-from coldparquet.plan.bloom_lookups import find_lookups
 from coldparquet.plan.wording import row_group_spans
 
 if TYPE_CHECKING:
@@ -37,11 +37,10 @@ if TYPE_CHECKING:
     from coldparquet.format.bloom_places import BloomPlaces
     from coldparquet.format.fetched_ranges import WantedRanges
     from coldparquet.format.sidecar import Sidecar
-    from coldparquet.plan.bind import BoundField, BoundPredicate
-    from coldparquet.plan.bloom_lookups import BloomLookup, LookupKey
+    from coldparquet.plan.bind import BoundField
+    from coldparquet.plan.bloom_lookups import BloomLookup, BloomLookups, LookupKey
     from coldparquet.plan.bounds import BoolArray, IntArray
     from coldparquet.plan.literals import DomainValue
-    from coldparquet.plan.statistics import StatisticsSource
 
 SMALL_BITSET_BYTES = 1024
 """Bitsets up to this length are fetched as a whole: several lookups in one of them then are one range."""
@@ -74,45 +73,18 @@ class BloomAnswers:
         return self.found.get((field.index, values))
 
 
-def plan_bloom_probes(
-    predicate: BoundPredicate,
-    statistics: StatisticsSource,
-    *,
-    sidecar: Sidecar,
-    columns: Mapping[int, int | None],
-    row_groups: BoolArray,
-) -> BloomProbes:
-    """Find out what the bloom filters of one partition have to be asked.
-
-    Args:
-        predicate: The predicate.
-        statistics: What is known of the row groups without filters.
-        sidecar: The snapshot, which says where the filters lie.
-        columns: For each field index of the table its column in the sidecar, or None where the partition has none.
-        row_groups: The row groups that are left to be read, shape ``(row_groups,)``.
-
-    Raises:
-        FormatError: A count in the sidecar exceeds 2**63 - 1.
-    """
-    lookups, places = find_lookups(predicate, statistics, sidecar=sidecar, columns=columns, row_groups=row_groups)
-    return BloomProbes(sidecar, lookups, places)
-
-
 class BloomProbes:
-    """What to ask the bloom filters of one partition. Made by :func:`plan_bloom_probes`.
+    """What to ask the bloom filters of one partition.
 
     Args:
-        sidecar: The snapshot.
-        lookups: The values to look up, and where.
-        places: By column, where the filters lie that the predicate could ask.
+        sidecar: The snapshot, in which the filters may lie.
+        found: The values to look up in them, and where. Places are completed as headers come.
     """
 
-    def __init__(
-        self, sidecar: Sidecar, lookups: Mapping[LookupKey, BloomLookup], places: Mapping[int, BloomPlaces]
-    ) -> None:
+    def __init__(self, sidecar: Sidecar, found: BloomLookups) -> None:
         self._sidecar = sidecar
-        self._places = places
-        self._probes = {key: _Probe.of(lookup) for key, lookup in lookups.items()}
+        self._places = found.places
+        self._probes = {key: _Probe.of(lookup, found.places[lookup.column]) for key, lookup in found.lookups.items()}
         self._fetched = FetchedRanges()
         self._missing = self._find_missing()
 
@@ -213,7 +185,7 @@ class _Probe:
     """The blocks that the pairs touch, as far as they have a filter, shape ``(blocks, 8)``; None where they are fetched."""
 
     @classmethod
-    def of(cls, lookup: BloomLookup) -> _Probe:
+    def of(cls, lookup: BloomLookup, places: BloomPlaces) -> _Probe:
         asked = np.flatnonzero(lookup.needed)
         hashes, owners = lookup.hashes.hashes, lookup.hashes.owners
         first = np.searchsorted(owners, lookup.first_value[asked])
@@ -221,7 +193,7 @@ class _Probe:
         in_run = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
         return cls(
             column=lookup.column,
-            places=lookup.places,
+            places=places,
             asked=asked,
             pair_row_groups=np.repeat(asked, counts),
             pair_hashes=hashes[np.repeat(first, counts) + in_run],

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 _LISTED = 20
 """Partitions, and requests, that the text lists before it says how many more there are."""
 
-_TEXT_WIDTH = 100
-"""Longer reasons are continued on a second line."""
+_TEXT_WIDTH = 86
+"""Longer reasons are continued on a second line. With the label before it, lines have 100 columns."""
 
 _ACHIEVED: dict[TechniqueName, str] = {
     "bloom filter": "ruled out",
@@ -132,6 +132,8 @@ def _used(techniques: Sequence[Technique], *, of_several: bool) -> str:
     considered = sum(technique.considered for technique in techniques)
     first = techniques[0]
     where = f" in {plural(len(techniques), 'partition')}" if of_several else ""
+    if not affected and first.name != "late reading":
+        return f"all {considered:,} {first.unit}{where} may match"
     text = f"{_ACHIEVED[first.name]} {affected:,} of {considered:,} {first.unit}{where}"
     is_shared = all(technique.reason == first.reason for technique in techniques)
     return f"{text}: {_reason(techniques)}" if first.reason and is_shared else text

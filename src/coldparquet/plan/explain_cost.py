@@ -25,6 +25,7 @@ from coldparquet.prices import STANDARD
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from coldparquet.options import ReadOptions
     from coldparquet.plan.cost import Dollars
     from coldparquet.plan.read_plan import MetadataOperation, ReadPlan
     from coldparquet.plan.restore_price import RestoreOffer
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 _ON_THE_INVOICE: dict[MetadataOperation, str] = {"get": "GET", "info": "HEAD", "list": "LIST"}
 _MILLION = 1e6
 _CENT = 0.01
-_TEXT_WIDTH = 100
+_TEXT_WIDTH = 86
+"""With the label before it, lines have 100 columns."""
 
 
 def fetch_section(plan: ReadPlan) -> list[str]:
@@ -82,20 +84,16 @@ def goal_table(plan: ReadPlan) -> list[str]:
 
 def _time(plan: ReadPlan) -> list[str]:
     speed = plan.speed
-    first_byte, throughput = (
-        human_seconds(speed.first_byte_s),
-        f"{human_bytes(int(speed.connection_bytes_per_s))}/s each",
-    )
+    first_byte = f"{human_seconds(speed.first_byte_s)} to each first byte"
+    throughput = f"{human_bytes(int(speed.connection_bytes_per_s))}/s each"
     if speed.is_first_byte_measured and speed.is_throughput_measured:
-        origin = "as measured at this store"
+        figures = f"{first_byte}, then {throughput} (measured at this store)"
     elif speed.is_first_byte_measured:
-        origin = "the first as measured at this store, the second as published for S3"
+        figures = f"{first_byte} (measured), then {throughput} (published for S3)"
     else:
-        origin = "as published for S3: too little was measured here"
-    return [
-        f"about {human_seconds(plan_seconds(plan))} with up to {speed.connections} connections",
-        f"{first_byte} to each first byte, then {throughput}: {origin}",
-    ]
+        doubt = "not measured yet" if speed.is_remote else "local files are faster"
+        figures = f"{first_byte}, then {throughput} (published for S3; {doubt})"
+    return [f"about {human_seconds(plan_seconds(plan))} with up to {speed.connections} connections", figures]
 
 
 def _restore_first(plan: ReadPlan, describe: Callable[[RestoreOffer], str], unknown: str) -> list[str]:
@@ -112,12 +110,14 @@ def _price(plan: ReadPlan) -> list[str]:
     dollars = dollars_of(reads, prices)
     times, scale = _scale(dollars.amount, "read")
     where = "leaving the region" if prices.counts_transfer_out else "in the region"
+    is_assumed = all(partition.storage_class is None for partition in plan.partitions)
+    is_free = _is_free(plan)
+    asked = "S3 Standard would charge " if is_free else ""
     lines = [
-        f"{_sum(dollars, scale)} {times}, data requests only, {where}",
+        f"{asked}{_sum(dollars, scale)} {times}, data requests only, {where}",
         f"with the prices of {prices.name}, {prices.as_of}",
     ]
-    is_assumed = all(partition.storage_class is None for partition in plan.partitions)
-    for read in reads:
+    for read in [] if is_free else reads:
         found = prices.find(read.storage_class)
         doubt = "" if found is None or found.is_verified else " (price unverified)"
         assumed = " (assumed)" if is_assumed else ""
@@ -152,7 +152,8 @@ def _spent(plan: ReadPlan) -> list[str]:
         several = " and ".join([", ".join(counts[:-1]), counts[-1]] if len(counts) > 1 else counts)
         dollars = metadata_dollars(plan, prices_of(plan.options))
         times, scale = _scale(dollars.amount, "plan")
-        lines.append(f"{several}: {_sum(dollars, scale)} {times}")
+        asked = "S3 would charge " if _is_free(plan) else ""
+        lines.append(f"{several}: {asked}{_sum(dollars, scale)} {times}")
     return lines
 
 
@@ -160,11 +161,23 @@ def _budget(plan: ReadPlan) -> list[str]:
     breaches, restores = exceeded_limits(plan), planned_restores(plan)
     counted = "" if restores is None else f", with {restores}"
     if not breaches:
-        return [f"kept{counted}"]
+        return [f"within the budget of {_limits(plan.options)}{counted}"]
     return [
         f"exceeded{counted}, so that nothing would be read: {' and '.join(breaches)}",
         what_would_fit(plan, Spending(), restores=restores),
     ]
+
+
+def _is_free(plan: ReadPlan) -> bool:
+    """Tell whether the store charges nothing: it is local, and knows no storage classes."""
+    return not plan.speed.is_remote and all(partition.storage_class is None for partition in plan.partitions)
+
+
+def _limits(options: ReadOptions) -> str:
+    limits = [] if options.max_requests is None else [plural(options.max_requests, "request")]
+    limits += [] if options.max_bytes is None else [human_bytes(options.max_bytes)]
+    limits += [] if options.max_usd is None else [human_dollars(options.max_usd)]
+    return " and ".join(limits)
 
 
 def _sum(dollars: Dollars, scale: float) -> str:

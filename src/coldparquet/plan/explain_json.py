@@ -136,7 +136,11 @@ def _partition_dict(plan: ReadPlan, index: int) -> dict[str, Any]:
         "request_count": numbers.request_count,
         "bytes_wanted": numbers.bytes_wanted,
         "bytes_fetched": numbers.bytes_fetched,
-        "dropped": [{"reason": dropped.reason, "row_groups": dropped.row_groups} for dropped in partition.dropped],
+        "dropped": [
+            {"reason": dropped.reason, "row_groups": dropped.row_groups}
+            for dropped in partition.dropped
+            if dropped.row_groups
+        ],
         "made_columns": list(partition.made_columns),
         "techniques": [
             {

@@ -11,7 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 from coldparquet.errors import InvalidInputError
 from coldparquet.plan.instant import NANOSECONDS_PER_DAY, Instant, parse_instant
-from coldparquet.plan.predicate import And, Comparison, In, IsNull, Literal, Not, Operator, Or, Predicate, Value
+from coldparquet.plan.predicate import (
+    And,
+    Comparison,
+    In,
+    IsNull,
+    Literal,
+    Not,
+    Operator,
+    Or,
+    Predicate,
+    Value,
+    quote_name,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,6 +56,18 @@ _NESTING = re.compile(
     re.DOTALL | re.IGNORECASE,
 )
 
+_QUOTED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?\*/""", re.DOTALL)
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_STATEMENT = re.compile(r"\s*(?:SELECT\b.*\bFROM|WHERE)\s", re.DOTALL | re.IGNORECASE)
+_DATE = re.compile(r"\b\d{4}-\d{1,2}-\d{1,2}(?!\d)", re.ASCII)
+_DATE_AS_DIFFERENCE = re.compile(r"(\d{4}) - (\d{1,2}) - (\d{1,2})", re.ASCII)
+
+_OWN_KEYWORDS = frozenset({"AND", "BETWEEN", "FALSE", "IN", "IS", "NOT", "NULL", "OR", "TRUE"})
+"""Words of SQL that conditions use: seldom meant as the name of a column."""
+
+_SYMBOLS = {"EQ": "=", "NEQ": "<>", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">="}
+"""How comparisons are written, by sqlglot's names of their classes."""
+
 
 def parse_sql(text: str) -> Predicate:
     """Parse what stands behind WHERE in SQL.
@@ -71,13 +95,15 @@ def parse_sql(text: str) -> Predicate:
         raise _unterminated(text) from None
     except RecursionError:
         raise _nested_too_deep(text) from None
-    if len(expressions) != 1 or expressions[0] is None:
+    conditions = [expression for expression in expressions if expression is not None]
+    if not conditions:
+        raise InvalidInputError("the condition is empty; leave it out to read every row", kind="InvalidPredicate")
+    if len(conditions) > 1:
         raise InvalidInputError(
-            f"the predicate {_shorten(text)!r} holds {sum(e is not None for e in expressions)} conditions; write one,"
-            " and None or no predicate at all to read every row",
+            f"the predicate {_shorten(text)!r} holds {len(conditions)} conditions; join them with AND or OR",
             kind="InvalidPredicate",
         )
-    return _predicate(expressions[0])
+    return _predicate(conditions[0])
 
 
 def _check_size(text: str) -> None:
@@ -193,7 +219,18 @@ def _value(node: exp.Expr, whole: exp.Expr) -> Value:
                 return -value
         case "cast" if node.this.key == "literal" and node.this.is_string and _arguments(node) <= {"this", "to"}:
             return _point_in_time(str(node.this.this), node)
+        case "column" if _is_column(node) and (node.this.quoted or _WORD.fullmatch(str(node.this.this))):
+            raise _refused(whole, _column_where_a_value_belongs(node))
+        case "sub" if date := _DATE_AS_DIFFERENCE.fullmatch(_sql_of(node)):
+            raise _refused(whole, f": times go in single quotes: '{'-'.join(date.groups())}'")
     raise _unsupported(whole)
+
+
+def _column_where_a_value_belongs(node: exp.Expr) -> str:
+    name = str(node.this.this)
+    quotes = "double quotes name a column" if node.this.quoted else "a word without quotes names a column"
+    as_text = "'" + _shorten(name).replace("'", "''") + "'"
+    return f": {quotes}, and no two columns can be compared; text goes in single quotes: {as_text}"
 
 
 def _number(digits: str) -> int | Decimal:
@@ -233,29 +270,56 @@ def _check_arguments(node: exp.Expr, understood: set[str]) -> None:
 
 
 def _unsupported(node: exp.Expr, hint: str = "") -> InvalidInputError:
+    return _refused(node, f", which cannot be used here; {ALLOWED}{hint}")
+
+
+def _refused(node: exp.Expr, why: str) -> InvalidInputError:
+    fragment = _shorten(_sql_of(node))
+    return InvalidInputError(f"the predicate contains {fragment}{why}", kind="UnsupportedPredicate", fragment=fragment)
+
+
+def _sql_of(node: exp.Expr) -> str:
     try:
-        fragment = node.sql(comments=False)
+        return node.sql(comments=False)
     except RecursionError:
-        fragment = node.key.upper()
-    return InvalidInputError(
-        f"the predicate contains {_shorten(fragment)}, which cannot be used here; {ALLOWED}{hint}",
-        kind="UnsupportedPredicate",
-        fragment=_shorten(fragment),
-    )
+        return node.key.upper()
 
 
 def _syntax_error(text: str, facts: dict[str, Any]) -> InvalidInputError:
     # sqlglot counts columns to the end of the token at fault; the caret goes under its start.
     line, column = facts["line"], max(facts["col"] - len(facts["highlight"]) + 1, 1)
-    return _at(text, line, column, f"the predicate is not valid SQL: {_in_plain_words(facts['description'])}")
+    unquoted, hint = _QUOTED.sub("", text), ""
+    if _STATEMENT.match(unquoted):
+        problem = "this is more than a condition; write only what follows WHERE"
+    elif date := _DATE.search(unquoted):
+        problem = f"times go in single quotes: '{date[0]}'"
+    else:
+        problem = _in_plain_words(facts["description"], facts["highlight"])
+        hint = _hint_on_keywords(unquoted)
+    return _at(text, line, column, f"the predicate is not valid SQL: {problem}", hint)
 
 
-def _in_plain_words(description: str) -> str:
+def _hint_on_keywords(unquoted: str) -> str:
+    """Say how the first word is written that may be meant as a column, though SQL gives it another meaning."""
+    for word in _WORD.findall(unquoted):
+        if word.upper() not in _OWN_KEYWORDS and (quoted := quote_name(word)) != word:
+            return f"\na column whose name is a word of SQL goes in double quotes: {quoted}"
+    return ""
+
+
+def _in_plain_words(description: str, at_fault: str) -> str:
     """Name what sqlglot missed without the names of its classes."""
-    missing = re.match(r"Required keyword: '\w+' missing for <class '[\w.]*?(\w+)'>", description)
-    return (
-        f"something is missing here (in {missing[1].upper()})" if missing else description[:1].lower() + description[1:]
-    )
+    if description == "Invalid expression / Unexpected token":
+        return f"{_shorten(at_fault)} was not expected here"
+    missing = re.match(r"Required keyword: '(\w+)' missing for <class '[\w.]*?(\w+)'>", description)
+    if missing is None:
+        return description[:1].lower() + description[1:]
+    argument, node_name = missing.groups()
+    operator = _SYMBOLS.get(node_name, node_name.upper())
+    is_before = argument == "this" and operator != "NOT"
+    if operator in {"AND", "OR", "NOT"}:
+        return f"a condition is missing {'before' if is_before else 'after'} {operator}"
+    return f"a column is missing before {operator}" if is_before else f"a value is missing after {operator}"
 
 
 def _unterminated(text: str) -> InvalidInputError:
@@ -272,15 +336,14 @@ def _opening(unclosed: str) -> str:
     return "/*" if unclosed.startswith("/*") else unclosed[0]
 
 
-def _at(text: str, line: int, column: int, message: str) -> InvalidInputError:
+def _at(text: str, line: int, column: int, message: str, hint: str = "") -> InvalidInputError:
     """Show the line with a caret under the spot, and of a long line only what is near."""
     lines = text.splitlines() or [""]
     shown = lines[min(line, len(lines)) - 1]
     start = max(0, column - 1 - _SHOWN_CHARACTERS // 2)
     window = shown[start : start + _SHOWN_CHARACTERS]
     return InvalidInputError(
-        f"{message}\n  {window}\n  {' ' * (column - 1 - start)}^\n"
-        'a column whose name is a word of SQL goes in double quotes: "case" = 1',
+        f"{message}\n  {window}\n  {' ' * (column - 1 - start)}^{hint}",
         kind="InvalidPredicate",
         line=line,
         column=column,

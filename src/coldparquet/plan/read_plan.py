@@ -177,7 +177,8 @@ class PartitionRead:
     """Size of the Parquet file in the snapshot that was planned; the object must have at least as many bytes. None if
     native."""
     metadata_source: MetadataSource
-    """Where the plan comes from: the ``_pm`` sidecar, the same out of the table's catalogue, in its absence the Parquet footer, or QuestDB's native files."""
+    """Where the plan comes from: the ``_pm`` sidecar, the same out of the table's catalogue, in its absence the Parquet
+    footer, or QuestDB's native files."""
     row_groups_total: int
     """0 if native: its files know no row groups."""
     row_groups_read: int

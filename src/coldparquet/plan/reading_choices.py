@@ -176,7 +176,7 @@ def _why_at_once(deferred_bytes: IntArray, least_bytes: IntArray) -> str:
     if len(deferred_bytes) == 0:
         return ""
     if 2 * np.count_nonzero(deferred_bytes < least_bytes) > len(deferred_bytes):
-        return "the columns that could wait are small"
+        return "the columns that could be read later are small"
     return "rows are expected to survive in too many pages"
 
 

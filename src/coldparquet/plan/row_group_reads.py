@@ -85,7 +85,7 @@ class PrunedRowGroups:
         Returns:
             Its surviving row groups, ascending, numbered from its first one.
         """
-        first, stop = np.searchsorted(self.row_groups, (row_groups.start, row_groups.stop)).tolist()
+        first, stop = self.row_groups.searchsorted((row_groups.start, row_groups.stop)).tolist()
         here = slice(first, stop)
         reads = []
         for position, row_group, row_count, all_rows_match in zip(
@@ -118,8 +118,8 @@ class PrunedRowGroups:
 class _Parts:
     """What the reads of row groups have in common that fetch and make the same columns, in whatever partition."""
 
-    fetched: npt.NDArray[np.intp]
-    """Positions among the columns."""
+    fetched: npt.NDArray[np.intp] | slice
+    """Positions among the columns; a slice for all of them, so that what it takes of an array is not copied."""
     columns: tuple[int, ...]
     column_rows: tuple[None, ...]
     piece_columns: npt.NDArray[np.int64]
@@ -132,7 +132,7 @@ def _parts_of(columns: tuple[int, ...], is_wanted: bytes, is_made: bytes) -> _Pa
     wanted, made = np.frombuffer(is_wanted, np.bool_), np.frombuffer(is_made, np.bool_)
     (fetched,) = (wanted & ~made).nonzero()
     return _Parts(
-        fetched=fetched,
+        fetched=fetched if len(fetched) < len(columns) else slice(None),
         columns=tuple([columns[position] for position in fetched.tolist()]),
         column_rows=(None,) * len(fetched),
         piece_columns=np.arange(len(fetched)),

@@ -41,7 +41,7 @@ def parse_predicate(where: Where) -> Predicate | None:
             return parse_tuples(where)
         case _:
             raise InvalidInputError(
-                f"a predicate cannot be a {type(where).__name__}; expected SQL text, a list of (column, operator, value)"
+                f"a predicate cannot be of type {type(where).__name__}; expected SQL text, a list of (column, operator, value)"
                 " or a predicate such as col('price') > 3",
                 kind="InvalidPredicate",
             )

@@ -9,10 +9,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from coldparquet.errors import InvalidInputError
-from coldparquet.options import MAX_RESTORE_DAYS, ReadOptions, StoreOptions
+from coldparquet.options import MAX_RESTORE_DAYS, ReadOptions
 from coldparquet.restoring.restore_wait import FIRST_PAUSE_S, wait_until_restored
-from coldparquet.storage.open_store import open_store
-from coldparquet.storage.wrappers.store_stack import stack_store
+from coldparquet.storage.opened_store import opened_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -147,22 +146,20 @@ class RestoreTicket:
             AccessError: The store refused the credentials.
             StorageError: The store failed.
         """
-        opened = None
-        if store is None:
-            opened, _ = open_store(self.url, storage_options=storage_options)
-            stack = stack_store(opened, store_options=StoreOptions(), max_concurrency=ReadOptions().max_concurrency)
-            store = stack.store
-        try:
+        async with opened_store(
+            self.url,
+            storage_options=storage_options,
+            store_options=None,
+            store=store,
+            max_concurrency=ReadOptions().max_concurrency,
+        ) as opened:
             await wait_until_restored(
-                store,
+                opened.stack.store,
                 self.paths,
                 timeout_s=self.patience_s if timeout_s is None else timeout_s,
                 first_pause_s=first_pause_s,
                 on_progress=on_progress,
             )
-        finally:
-            if opened is not None:
-                await store.aclose()
 
 
 def _is_name(value: object) -> bool:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from coldparquet.errors import FormatError, InternalError, UnsupportedError
-from coldparquet.format.chunk_places import last_chunk_stops
+from coldparquet.format.page_index import page_index_starts
 from coldparquet.format.sidecar_stack import SidecarStack, stack_alike
+from coldparquet.plan.bloom_lookups import find_lookups
 from coldparquet.plan.bloom_probes import BloomAnswers
 from coldparquet.plan.decoded_size import decoded_row_bytes
 from coldparquet.plan.prune import prune
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from coldparquet.format.sidecar import Sidecar
-    from coldparquet.plan.bloom_lookups import LookupKey
+    from coldparquet.plan.bloom_lookups import BloomLookups, LookupKey
     from coldparquet.plan.bounds import BoolArray, IntArray
     from coldparquet.plan.projection import ColumnMatcher
     from coldparquet.plan.prune import PruneReport
@@ -98,6 +99,16 @@ class FirstLook:
         return largest.tolist()
 
     @cached_property
+    def bloom_lookups(self) -> BloomLookups | None:
+        """What is worth asking bloom filters; None where they are not to be asked."""
+        predicate, options, pruned = self.question.predicate, self.question.options, self.pruned
+        if predicate is None or not options.bloom_filters or not options.statistics:
+            return None
+        undecided = np.zeros(self.stack.row_group_count, np.bool_)
+        undecided[pruned.row_groups[~pruned.all_rows_match]] = True
+        return find_lookups(predicate, self.statistics, table=self.stack, columns=self.tested, row_groups=undecided)
+
+    @cached_property
     def fetched_bytes(self) -> IntArray:
         """Bytes that are fetched of each row group of the stack, shape ``(row_groups,)``; 0 where it is pruned."""
         result = np.zeros(self.stack.row_group_count, np.int64)
@@ -120,11 +131,10 @@ class FirstLook:
         )
 
     @cached_property
-    def last_chunk_stops(self) -> list[int]:
-        """Where the last chunk of each sidecar's Parquet file ends."""
-        stops = np.zeros(len(self.stack.sidecars), np.int64)
-        np.maximum.at(stops, self._position_of, last_chunk_stops(self.stack))
-        return stops.tolist()
+    def page_index_starts(self) -> list[int]:
+        """From where on the page index of each sidecar's Parquet file can lie."""
+        starts: list[int] = page_index_starts(self.stack, self.stack.borders).tolist()
+        return starts
 
     @cached_property
     def stated_times(self) -> list[StatedTimes | None]:

@@ -10,10 +10,10 @@ import numpy as np
 from coldparquet.errors import FormatError
 from coldparquet.format.page_index import page_index_range
 from coldparquet.format.sidecar_layout import PARQUET_TAIL_BYTES
-from coldparquet.plan.bloom_probes import plan_bloom_probes
+from coldparquet.plan.bloom_probes import BloomProbes
 from coldparquet.plan.reading_choices import Choice, page_index_pays
 from coldparquet.plan.stated_times import misplaced_times
-from coldparquet.plan.statistics import SidecarStatistics
+from coldparquet.plan.wording import human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from coldparquet.catalog.partition import Partition, PartitionMetadata
     from coldparquet.format.sidecar import Sidecar
-    from coldparquet.plan.bloom_probes import BloomProbes
     from coldparquet.plan.prune import PruneReport
     from coldparquet.plan.read_plan import RowGroupRead
     from coldparquet.plan.stated_times import StatedTimes
@@ -122,7 +121,7 @@ def draft_parquet(  # noqa: PLR0913 - what can be told is told by name
         metadata=metadata,
         reads=reads,
         report=None if report is None else report.of(row_groups),
-        probes=_bloom_probes(look.question, metadata.sidecar, look.tested, reads),
+        probes=_bloom_probes(look, position, metadata.sidecar, reads),
         page_index=None,
     )
     choice = _page_index_choice(draft, rows_wanted)
@@ -130,29 +129,19 @@ def draft_parquet(  # noqa: PLR0913 - what can be told is told by name
 
 
 def _bloom_probes(
-    question: Question, sidecar: Sidecar, places: Mapping[int, int | None], reads: Sequence[RowGroupRead]
+    look: FirstLook, position: int, sidecar: Sidecar, reads: Sequence[RowGroupRead]
 ) -> BloomProbes | None:
     """Say which bloom filters to ask; None where they are not to be asked, or the data itself is smaller than they are."""
-    options = question.options
-    if question.predicate is None or not options.bloom_filters or not options.statistics:
+    if not reads or look.bloom_lookups is None:
         return None
-    if not sidecar.bloom_columns or not reads:
+    row_groups = look.row_groups_of(position)
+    lookups = look.bloom_lookups.of(row_groups)
+    if not lookups.lookups:
         return None
-    undecided = np.zeros(sidecar.row_group_count, dtype=bool)
-    undecided[[read.row_group for read in reads if not read.all_rows_match]] = True
-    probes = plan_bloom_probes(
-        question.predicate,
-        SidecarStatistics(sidecar, places),
-        sidecar=sidecar,
-        columns=places,
-        row_groups=undecided,
-    )
-    if probes.is_empty:
-        return None
+    probes = BloomProbes(sidecar, lookups)
     wanted = probes.wanted()
     filter_bytes = 0 if wanted is None else int((wanted.stops - wanted.starts).sum())
-    is_asked = probes.row_groups
-    data_bytes = sum(read.bytes_wanted for read in reads if is_asked[read.row_group])
+    data_bytes = int(look.fetched_bytes[row_groups][probes.row_groups].sum())
     return None if filter_bytes > data_bytes else probes
 
 
@@ -170,10 +159,19 @@ def _page_index_choice(draft: ParquetDraft, rows_wanted: int | None) -> Choice |
         return None
     row_groups = np.array([read.row_group for read in looked_at], dtype=np.int64) + draft.row_groups.start
     read_bytes = look.fetched_bytes[row_groups]
-    known = _choice_by_table(draft, int(read_bytes.sum()))
+    all_bytes, request_bytes = (
+        int(read_bytes.sum()),
+        max(question.coalescing_of(draft.partition.data_path).gap_bytes, 1),
+    )
+    known = _choice_by_table(draft, all_bytes)
     if known is not None:
         return known
-    index_range = page_index_range(sidecar, last_chunk_stop=look.last_chunk_stops[draft.position])
+    if options.page_index == "auto" and all_bytes <= request_bytes:
+        # However small the index is, and whatever it tells: there is no need to find out where it lies.
+        return Choice(
+            pays=False, reason="it would save too little", details=f"{human_bytes(all_bytes)} are read in all"
+        )
+    index_range = page_index_range(sidecar, start=look.page_index_starts[draft.position])
     index_bytes = index_range.length_bytes - sidecar.footer.parquet_footer_length
     return page_index_pays(
         index_bytes=max(0, index_bytes - PARQUET_TAIL_BYTES),
@@ -185,7 +183,7 @@ def _page_index_choice(draft: ParquetDraft, rows_wanted: int | None) -> Choice |
         extra_round_trip=draft.probes is None or draft.probes.wanted() is None,
         when=options.page_index,
         goal=options.goal,
-        request_bytes=max(question.coalescing_of(draft.partition.data_path).gap_bytes, 1),
+        request_bytes=request_bytes,
         speed=question.speed,
     )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from coldparquet.errors import InternalError
 from coldparquet.plan.projection import ColumnMatcher
 from coldparquet.plan.reading_choices import Choice
 from coldparquet.scanning.archived_partitions import archived_object, skipped
@@ -17,7 +16,7 @@ from coldparquet.storage.wrappers.checked import object_too_small
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coldparquet.catalog.partition import Partition
+    from coldparquet.catalog.partition import Partition, PartitionMetadata
     from coldparquet.plan.read_plan import PlannedRead, SkippedPartition
     from coldparquet.scanning.known_partition import KnownPartition
     from coldparquet.scanning.metadata_reading import FoundPartitions
@@ -67,7 +66,7 @@ def draft_partitions(question: Question, found: FoundPartitions, kept: Sequence[
             drafts.append(_renumbered(known, len(drafts)))
             rows_left = rows_after(rows_left, known.known.reads)
             continue
-        _check_size(question, known)
+        _check_size(question, known.partition, known.known)
         look, position = looks.at(sidecar_count)
         sidecar_count += 1
         draft = draft_parquet(
@@ -93,11 +92,8 @@ def rows_after(rows_left: int | None, reads: Sequence[PlannedRead]) -> int | Non
     return None if rows_left is None else rows_left - sum(read.row_count for read in reads if read.all_rows_match)
 
 
-def _check_size(question: Question, known: KnownPartition) -> None:
+def _check_size(question: Question, partition: Partition, metadata: PartitionMetadata) -> None:
     """Refuse a sidecar that describes more than there is, before anything is believed that it says."""
-    partition, metadata = known.partition, known.known
-    if isinstance(metadata, NativePlan):
-        raise InternalError("a native partition has no data object of its own")
     info = question.snapshot.data_objects.info(partition.data_path)
     least_bytes = metadata.sidecar.parquet_size_bytes
     if info is not None and info.size_bytes is not None and info.size_bytes < least_bytes:

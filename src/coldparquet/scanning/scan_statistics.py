@@ -71,11 +71,11 @@ class ScanStatistics:
     """How long it took, pauses of a slow consumer included."""
     physical_limit_s: float
     """The least time in which the store could have answered these requests: round trips x time to the first byte, and
-    bytes over the throughput of all connections that the options allow."""
+    bytes over the throughput of all connections that the options allow. 0 for local files, which no network limits."""
 
     @property
     def times_physical_limit(self) -> float | None:
-        """How many times as long as physically possible it took; None where nothing was requested."""
+        """How many times as long as physically possible it took; None where nothing was requested over a network."""
         return self.elapsed_s / self.physical_limit_s if self.physical_limit_s else None
 
     def as_dict(self) -> dict[str, Any]:
@@ -95,7 +95,6 @@ def scan_statistics(
         has_storage_classes: Whether the store is one that asks money for them.
     """
     totals = ledger.totals
-    bytes_per_s = speed.connections * speed.connection_bytes_per_s
     return ScanStatistics(
         request_count=totals.request_count,
         round_trips=totals.round_trips,
@@ -112,7 +111,7 @@ def scan_statistics(
         decode_s=totals.decode_s,
         waited_s=totals.waited_s,
         elapsed_s=ledger.elapsed_s,
-        physical_limit_s=totals.round_trips * _first_byte_s(ledger.records, speed) + totals.fetched_bytes / bytes_per_s,
+        physical_limit_s=_physical_limit_s(ledger, speed) if speed.is_remote else 0.0,
     )
 
 
@@ -139,6 +138,13 @@ def _dollars(ledger: Ledger, prices: PriceTable) -> float | None:
             return None
         dollars += price
     return dollars
+
+
+def _physical_limit_s(ledger: Ledger, speed: StoreSpeed) -> float:
+    """Return the least time for the round trips and the bytes of a ledger."""
+    bytes_per_s = speed.connections * speed.connection_bytes_per_s
+    totals = ledger.totals
+    return totals.round_trips * _first_byte_s(ledger.records, speed) + totals.fetched_bytes / bytes_per_s
 
 
 def _first_byte_s(records: Sequence[RequestRecord], speed: StoreSpeed) -> float:

@@ -19,7 +19,7 @@ from coldparquet.pipelines.convert_job import COLDPARQUET, check_same_columns, l
 from coldparquet.pipelines.work import WorkResult, failure
 from coldparquet.spark.failures import error_of
 from coldparquet.spark.writer import write
-from coldparquet.storage.open_store import open_store
+from coldparquet.storage.opened_store import opened_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,7 +66,7 @@ def _convert(spark: SparkSession, job: ConvertJob, item: WorkItem, access: Acces
     destination = item.work["destination"]
     frame = _source(spark, job, item, access, credentials)
     if job.destination_format in _PLAIN_FILES:
-        if background.run(_is_complete(destination, access.destination_options)):
+        if background.run(_is_complete(destination, access)):
             return False
         frame.write.format(job.destination_format).mode("overwrite").save(destination)
         return True
@@ -124,10 +124,13 @@ def _options(explicit: Mapping[str, Any], credentials: str | None) -> dict[str, 
     return {**options, "storage_options": json.dumps(dict(explicit))} if explicit else options
 
 
-async def _is_complete(url: str, storage_options: Mapping[str, Any]) -> bool:
+async def _is_complete(url: str, access: Access) -> bool:
     """Tell whether files are there already; Spark would remove whatever else is, so that this is refused."""
-    store, path = open_store(url, storage_options=storage_options)
-    try:
-        return await left_overs(store, path) is None
-    finally:
-        await store.aclose()
+    async with opened_store(
+        url,
+        storage_options=access.destination_options,
+        store_options=access.store_options,
+        store=None,
+        max_concurrency=access.max_concurrency,
+    ) as opened:
+        return await left_overs(opened.stack.store, opened.path) is None

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from coldparquet.options import ReadOptions
-from coldparquet.storage.open_store import open_store
-from coldparquet.storage.wrappers.store_stack import stack_store
+from coldparquet.storage.opened_store import opened_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,10 +48,12 @@ async def _matching(url: str, storage_options: Mapping[str, Any], store_options:
     from coldparquet.pipelines.lakes import Lake, find_tables  # noqa: PLC0415 - only patterns need the pipelines
 
     lake = Lake.parse(url)
-    store, path = open_store(lake.url, storage_options=storage_options, store_options=store_options)
-    try:
-        stack = stack_store(store, store_options=store_options, max_concurrency=ReadOptions().max_concurrency)
-        tables = await find_tables(stack.store, path, lake.pattern)
-    finally:
-        await store.aclose()
+    async with opened_store(
+        lake.url,
+        storage_options=storage_options,
+        store_options=store_options,
+        store=None,
+        max_concurrency=ReadOptions().max_concurrency,
+    ) as opened:
+        tables = await find_tables(opened.stack.store, opened.path, lake.pattern)
     return [f"{lake.url.rstrip('/')}/{table}" if table else lake.url for table in tables]

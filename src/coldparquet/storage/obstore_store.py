@@ -95,7 +95,7 @@ class ObstoreStore(StagedUploads, PlainStore):
         objects = sorted((self._listed(entry) for entry in found["objects"]), key=_path_of)
         directories = sorted(self._path(name) for name in found["common_prefixes"])
         if not objects and not directories:
-            raise NotFoundError("nothing lies there; check the path", path=path)
+            raise NotFoundError("there is no such object or directory; check the path", path=path)
         return Listing(directories=tuple(directories), objects=tuple(objects))
 
     async def put(

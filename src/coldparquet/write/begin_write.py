@@ -340,7 +340,8 @@ def _new_metadata(
 def _new_partitioning(timestamp: str | None, partition_by: str | None) -> tuple[str, PartitionInterval]:
     if timestamp is None:
         raise InvalidInputError(
-            "a new table needs to know by which column it is ordered and partitioned; name it as timestamp",
+            "a new table needs to know by which column it is ordered and partitioned; name it: timestamp='ts' in Python,"
+            ' .option("timestamp", "ts") in Spark, --timestamp ts on the command line',
             kind="NoTimestamp",
         )
     name = (partition_by or _DEFAULT_INTERVAL).upper()

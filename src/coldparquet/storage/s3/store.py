@@ -157,7 +157,7 @@ class S3Store:
                 raise StorageError("the store repeats a page of its listing for ever", path=path, kind="BadListing")
             tokens.add(token)
         if not (directories or objects or exists):
-            raise NotFoundError("nothing lies there; check the path", path=path)
+            raise NotFoundError("there is no such object or directory; check the path", path=path)
         return Listing(
             directories=tuple(sorted(directories)),
             objects=tuple(objects[name] for name in sorted(objects)),

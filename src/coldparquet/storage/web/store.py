@@ -118,7 +118,7 @@ class WebStore(StoreWrapper):
         call = WebCall(path=f"{directory}/", headers={}, accepted=frozenset({HTTPStatus.OK}))
         listing = await self._connection.exchange(call, take)
         if listing is None or not (listing.directories or listing.objects):
-            raise NotFoundError("nothing lies there, or the server shows no page with links to it", path=path)
+            raise NotFoundError("there is no such directory, or the server shows no page with links to it", path=path)
         return listing
 
     async def aclose(self) -> None:

@@ -30,6 +30,10 @@ _SAMPLES = 256
 _UPDATE_SHARE = 4
 """The percentiles are computed again when a quarter of the durations are new."""
 
+_RESERVED_TOKENS, _RESERVED_FACTOR = 3.0, 1.3
+"""The last saved ones are for GETs that take so many times as long: a twentieth of all is beyond the 95th percentile by its
+nature, and would otherwise spend what the few that hang are in need of."""
+
 _NEWEST, _LEAST_NEWEST = 100, 20
 """GETs, of all classes, that tell an outage from an accident; where there were fewer, as if the others had been in time."""
 
@@ -57,7 +61,10 @@ class HedgePace:
     def slow_after_s(self, size_bytes: int) -> float | None:
         """Count a GET for so many bytes, and return after how long it is slow; None while that is not known."""
         self._tokens = min(_MOST_SAVED_TOKENS, self._tokens + BUDGET_SHARE)
-        return self._class_of(size_bytes).slow_after_s
+        slow_after_s = self._class_of(size_bytes).slow_after_s
+        if slow_after_s is None or self._tokens >= _RESERVED_TOKENS:
+            return slow_after_s
+        return slow_after_s * _RESERVED_FACTOR
 
     def note_answer(self, size_bytes: int, duration_s: float) -> None:
         """Learn from a GET that was answered; one that was slow by then has been noted with :meth:`may_hedge` as well."""
