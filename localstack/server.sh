@@ -1,5 +1,14 @@
 # What the scripts that start servers share. To be sourced, not run.
 
+# usage: print what a script says of itself in the comment at its top.
+usage() { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; }
+
+case "${1:-}" in # the script's own first argument
+  -h | --help) usage; exit ;;
+  --install | --is-installed) ;;
+  -*) { echo "$0 knows no option '$1'"; usage; } >&2; exit 2 ;;
+esac
+
 cache="${COLDPARQUET_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/coldparquet}"
 
 # need COMMAND...: stop unless all of these are installed.
@@ -55,6 +64,7 @@ begin_installed() {
 # end_with_parent ARGUMENT...: start this script again so that it gets SIGTERM when the process that started it ends,
 # however that ends. Only Linux can do this; elsewhere a killed parent leaves the server running.
 end_with_parent() {
+  case "${1:-}" in --install | --is-installed) exit ;; esac # of a script with nothing to install: it has what it needs
   [ "${COLDPARQUET_SERVER_PARENT:-}" != "$PPID" ] && command -v setpriv >/dev/null || return 0
   COLDPARQUET_SERVER_PARENT=$PPID exec setpriv --pdeathsig TERM bash "$0" "$@"
 }

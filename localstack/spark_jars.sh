@@ -82,5 +82,9 @@ SUMS
   rm -r "$fetched"
 }
 
+if [ "${1:-}" = --is-installed ]; then
+  [ -d "$directory" ]
+  exit
+fi
 install_jars
-echo "$directory"
+[ "${1:-}" = --install ] || echo "$directory"

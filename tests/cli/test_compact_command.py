@@ -38,7 +38,7 @@ def test_plan_then_compact_then_purge(run: Run, table: Path) -> None:
     done = run("compact", table)
     assert (done.exit_code, done.stderr) == (0, "")
     assert "2024-01-01.2 -> 2024-01-01.7 69.8 KiB -> " in words(done.stdout)
-    assert " 6 -> 1 ? -> 7" in words(done.stdout)
+    assert " 6 -> 1 unknown -> 7" in words(done.stdout)
     assert "2024-01-03 skipped in QuestDB's native format" in words(done.stdout)
     assert "3 partitions (transaction 9 of _txn): 2 compacted (139 KiB -> " in words(done.stdout)
 

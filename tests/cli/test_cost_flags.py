@@ -54,7 +54,7 @@ def test_explain_shows_goal_budget_and_prices(run: Run, questdb_table: Callable[
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--goal", "best"], "use one of fast, cheap, few-requests, few-bytes"),
+        (["--goal", "best"], "'best' is not known; use one of fast, cheap, few-requests, few-bytes"),
         (["--max-bytes", "much"], "it must be a number of bytes"),
         (["--max-usd", "-1"], "greater than or equal to 0"),
         (["--prices", "/nowhere/prices.json"], "there is no such price table"),

@@ -176,6 +176,8 @@ def test_a_difference_of_many_numbers_is_refused() -> None:
         ("price >", "a value is missing after >"),
         ("a = 1 and b = = 2", "a value is missing after ="),
         ("a between 1", "a value is missing after BETWEEN"),
+        ("a in", "a list of values in parentheses is missing after IN"),
+        ("a in and b = 1", "a list of values in parentheses is missing after IN"),
         ("= 1", "a column is missing before ="),
         ("a = 1 and", "a condition is missing after AND"),
         ("not", "a condition is missing after NOT"),

@@ -342,12 +342,14 @@ def test_explain_of_local_files_tells_what_s3_would_charge() -> None:
     plan = example_plan()
     text = dataclasses.replace(plan, speed=dataclasses.replace(plan.speed, is_remote=False)).explain()
     for part in [
-        "30 ms to each first byte, then 55 MiB/s each (published for S3; local files are faster)",
-        "price         S3 Standard would charge $1.20 for a million reads like this, data requests only",
+        "30 ms to each first byte, then 55 MiB/s each (published for S3; a disk is faster)",
+        "price         $1.20 for a million reads like this, data requests only, in the region",
+        "as S3 Standard would charge, with the prices of Amazon S3, us-east-1, 2026-11",
         "2 GETs and 1 LIST: S3 would charge $5.80 for a million plans like this",
     ]:
         assert part in text
     assert "(assumed)" not in text
+    assert max(map(len, text.splitlines())) <= 100
 
 
 def test_explain_counts_row_groups_by_reason_where_there_are_several() -> None:

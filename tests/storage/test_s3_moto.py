@@ -69,6 +69,8 @@ async def test_missing_bucket_is_told_from_missing_object(store: S3Store, root: 
     with pytest.raises(NotFoundError) as caught:
         await store.get(request_for(f"{root}/key", ByteRange(0, 4)))
     assert (caught.value.kind, caught.value.details["code"]) == ("NotFound", "NoSuchKey")
+    with pytest.raises(NotFoundError, match="there is no such object or directory; check the path"):
+        await store.list(f"{root}/nowhere")
     for call in (store.list("nowhere"), store.put("nowhere/key", b"", overwrite=True)):
         with pytest.raises(NotFoundError) as caught:
             await call

@@ -138,7 +138,7 @@ async def test_listing(files: TestServer, caplog: pytest.LogCaptureFixture) -> N
 async def test_a_listing_of_what_is_no_page(site: Site) -> None:
     site.answer = respond(200, b"<a href=x>", Content_Type="application/octet-stream")
     store, path = open_store(site.url)
-    with pytest.raises(NotFoundError):
+    with pytest.raises(NotFoundError, match="there is no such directory, or the server shows no page"):
         await store.list(path)
     await store.aclose()
 

@@ -91,7 +91,7 @@ def _time(plan: ReadPlan) -> list[str]:
     elif speed.is_first_byte_measured:
         figures = f"{first_byte} (measured), then {throughput} (published for S3)"
     else:
-        doubt = "not measured yet" if speed.is_remote else "local files are faster"
+        doubt = "not measured yet" if speed.is_remote else "a disk is faster"
         figures = f"{first_byte}, then {throughput} (published for S3; {doubt})"
     return [f"about {human_seconds(plan_seconds(plan))} with up to {speed.connections} connections", figures]
 
@@ -112,10 +112,10 @@ def _price(plan: ReadPlan) -> list[str]:
     where = "leaving the region" if prices.counts_transfer_out else "in the region"
     is_assumed = all(partition.storage_class is None for partition in plan.partitions)
     is_free = _is_free(plan)
-    asked = "S3 Standard would charge " if is_free else ""
+    charged = "as S3 Standard would charge, " if is_free else ""
     lines = [
-        f"{asked}{_sum(dollars, scale)} {times}, data requests only, {where}",
-        f"with the prices of {prices.name}, {prices.as_of}",
+        f"{_sum(dollars, scale)} {times}, data requests only, {where}",
+        f"{charged}with the prices of {prices.name}, {prices.as_of}",
     ]
     for read in [] if is_free else reads:
         found = prices.find(read.storage_class)

@@ -149,6 +149,11 @@ def _comparison(node: exp.Expr, operator: Operator) -> Predicate:
 
 def _in(node: exp.Expr) -> Predicate:
     _check_arguments(node, {"this", "expressions"})
+    if "expressions" not in node.args:  # sqlglot takes an IN that ends too early for one of no values
+        raise InvalidInputError(
+            f"{_shorten(node.sql())!r} is not valid SQL: a list of values in parentheses is missing after IN",
+            kind="InvalidPredicate",
+        )
     return In(_column(node.this), tuple(_value(value, node) for value in node.expressions))
 
 
