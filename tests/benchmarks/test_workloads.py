@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -164,7 +165,7 @@ def test_what_holds_no_results_is_not_redrawn(tmp_path: Path, content: str) -> N
     assert "give --pictures" in CliRunner().invoke(app, arguments).stderr
     outcome = CliRunner().invoke(app, [*arguments, "--pictures", str(tmp_path / "pictures")])
     assert outcome.exit_code != 0
-    assert "results.json" in outcome.stderr
+    assert "results.json" in re.sub(r"[\s│]", "", outcome.stderr)  # the box breaks long paths anywhere
     assert not (tmp_path / "pictures").exists()
 
 
