@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from coldparquet.format.row_group_table import RowGroupTable
     from coldparquet.format.sidecar import Sidecar
 
-_PARQUET_MAGIC_BYTES = 4
-
 _BOUND_BYTES = {
     layout.PhysicalType.BOOLEAN: 1,
     layout.PhysicalType.INT32: 4,
@@ -124,7 +122,7 @@ def _are_inside(
 ) -> npt.NDArray[np.bool_]:
     """Tell which chunks lie in the data of their Parquet file."""
     stops = starts + lengths  # less than the start where the sum exceeds 64 bits
-    inside = (starts >= _PARQUET_MAGIC_BYTES) & (stops >= starts) & (stops <= data_stops)
+    inside = (starts >= layout.PARQUET_MAGIC_BYTES) & (stops >= starts) & (stops <= data_stops)
     return inside & (data_stops <= _LARGEST_I64)
 
 

@@ -245,6 +245,9 @@ CHECKSUM = struct.Struct("<I")
 TRAILER = struct.Struct("<I")
 """FOOTER_LENGTH: bytes from the start of the footer up to and including the checksum."""
 
+PARQUET_MAGIC_BYTES = 4
+"""A Parquet file begins with the magic ``PAR1``; no chunk begins before it ends."""
+
 PARQUET_TAIL_BYTES = 8
 """Behind a Parquet footer follow its length and the magic, so the Parquet size is offset + length + 8."""
 

@@ -13,6 +13,7 @@ from coldparquet.format.sidecar_layout import (
     CHUNK_BYTE_RANGE_START_WORD,
     CHUNK_NUM_VALUES_WORD,
     CHUNK_TOTAL_COMPRESSED_WORD,
+    PARQUET_MAGIC_BYTES,
 )
 from coldparquet.plan.made_chunks import made_chunks
 from coldparquet.plan.prune import PruneReport, prune
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from coldparquet.format.row_group_table import RowGroupTable
     from coldparquet.plan.bind import BoundPredicate
     from coldparquet.plan.bounds import BoolArray, IntArray
-
-_PARQUET_MAGIC_BYTES = 4
-"""No chunk begins before the magic ``PAR1`` ends."""
 
 _COUNT_WORDS = slice(CHUNK_NUM_VALUES_WORD, CHUNK_TOTAL_COMPRESSED_WORD + 1)
 """The words of a chunk with the number of its values and its place."""
@@ -191,7 +189,7 @@ def prune_row_groups(  # noqa: PLR0913 - knobs are required keywords here; their
     )
     _check_value_counts(table, surviving, columns, counts[..., CHUNK_NUM_VALUES_WORD])
     data_stops = table.data_stops[surviving, np.newaxis]
-    is_inside = (starts >= _PARQUET_MAGIC_BYTES) & (stops >= starts) & (stops.view(np.uint64) <= data_stops)
+    is_inside = (starts >= PARQUET_MAGIC_BYTES) & (stops >= starts) & (stops.view(np.uint64) <= data_stops)
     _check_places(table, surviving, columns, is_inside | is_made)
     output = frozenset(output_columns)
     is_output = np.array([column in output for column in columns], dtype=np.bool_)

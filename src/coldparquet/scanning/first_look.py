@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from coldparquet.plan.bounds import BoolArray, IntArray
     from coldparquet.plan.projection import ColumnMatcher
     from coldparquet.plan.prune import PruneReport
-    from coldparquet.plan.selectivity import FloatArray
+    from coldparquet.plan.selectivity import FloatArray, ValueCounts
     from coldparquet.plan.stated_times import StatedTimes
     from coldparquet.scanning.question import Question
 
@@ -84,7 +84,7 @@ class FirstLook:
         Raises:
             FormatError: One exceeds 2**63 - 1.
         """
-        count_values(self.stack, self.tested)
+        _ = self.value_counts
         for column in self.pruned.columns:
             _ = self.stack.chunks(column).total_compressed_bytes
 
@@ -124,11 +124,16 @@ class FirstLook:
         return estimate_selectivity(
             predicate,
             self.statistics,
-            count_values(stack, self.tested),
+            self.value_counts,
             stack.row_counts,
             borders=borders,
             fields=clustered_fields(predicate, self.statistics, stack, self.tested, borders=borders),
         )
+
+    @cached_property
+    def value_counts(self) -> dict[int, ValueCounts]:
+        """About how many values the predicate's columns have, by index in the table."""
+        return count_values(self.stack, self.tested)
 
     @cached_property
     def page_index_starts(self) -> list[int]:
@@ -184,7 +189,7 @@ class Verdicts:
         return estimate_selectivity(
             look.question.predicate,
             self._statistics,
-            count_values(look.stack, look.tested),
+            look.value_counts,
             look.stack.row_counts,
             borders=look.stack.borders,
         )
