@@ -103,3 +103,14 @@ def test_importing_the_package_loads_no_heavy_library() -> None:
     script = f"import sys, coldparquet; print([name for name in {heavy!r} if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+def test_times_found_in_metadata_load_no_pandas() -> None:
+    table = SOURCE.parents[1] / "tests" / "golden" / "questdb" / "interval_hour" / "table"
+    script = (
+        "import sys, coldparquet as cp\n"
+        f"with cp.sync.open_table({str(table)!r}) as table:\n"
+        "    print(table.scan().first_timestamp().tzinfo, 'pandas' in sys.modules)"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "UTC False"

@@ -77,7 +77,8 @@ class RestoreTerms:
     """How long the restored copy stays; it is paid for as S3 Standard storage."""
     wait: bool = False
     """Whether a scan waits for the restore: minutes (Expedited) to two days (Bulk from DEEP_ARCHIVE). Otherwise it ends with
-    an ``ArchivedObjectError`` (kind ``RestoreRequested``) that carries a ticket."""
+    an ``ArchivedObjectError`` (kind ``RestoreRequested``) that carries a ticket. How far it is says the logger
+    ``coldparquet`` at level ``INFO``; ``Scan.restore`` takes a callback."""
 
     def __post_init__(self) -> None:
         _refuse_other("RestoreTerms.tier", self.tier, ("Expedited", "Standard", "Bulk"))

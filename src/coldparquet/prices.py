@@ -97,6 +97,10 @@ class PriceTable:
     counts_transfer_out: bool = False
     """Whether reads leave the region, so that every byte is charged with ``gb_transferred_out``."""
 
+    def __hash__(self) -> int:
+        # Options are keys of caches; to hash every price would take longer than to compute what these hold.
+        return hash((self.name, self.as_of))
+
     @staticmethod
     def default() -> PriceTable:
         """Return the table that comes with the library. It is read once."""

@@ -103,6 +103,10 @@ class Scan:
         """The newest requests of the scan; see :attr:`coldparquet.scan.Scan.request_log`."""
         return self._scan.request_log
 
+    def request_dollars(self, record: RequestRecord) -> float | None:
+        """Return what one request costs; see :meth:`coldparquet.scan.Scan.request_dollars`."""
+        return self._scan.request_dollars(record)
+
     def plan(self) -> ReadPlan:
         """Decide which bytes to read; see :meth:`coldparquet.scan.Scan.plan`."""
         return background.run(self._scan.plan())
@@ -210,7 +214,7 @@ class Table:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        background.run(self._table.__aexit__(kind, error, traceback))
 
     def close(self) -> None:
         """Release connections and threads."""

@@ -12,7 +12,8 @@ from coldparquet.catalog.snapshot import TableOrigin
 from coldparquet.catalog.table_caches import TableCaches
 from coldparquet.concurrency import TableThreads
 from coldparquet.decode.arrow_schema import TextAs, arrow_field
-from coldparquet.errors import InvalidInputError, NotFoundError
+from coldparquet.decode.first_decoding import decode_for_the_first_time
+from coldparquet.errors import InvalidInputError
 from coldparquet.options import ReadOptions, StoreOptions, checked_options, checked_store_options
 from coldparquet.plan.bind import BoundField, bind
 from coldparquet.plan.projection import select_columns
@@ -21,6 +22,7 @@ from coldparquet.scan import Scan, row_limit
 from coldparquet.scanning.question import Question
 from coldparquet.scanning.remembered_speeds import RememberedSpeeds
 from coldparquet.storage.open_store import open_store, shown_url
+from coldparquet.storage.url_paths import name_url
 from coldparquet.storage.wrappers.store_stack import stack_store
 
 if TYPE_CHECKING:
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
     from coldparquet.storage.wrappers.store_stack import StoreStack
     from coldparquet.storage.wrappers.trace import RequestRecord
 
+_SENDING_S = 0.005
+"""The first requests are on their way after this time, and whoever waits for a distant store has time for other things."""
+
 
 class Table:
     """Partitions that are read as one table. Made by :func:`open_table` and :func:`open_partition`.
@@ -44,8 +49,15 @@ class Table:
     ``async with`` or :meth:`aclose`.
     """
 
-    def __init__(
-        self, url: str, *, origin: TableOrigin, snapshot: TableSnapshot, stack: StoreStack, owns_store: bool
+    def __init__(  # noqa: PLR0913 - made by Opening alone
+        self,
+        url: str,
+        *,
+        origin: TableOrigin,
+        snapshot: TableSnapshot,
+        stack: StoreStack,
+        owns_store: bool,
+        threads: TableThreads,
     ) -> None:
         self._url = url
         self._origin = origin
@@ -53,7 +65,7 @@ class Table:
         self._stack = stack
         self._owns_store = owns_store
         self._options = origin.options
-        self._executor = TableThreads(origin.options.decode_threads)
+        self._executor = threads
         self._refreshing = asyncio.Lock()
         self._speeds = RememberedSpeeds()
 
@@ -66,6 +78,7 @@ class Table:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        name_url(error, self._url, self._origin.path)
         await self.aclose()
 
     async def aclose(self) -> None:
@@ -239,7 +252,7 @@ class Opening:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._table is not None:
-            await self._table.aclose()
+            await self._table.__aexit__(kind, error, traceback)
 
     async def _open(self) -> Table:
         if self._store is None:
@@ -258,15 +271,21 @@ class Opening:
             use_catalogue=self._store_options.use_catalogue,
         )
         owns_store = self._store is None
+        threads = TableThreads(self._options.decode_threads)
+        first_decoding = asyncio.get_running_loop().call_later(_SENDING_S, threads.submit, decode_for_the_first_time)
         try:
             snapshot = await origin.read()
         except BaseException as error:
+            first_decoding.cancel()  # first of all: closed threads refuse it
+            threads.close()
             if owns_store:
                 await store.aclose()
-            if isinstance(error, NotFoundError) and error.path == path and "://" in self._url:
-                error.path = shown_url(self._url)  # as it was typed: a bucket and a key alone look like a local path
+                name_url(error, self._url, path)
             raise
-        return Table(shown_url(self._url), origin=origin, snapshot=snapshot, stack=stack, owns_store=owns_store)
+        first_decoding.cancel()
+        return Table(
+            shown_url(self._url), origin=origin, snapshot=snapshot, stack=stack, owns_store=owns_store, threads=threads
+        )
 
 
 def open_table(

@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from coldparquet.bench import (
+    goals,
     late_materialisation,
     needle,
     slow_and_refusing_store,
@@ -26,6 +27,7 @@ from coldparquet.bench.trades import day_name
 from coldparquet.bench.workloads import WORKLOADS
 from coldparquet.cli.bench_command import chosen_benchmarks
 from coldparquet.cli.commands import app
+from coldparquet.testing.simulator.faults import FaultRule
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -108,11 +110,18 @@ def test_late_materialisation_fetches_less_where_little_is_left(tmp_path: Path) 
 
 
 def test_faults_change_no_answer(tmp_path: Path) -> None:
-    bench = slow_and_refusing_store.benchmark(rows=200_000, calls=20).only(f"{OURS}, nothing kept")
-    results = run(bench, rounds=1, directory=tmp_path)
-    print(percentiles(results))
-    [of_question] = results.values()
-    assert of_question[f"{OURS}, nothing kept"].answer > 0
+    reader = f"{OURS}, nothing kept"
+    one_refused = FaultRule("slow-down", path="*/data.parquet", times=1)
+    refusing = replace(slow_and_refusing_store.FAULTY_STORE, faults=(one_refused,))
+    faulty = replace(slow_and_refusing_store.benchmark(rows=200_000, calls=20).only(reader), store=refusing)
+    sound = slow_and_refusing_store.benchmark(rows=200_000, calls=1, has_faults=False).only(reader)
+    [[with_faults], [without]] = (
+        [of_question[reader] for of_question in run(bench, rounds=1, directory=tmp_path).values()]
+        for bench in (faulty, sound)
+    )
+    print(percentiles({slow_and_refusing_store.W8: {reader: with_faults}}))
+    assert with_faults.answer == without.answer > 0
+    assert 503 in {request.status for request in with_faults.first.log}
 
 
 def test_the_command_prints_tables_and_draws_pictures(tmp_path: Path) -> None:
@@ -171,8 +180,15 @@ def test_what_holds_no_results_is_not_redrawn(tmp_path: Path, content: str) -> N
 
 @pytest.mark.soak
 def test_the_command_compares_goals_by_their_prices(tmp_path: Path) -> None:
-    printed = CliRunner().invoke(app, ["bench", "prices", "--small", "--rounds", "1", "--data", str(tmp_path)]).stdout
-    assert "GLACIER_IR" in printed
+    arguments = ["bench", "prices", "--small", "--rounds", "1", "--data", str(tmp_path / "data")]
+    printed = CliRunner().invoke(app, [*arguments, "--output", str(tmp_path / "results.json")]).stdout
+    results = json.loads((tmp_path / "results.json").read_text())["results"]
+    assert set(results) == set(goals.W9.values())
+    for storage_class, question in goals.W9.items():
+        assert storage_class in printed
+        dollars = {name: result["first"]["dollars"] for name, result in results[question].items()}
+        ours = {name: spent for name, spent in dollars.items() if name.startswith(OURS)}
+        assert ours[f"{OURS}, goal cheap"] == min(ours.values()), ours
 
 
 def test_unknown_workloads_are_named() -> None:

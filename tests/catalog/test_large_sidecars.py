@@ -15,6 +15,7 @@ from coldparquet.catalog.discovery import partition_location
 from coldparquet.catalog.sidecar_lookup import look_up_sidecar
 from coldparquet.errors import ObjectChangedError
 from coldparquet.maintenance.index import index_table
+from coldparquet.storage.open_store import open_store
 from coldparquet.storage.wrappers.checked import CheckedStore
 from coldparquet.testing.simulator import ColdStoreServer
 from tests.support.quoting_store import QuotingStore
@@ -87,3 +88,17 @@ async def test_parts_of_two_versions_are_never_put_together(root: Path) -> None:
     with pytest.raises(ObjectChangedError) as caught:
         await look_up_sidecar(store, partition_location(PATH), cp.ReadOptions(), connections=64)
     assert caught.value.path == f"{PATH}/_pm"
+
+
+async def test_a_damaged_size_costs_no_request_beyond_the_first(root: Path, tmp_path: Path) -> None:
+    sidecar = bytearray((root / PATH / "_pm").read_bytes())
+    sidecar[:8] = (1 << 30).to_bytes(8, "little")
+    (tmp_path / PATH).mkdir(parents=True)
+    (tmp_path / PATH / "_pm").write_bytes(sidecar)
+    with ColdStoreServer(tmp_path) as server:
+        store, _ = open_store(f"s3://{PATH}", storage_options=server.storage_options)
+        found = await look_up_sidecar(CheckedStore(store), partition_location(PATH), cp.ReadOptions(), connections=64)
+        await store.aclose()
+        assert [served.range_header for served in server.requests] == [f"bytes=0-{GUESS_BYTES - 1}"]
+    assert found.state == "damaged"
+    assert f"the object ends at {len(sidecar)}" in str(found.problem)

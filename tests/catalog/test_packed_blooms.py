@@ -14,6 +14,7 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.catalog.catalogue_fetch import CATALOGUE_FILE
+from coldparquet.catalog.packed_blooms import STRIPES_REASON
 from coldparquet.format.catalogue_file import parse_catalogue_index
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.pack import pack_table, renew_catalogue
@@ -26,6 +27,10 @@ from tests.support.packed_tables import TABLE, StoreWithClasses, objects_of
 from tests.support.quoting_store import QuotingStore
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from coldparquet.storage.objects import ObjectInfo
+    from coldparquet.storage.requests import FetchedRange
     from coldparquet.storage.wrappers.trace import RequestRecord
 
 DAYS, ROWS, ROW_GROUP_ROWS = 16, 2_000, 500
@@ -34,10 +39,10 @@ NOWHERE = NEEDLE + 1
 WITHOUT = StoreOptions(use_catalogue=False)
 
 
-def _rows(day: int) -> pa.Table:
+def _rows(day: int, *, has_needle: bool | None = None) -> pa.Table:
     random = np.random.default_rng(day)
     ids = random.integers(1 << 20, 1 << 60, ROWS)
-    if day == NEEDLE_DAY:
+    if has_needle if has_needle is not None else day == NEEDLE_DAY:
         ids[ROWS // 2] = NEEDLE
     begin_us = (19_783 + day) * 86_400_000_000
     return pa.table(
@@ -54,8 +59,7 @@ def _objects() -> dict[str, bytes]:
     async def write(directory: Path) -> None:
         options = WriteOptions(row_group_rows=ROW_GROUP_ROWS, bloom_columns=("id",))
         for day in range(DAYS):
-            name = str(np.datetime64("2024-03-01") + day)
-            await write_partition(directory / name, _rows(day), timestamp="ts", options=options)
+            await write_partition(directory / name_of(day), _rows(day), timestamp="ts", options=options)
         # Filters of this size would go into the sidecars, and with these into the catalogue: say where they are.
         await index_table(directory, force=True, inline_bloom_bytes=0)
 
@@ -69,8 +73,46 @@ def _written() -> None:
     _objects()
 
 
-async def packed(*, bloom_limit_bytes: int = 1 << 20) -> QuotingStore:
-    store = StoreWithClasses(dict(_objects()))
+def name_of(day: int) -> str:
+    return str(np.datetime64("2024-03-01") + day)
+
+
+async def written_anew(store: QuotingStore, days: Iterable[int], directory: Path) -> None:
+    """Replace partitions by others that all hold the needle."""
+    options = WriteOptions(row_group_rows=ROW_GROUP_ROWS, bloom_columns=("id",))
+    for day in days:
+        await write_partition(directory / name_of(day), _rows(day, has_needle=True), timestamp="ts", options=options)
+    for path, data in objects_of(directory).items():
+        await store.put(path, data, overwrite=True)
+
+
+def stripe_requests(log: tuple[RequestRecord, ...]) -> int:
+    return sum(record.reason == STRIPES_REASON for record in log)
+
+
+class ListingAfterStripes(StoreWithClasses):
+    """Answers the listing of versions only once stripes were fetched."""
+
+    def __init__(self, objects: dict[str, bytes]) -> None:
+        super().__init__(objects)
+        self.waits = False
+        self._stripes = asyncio.Event()
+
+    async def get(self, request: RangeRequest) -> FetchedRange:
+        answer = await super().get(request)
+        if request.reason == STRIPES_REASON:
+            self._stripes.set()
+        return answer
+
+    async def list_between(self, path: str, *, start: str, stop: str) -> tuple[ObjectInfo, ...]:
+        if self.waits:
+            async with asyncio.timeout(60):
+                await self._stripes.wait()
+        return await super().list_between(path, start=start, stop=stop)
+
+
+async def packed(store: QuotingStore | None = None, *, bloom_limit_bytes: int = 1 << 20) -> QuotingStore:
+    store = store or StoreWithClasses(dict(_objects()))
     report = await pack_table(TABLE, store=store, bloom_limit_bytes=bloom_limit_bytes)
     assert report.packed_count == DAYS
     return store
@@ -170,6 +212,43 @@ async def test_a_replaced_partition_is_asked_itself() -> None:
     rows, log, _ = await found(store, f"id = {NEEDLE}")
     assert rows == 1
     assert "2024-03-06" in data_requests(log)
+
+
+async def test_stripes_do_not_wait_for_the_listing_that_tells_which_entries_count(tmp_path: Path) -> None:
+    store = ListingAfterStripes(dict(_objects()))
+    await packed(store)
+    store.waits = True
+    rows, log, _ = await found(store, f"id = {NEEDLE}")
+    assert rows == 1
+    assert stripe_requests(log) == 1
+    await written_anew(store, [1, 9], tmp_path)
+    rows, log, _ = await found(store, f"id = {NEEDLE}")
+    assert rows == 3, "filters of entries that do not count are not believed"
+    assert stripe_requests(log) == 1
+
+
+async def test_stripes_that_came_are_used_for_however_few_entries_count(tmp_path: Path) -> None:
+    store = await packed()
+    anew = set(range(DAYS - 1)) - {7}
+    await written_anew(store, anew, tmp_path)
+    rows, log, _ = await found(store, f"id = {NEEDLE}")
+    assert rows == len(anew)
+    assert stripe_requests(log) == 1
+    assert set(data_requests(log)) == set(map(name_of, anew))
+
+
+async def test_no_stripe_is_fetched_of_a_table_that_was_written_anew(tmp_path: Path) -> None:
+    store = await packed()
+    await written_anew(store, range(DAYS), tmp_path)
+    rows, log, _ = await found(store, f"id = {NEEDLE}")
+    assert rows == DAYS
+    assert stripe_requests(log) == 0
+
+
+@pytest.mark.parametrize("where", ["id = 5", "price > 0", f"id != {NEEDLE}", "id = 5 or price > 0"])
+async def test_no_stripe_is_fetched_for_what_filters_are_not_asked(where: str) -> None:
+    _, log, _ = await found(await packed(), where)
+    assert stripe_requests(log) == 0
 
 
 async def test_a_damaged_stripe_is_not_believed() -> None:

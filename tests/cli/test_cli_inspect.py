@@ -173,7 +173,7 @@ def test_from_an_object_store(run: Run, tmp_path: Path) -> None:
 
         missing = run("inspect", "s3://bucket/trades/2024-03-02", *store)
         assert missing.exit_code == 1
-        assert missing.stderr.startswith("error: bucket/trades/2024-03-02: ")
+        assert missing.stderr.startswith("error: s3://bucket/trades/2024-03-02: ")
 
 
 def test_text_of_a_file_whose_columns_are_numbered_wrongly(run: Run, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_plan_then_compact_then_purge(run: Run, table: Path) -> None:
     assert "3 partitions (transaction 9 of _txn): 2 compacted (139 KiB -> " in words(done.stdout)
 
     again = run("compact", table, "--purge")
-    assert words(again.stdout).endswith("3 partitions (transaction 9 of _txn): 2 kept, 1 skipped")
+    assert words(again.stdout).endswith("3 partitions (transaction 9 of _txn): 2 unchanged, 1 skipped")
     planned = run("compact", table, "--purge", "--purge-after-hours", 0, "--dry-run")
     assert "2 old versions would be removed: 2024-01-01.2, 2024-01-02.1" in planned.stdout
     assert len(directories(table)) == 5

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from coldparquet.bench.workloads import WORKLOADS
 from tests.support.command_line import plain
 
 if TYPE_CHECKING:
@@ -64,6 +65,13 @@ def test_wrong_flags(run: Run, questdb_table: Callable[[str], Path], flags: list
     result = run("explain", questdb_table("row_groups"), *flags)
     assert result.exit_code == (1 if "--prices" in flags else 2)
     assert said in plain(result.stderr)
+
+
+def test_the_help_names_all_workloads(run: Run) -> None:
+    text = plain(run("bench", "--help").stdout)
+    defaults = [name for name, workload in WORKLOADS.items() if workload.is_default]
+    others = [name for name, workload in WORKLOADS.items() if not workload.is_default]
+    assert f"{', '.join(defaults)}: all of these if none is given; {', '.join(others)}: only if asked for." in text
 
 
 def test_benchmarks_are_chosen_before_anything_is_measured(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,12 +50,14 @@ class FaultCase:
     at_request: int
     """When the file is replaced."""
     cancelled_after_s: float | None
+    is_cached_on_disk: bool
+    """Whether sidecars and ranges are kept between the scans of a lane."""
 
     def __str__(self) -> str:
         return (
             f"{self.table.name}: {self.act} of {self.columns} where {self.where} limit {self.limit}\n  {self.rules}, "
             f"{self.replacement} at request {self.at_request}, cancelled after {self.cancelled_after_s}\n"
-            f"  {self.store_options}\n  {self.options}"
+            f"  {self.store_options}\n  {self.options}\n  {'with' if self.is_cached_on_disk else 'without'} a cache on disk"
         )
 
     def rows(self, *, of_other_file: bool = False) -> list[int]:
@@ -75,6 +77,8 @@ class FaultCase:
 def random_case(seed: int, tables: Sequence[FaultyTable]) -> FaultCase:
     """Draw the case that belongs to a seed."""
     random = Random(f"fault case {seed}")
+    caching = Random(f"caching of fault case {seed}")
+    is_cached_on_disk = caching.random() < 0.3
     table = random.choice(tables)
     names = table.rows.schema.names
     is_random = table.random is not None
@@ -97,11 +101,15 @@ def random_case(seed: int, tables: Sequence[FaultyTable]) -> FaultCase:
             stall_timeout_s=STALL_S,
             hedging=random.random() < 0.5,
             cache_limit_bytes=random.choice((0, 10_000, 1 << 26)),
+            # Only data is ever replaced, of which trusted sidecars say nothing new.
+            sidecar_trust_s=caching.choice((0.0, 3600.0)) if is_cached_on_disk else 0.0,
+            use_catalogue=caching.random() < 0.9,
         ),
         rules=_random_rules(random),
         replacement=random.choice(how) if random.random() < 0.3 else None,
         at_request=random.randint(1, 12),
         cancelled_after_s=random.uniform(0, 0.1) if random.random() < 0.1 else None,
+        is_cached_on_disk=is_cached_on_disk,
     )
 
 

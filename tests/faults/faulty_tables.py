@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import shutil
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -13,13 +13,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import coldparquet as cp
+from coldparquet.errors import InvalidInputError
+from coldparquet.maintenance.pack import pack_table
 from coldparquet.storage.whole_object import read_whole
 from coldparquet.testing.simulator import ColdStoreServer
 from tests.support.questdb_tables import GOLDEN, assert_same_rows, expected_rows
 from tests.support.random_tables import RandomTable, assert_identical, random_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from coldparquet.storage.memory import MemoryStore
@@ -78,7 +80,16 @@ async def make_tables(directory: Path, *, first_seed: int, count: int) -> list[F
                 else await _without_the_last_row(random, directory / f"random{number}", only),
             )
         )
+    await _pack(directory, tables)
     return tables
+
+
+async def _pack(directory: Path, tables: Sequence[FaultyTable]) -> None:
+    """Give a catalogue to every second table that can have one."""
+    with ColdStoreServer(directory.parent) as server:
+        for table in tables[::2]:
+            with suppress(InvalidInputError):  # a partition alone has no catalogue
+                await pack_table(f"s3://{directory.name}/{table.name}", storage_options=server.storage_options)
 
 
 async def _write_objects(store: MemoryStore, directory: Path) -> list[str]:
@@ -117,6 +128,8 @@ class Lane:
 
     directory: Path
     """Of the bucket."""
+    caches: Path
+    """Where scans keep what they fetch, if they do."""
     server: ColdStoreServer = field(init=False)
     _replacing: tuple[FaultyTable, Replacement, int] | None = None
     _request_count: int = 0
@@ -158,7 +171,7 @@ def open_lane(tables: Path, root: Path) -> Iterator[Lane]:
         root: Where the copy goes.
     """
     shutil.copytree(tables, root / "bucket")
-    lane = Lane(root / "bucket")
+    lane = Lane(root / "bucket", root.with_name(f"{root.name}-caches"))
     with ColdStoreServer(root, before_answer=lane.before_answer) as lane.server:
         yield lane
 

@@ -117,6 +117,14 @@ def test_impossible_committed_size_is_refused_before_a_huge_request(size: int, p
     assert caught.value.details["offset"] == 0
 
 
+def test_a_size_beyond_the_object_is_refused_before_anything_else_is_asked_for() -> None:
+    stored = struct.pack("<Q", 1 << 30) + SIDECAR[8:]
+    fetch = SidecarFetch("bucket/_pm", prefix_bytes=64)
+    with pytest.raises(FormatError, match=f"the object ends at {len(stored)}: this is no sidecar, or a damaged one"):
+        fetch.receive(ByteRange(0, 64), stored[:64], object_size_bytes=len(stored))
+    assert fetch.wanted() == ()
+
+
 @pytest.mark.parametrize("length", [0, 7])
 def test_object_without_a_committed_size_is_refused(length: int) -> None:
     fetch = SidecarFetch("bucket/_pm", prefix_bytes=32)

@@ -56,7 +56,13 @@ async def test_checksums(store: S3Store, client: Any, minio: LiveS3, algorithm: 
     await check_whole(CONTENT, stored, path=path)
     with pytest.raises(StorageError):
         await check_whole(CONTENT[::-1], replace(stored), path=path)
-    assert (await store.get(request_for(path, SuffixRange(5000)))).data == CONTENT
+    ranged = await store.get(request_for(path, SuffixRange(5000)))
+    assert (ranged.data, ranged.checksum) == (CONTENT, None)
+    whole = RangeRequest(
+        path=path, byte_range=ByteRange(0, MIB), reason="all of it", may_be_short=True, wants_whole=True
+    )
+    answer = await store.get(whole)
+    assert (answer.data, answer.checksum) == (CONTENT, stored)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -128,3 +130,12 @@ async def test_a_run_without_a_lake() -> None:
 def test_less_than_one_process() -> None:
     with pytest.raises(InvalidInputError, match="at least 1"):
         LocalEngine(processes=0)
+
+
+def test_a_worker_imports_the_job_that_it_runs_and_no_other() -> None:
+    script = (
+        "import sys; from coldparquet.pipelines.jobs import job_from_dict; job_from_dict({'job': 'index'});"
+        "print(*(name for name in sys.modules if name.endswith('_job')))"
+    )
+    found = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=60)
+    assert found.stdout.split() == ["coldparquet.pipelines.index_job"]

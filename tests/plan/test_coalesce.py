@@ -185,3 +185,41 @@ def test_parts_cover_what_the_requests_covered_and_each_brings_wanted_bytes(
         serving = range(int(parts.first_request[index]), int(parts.stop_request[index]))
         served = {byte for part in serving for byte in range(int(parts.starts[part]), int(parts.stops[part]))}
         assert set(range(start, stop)) <= served
+
+
+@pytest.mark.parametrize(
+    ("lengths", "borders", "expected"),
+    [
+        pytest.param([20, 60, 20, 60], [0, 80], [0, 80], id="not with the next row group's first chunk"),
+        pytest.param([20, 30, 40, 40], [0, 50], [0, 90], id="not where the request would be short"),
+        pytest.param([40, 40, 40, 40], [7, 3], [0, 80], id="nothing begins there"),
+        pytest.param([50, 50, 50, 50], [50, 150], [0, 100], id="a later border is better than a full request"),
+        pytest.param([20, 20, 20, 20], [0, 20, 60], [0], id="all in one"),
+    ],
+)
+def test_full_requests_end_at_borders(lengths: list[int], borders: list[int], expected: list[int]) -> None:
+    stops = np.cumsum(lengths)
+    found = coalesce(
+        stops - np.array(lengths), stops, gap_bytes=0, max_request_bytes=100, borders=np.array(borders, np.int64)
+    )
+    assert found.starts.tolist() == expected
+    assert found.stops.tolist() == [*expected[1:], sum(lengths)]
+
+
+@given(
+    lengths=st.lists(st.integers(1, 300), min_size=1, max_size=12),
+    borders=st.lists(st.integers(0, 3_000), max_size=8),
+    longest=st.integers(1, 400),
+)
+def test_borders_change_neither_what_is_covered_nor_much_else(
+    lengths: list[int], borders: list[int], longest: int
+) -> None:
+    stops = np.cumsum(lengths)
+    starts = stops - np.array(lengths)
+    plain = coalesce(starts, stops, gap_bytes=0, max_request_bytes=longest)
+    found = coalesce(starts, stops, gap_bytes=0, max_request_bytes=longest, borders=np.array(borders, np.int64))
+    assert found.starts[0] == 0
+    assert found.stops[-1] == stops[-1]
+    assert found.starts[1:].tolist() == found.stops[:-1].tolist()
+    assert (found.stops - found.starts).max() <= longest
+    assert len(plain.starts) <= len(found.starts) <= 2 * len(plain.starts)

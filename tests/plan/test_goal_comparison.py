@@ -72,7 +72,7 @@ def test_a_goal_costs_what_a_plan_with_that_goal_costs(reads: list[RowGroupRead]
 def test_explain_shows_the_goals_and_the_class() -> None:
     ranges = [(number * 210 * KB, number * 210 * KB + 10 * KB) for number in range(10)]
     text = plan_of([read_of(ranges)], ReadOptions(goal="cheap"), classes=["GLACIER_IR"]).explain()
-    assert "cheap *              1   1.8 MiB            1  63 ms                               $67.00" in text
+    assert "cheap *              1   1.8 MiB            1  63 ms              $67.00" in text
     assert "10 requests, 97.7 KiB in GLACIER_IR" not in text
     assert "1 request, 1.8 MiB in GLACIER_IR (price unverified)" in text
     assert "in other classes" not in text

@@ -224,14 +224,19 @@ async def test_restore_requests_and_hands_over_a_ticket() -> None:
         assert len(store.restores) == 2
 
 
-async def test_restore_and_wait_reads_on(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_restore_and_wait_reads_on(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr("coldparquet.scanning.archived_partitions.FIRST_PAUSE_S", 0.001)
+    caplog.set_level("INFO", logger="coldparquet")
     store = await make_store(DAYS[0], looks_until_restored=3)
     terms = cp.RestoreTerms(tier="Expedited", wait=True)
     async with opened(store, archived="restore", restore=terms) as table:
         rows = await table.scan(["price"], "ts < '2024-03-03'").to_arrow()
         assert rows.num_rows == 2 * ROWS
         assert store.restores == [(data_path(DAYS[0]), 1, "Expedited")]
+        assert "trades: 0 of 1 archived objects can be read after" in caplog.messages[0]
+        assert "; the next look is in" in caplog.messages[0]
+        assert "trades: 1 of 1 archived objects" in caplog.messages[-1]
+        assert "next look" not in caplog.messages[-1]
         looks = len(data_log(table))
         assert (await table.scan(["ts"], "ts < '2024-03-02'").to_arrow()).num_rows == ROWS
         assert data_log(table)[looks:] == ["get 2024-03-01.1"], "a restored copy was seen, and is not asked for again"

@@ -178,15 +178,15 @@ async def main():
         await store.put(f"t/{partition_name(day)}/_pm", sidecar, overwrite=False)
         await store.put(f"t/{partition_name(day)}/data.parquet", b"x", overwrite=False)
     async with cp.open_table("t", store=store) as table:
-        plan = await table.scan(where="c1 > 500").plan()
-        print(json.dumps([len(plan.row_groups), peak_memory_mb()]))
+        pieces = await table.scan(where="c1 > 500").pieces(6)
+        print(json.dumps([len(pieces.plan.row_groups), peak_memory_mb()]))
 
 asyncio.run(main())
 """
 
 
 @pytest.mark.slow
-def test_100_000_row_groups_are_planned_in_500_mb() -> None:
+def test_100_000_row_groups_are_planned_and_cut_in_500_mb() -> None:
     """Of the whole process, with all that is imported and with the bytes of the sidecars."""
     done = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, timeout=300, check=True)
     row_groups, peak_mb = json.loads(done.stdout)

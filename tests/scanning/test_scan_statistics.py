@@ -119,6 +119,9 @@ async def test_dollars_are_those_of_the_class(store: ClassedStore) -> None:
         )
         assert stats.dollars == pytest.approx(expected)
         assert stats.dollars != 0
+        each = [scan.request_dollars(record) for record in scan.request_log]
+        assert sum(dollars for dollars in each if dollars is not None) == pytest.approx(expected)
+        assert len(set(each)) > 1, "a request for many bytes costs more"
 
 
 async def test_no_price_is_made_up(store: ClassedStore, days: list[bytes]) -> None:
@@ -127,11 +130,13 @@ async def test_no_price_is_made_up(store: ClassedStore, days: list[bytes]) -> No
         scan = table.scan(["price"])
         await scan.to_arrow()
         assert scan.stats.dollars is None
+        assert None in map(scan.request_dollars, scan.request_log)
     free = MemoryStore({"2024-03-01.7/data.parquet": days[0]})
     async with cp.open_partition("2024-03-01.7", store=free) as table:
         scan = table.scan(["price"])
         await scan.to_arrow()
         assert scan.stats.dollars == 0.0
+        assert {scan.request_dollars(record) for record in scan.request_log} == {0.0}
 
 
 async def test_scans_that_run_at_once_have_their_own_requests(store: ClassedStore) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import pickle
+import subprocess
+import sys
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -17,6 +19,7 @@ from pyspark.sql.types import DoubleType, StructField, StructType
 import coldparquet as cp
 from coldparquet.errors import BudgetExceededError
 from coldparquet.maintenance.index import index_table
+from coldparquet.spark.reader import PiecesPartition
 from coldparquet.spark.source import DefaultSource
 from coldparquet.testing.simulator import ColdStoreServer
 from tests.support.written_partitions import trades
@@ -28,6 +31,14 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceReader
 
 SECRET = "planted-77ab"  # noqa: S105 - planted, to be looked for
+
+PLANNING_WORKER = """
+import pathlib, pickle, sys
+given = pathlib.Path(sys.argv[1])
+source, schema = (pickle.loads((given / name).read_bytes()) for name in ("source", "schema"))
+print(len(source.reader(schema).partitions()), *sys.modules)
+"""
+"""What Spark's own worker does with a source that was looked up in another one."""
 
 
 @pytest.fixture
@@ -97,15 +108,41 @@ def test_rows_of_an_early_plan(server: ColdStoreServer, root: Path) -> None:
 
 
 def test_an_old_plan_is_made_anew(server: ColdStoreServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    there, schema = loaded(source(server, columns="price"))
+    table_source = source(server, columns="price")
+    there, schema = loaded(table_source)
+    later = pickle.loads(pickle.dumps(table_source))  # noqa: S301 - our own bytes
     server.reset()
     loaded_s = time.time()
     monkeypatch.setattr(time, "time", lambda: loaded_s + 59)
     there.reader(schema).partitions()
     assert not server.requests
     monkeypatch.setattr(time, "time", lambda: loaded_s + 61)
-    there.reader(schema).partitions()
+    later.reader(schema).partitions()
     assert server.requests
+
+
+def test_an_early_plan_goes_no_further_than_to_the_reader(server: ColdStoreServer) -> None:
+    """Spark sends the source itself along with every task."""
+    there, schema = loaded(source(server, columns="price"))
+    with_plan = len(pickle.dumps(there))
+    [partition, *_] = there.reader(schema).partitions()
+    assert isinstance(partition, PiecesPartition)
+    assert len(pickle.dumps(there)) < with_plan - sum(map(len, partition.pieces))
+
+
+def test_a_worker_that_is_given_a_plan_loads_nothing_that_plans(server: ColdStoreServer, tmp_path: Path) -> None:
+    """Spark ends idle workers after a minute, so that most queries pay for what each of them imports."""
+    table_source = source(server, columns="price")
+    schema = table_source.schema()
+    (tmp_path / "source").write_bytes(pickle.dumps(table_source))
+    (tmp_path / "schema").write_bytes(pickle.dumps(schema))
+    planned = subprocess.run(
+        [sys.executable, "-c", PLANNING_WORKER, tmp_path], check=True, capture_output=True, text=True, timeout=60
+    )
+    tasks, *loaded_modules = planned.stdout.split()
+    assert int(tasks) == len(table_source.reader(schema).partitions())
+    for heavy in ("coldparquet.spark.planning", "coldparquet.table", "coldparquet.decode", "pyarrow.compute", "pandas"):
+        assert heavy not in loaded_modules
 
 
 def test_other_columns_are_planned_anew(server: ColdStoreServer, root: Path) -> None:

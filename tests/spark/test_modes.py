@@ -1,4 +1,4 @@
-"""A cluster of two executors and Spark Connect: the same answers, data requests alone from executors, and a death among them."""
+"""A cluster of two executors and Spark Connect: the same answers, data requests alone once tasks run, and a death among them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -15,7 +16,8 @@ from tests.support.spark_jobs import (
     ROWS,
     ask_cluster,
     ask_everything,
-    failure_of_load,
+    failures_of_reading,
+    make_bucket,
     make_trades,
     prices_found,
 )
@@ -29,7 +31,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.usefixtures("java
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[ColdStoreServer]:
-    make_trades(tmp_path / "buckets" / "bucket")
+    make_bucket(tmp_path / "buckets" / "bucket")
     with ColdStoreServer(tmp_path / "buckets") as server:
         yield server
 
@@ -52,14 +54,33 @@ def assert_everything_answered(answers: dict[str, Any], store: ColdStoreServer) 
     assert answers["min_max"] == [0, DAYS * ROWS - 2]
     assert answers["pythons"] == [sys.executable]
     assert answers["cores"] == 2
-    first_day = [request for request in store.requests if "2024-03-01" in request.path and "data" in request.path]
-    assert not [request for request in first_day if request.operation == "GetObject"], "pruned by its name"
+    assert answers["written"] == [prices_found(), prices_found()]
+    assert answers["pipeline"] == {"written": DAYS}
+    assert (answers["nowhere"], answers["broken write"]) == ("NotFound", "NullValue")
+    assert "partitions" in answers["explain_read"]
+    for name in ("source", "read"):
+        assert_only_data_once_tasks_run(store, name)
+
+
+def assert_only_data_once_tasks_run(store: ColdStoreServer, name: str) -> None:
+    """Whatever is asked from the first data on is data: no listing, no sidecar, no HEAD, nothing of a day that is left out."""
+    asked = sorted(
+        (request for request in store.requests if f"{name}/trades" in f"{request.path} {unquote(request.query)}"),
+        key=lambda request: request.started_s,
+    )
+    of_data = [request.path.endswith("/data.parquet") and request.operation == "GetObject" for request in asked]
+    assert any(of_data)
+    assert all(of_data[of_data.index(True) :])
+    assert not [
+        request for request, is_data in zip(asked, of_data, strict=True) if is_data and "2024-03-01" in request.path
+    ]
 
 
 def test_a_cluster_and_the_death_of_an_executor(store: ColdStoreServer, tmp_path: Path) -> None:
     answers = run_in_spark(
         ask_cluster,
-        "s3://bucket/trades",
+        "s3://bucket",
+        str(tmp_path),
         str(tmp_path / "marker"),
         mode="cluster",
         directory=tmp_path / "spark",
@@ -67,32 +88,34 @@ def test_a_cluster_and_the_death_of_an_executor(store: ColdStoreServer, tmp_path
     )
     assert (tmp_path / "marker").exists()
     assert answers.pop("after a death") == [float(price) for price in range(DAYS * ROWS)]
-    assert answers["source"] == prices_found()
-    assert answers["read"] == prices_found()
+    assert "partitions" in answers["explain"]
+    assert_everything_answered(answers, store)
 
 
 def test_spark_connect(store: ColdStoreServer, tmp_path: Path) -> None:
     answers = run_in_spark(
         ask_everything,
-        "s3://bucket/trades",
+        "s3://bucket",
+        str(tmp_path),
         mode="connect",
         directory=tmp_path / "spark",
         variables=variables_of(store),
     )
+    assert answers["explain"] == "ConnectSession"
     assert_everything_answered(answers, store)
 
 
 def test_workers_without_the_package_are_told(tmp_path: Path) -> None:
     bare = Path(sys.base_prefix, "bin", "python3")
-    kind, sentence = run_in_spark(
-        failure_of_load,
+    failures = run_in_spark(
+        failures_of_reading,
         str(make_trades(tmp_path)),
         mode="local",
         directory=tmp_path / "spark",
         variables={"PYSPARK_PYTHON": str(bare), "PYSPARK_DRIVER_PYTHON": str(bare)},
     )
-    assert kind == "MissingPackage"
-    assert "PYSPARK_PYTHON" in sentence
+    assert [kind for kind, _ in failures] == ["MissingPackage", "MissingPackage"]
+    assert all("install coldparquet[spark]" in sentence for _, sentence in failures)
 
 
 def test_no_java_is_told(tmp_path: Path) -> None:

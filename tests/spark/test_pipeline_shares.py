@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from typing import TYPE_CHECKING, Any
+from unittest.mock import MagicMock
 
 import pyarrow as pa
 import pytest
 
-from coldparquet.errors import InvalidInputError, UnsupportedError
+from coldparquet.errors import ColdParquetError, InvalidInputError, StorageError, UnsupportedError
 from coldparquet.pipelines import IndexJob
 from coldparquet.pipelines.access import Access, LakeStores
 from coldparquet.pipelines.jobs import job_as_dict
@@ -87,6 +88,34 @@ def test_items_of_another_version() -> None:
     batch = pa.RecordBatch.from_pydict({"task": [0], "items": [line]})
     with pytest.raises(UnsupportedError, match="same version"):
         list(run_shares(terms(), iter([batch])))
+
+
+@pytest.mark.parametrize(
+    ("raised", "error_class", "kind", "words"),
+    [
+        (
+            "Job 3 cancelled\n\tat org.apache.spark",
+            StorageError,
+            "EngineFailed",
+            "the Spark job failed (Job 3 cancelled)",
+        ),
+        ("Traceback:\n  File ...\nMemoryError: 4 GiB\n\tat org", StorageError, "EngineFailed", "(MemoryError: 4 GiB)"),
+        ("No module named 'coldparquet'", UnsupportedError, "MissingPackage", "has no package coldparquet"),
+        ("coldparquet.errors.InvalidInputError: no [NoCredentials]", InvalidInputError, "NoCredentials", "no"),
+    ],
+)
+async def test_why_a_job_failed_as_a_whole(
+    raised: str, error_class: type[ColdParquetError], kind: str, words: str
+) -> None:
+    spark = MagicMock()
+    spark.createDataFrame.side_effect = RuntimeError(raised)
+    results: list[WorkResult] = []
+    async with LakeStores(Access()) as stores:
+        with pytest.raises(error_class) as caught:
+            await SparkEngine(spark=spark, tasks=1).execute(IndexJob(), [item(1)], stores, results.append)
+    assert caught.value.kind == kind
+    assert words in str(caught.value)
+    assert "org.apache" not in str(caught.value)
 
 
 @pytest.mark.parametrize("wrong", [{"tasks": 0}, {"credentials": "secret"}])

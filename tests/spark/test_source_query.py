@@ -11,6 +11,7 @@ import coldparquet as cp
 import coldparquet.spark
 from coldparquet.errors import BudgetExceededError, InvalidInputError, NotFoundError, ObjectChangedError
 from tests.support.questdb_tables import copy_parquet_partitions
+from tests.support.spark_jobs import follow_to_end
 from tests.support.spark_sessions import FILTER_PUSHDOWN, run_in_spark
 
 if TYPE_CHECKING:
@@ -59,6 +60,12 @@ def expected_ids(table: Path, where: str | None = None) -> list[int]:
     with cp.sync.open_table(table) as opened:
         found: list[Any] = opened.scan(["id"], where).to_arrow()["id"].to_pylist()
     return sorted(found)
+
+
+def expected_prices(table: Path) -> list[Any]:
+    with cp.sync.open_table(table) as opened:
+        found: list[Any] = opened.scan(["price"]).to_arrow()["price"].to_pylist()
+    return sorted(found, key=repr)
 
 
 @BOTH
@@ -118,6 +125,30 @@ def test_explain_of_something_else(spark: SparkSession) -> None:
     assert caught.value.kind == "NoColdParquetScan"
 
 
+def test_views_and_lists_of_tables(spark: SparkSession, table: Path) -> None:
+    spark.sql(
+        f"create or replace temporary view source_query using coldparquet options (path '{table}', columns 'id,sym')"
+    )
+    assert ids(spark.sql("select id from source_query where sym = 'ADA-USD'")) == expected_ids(table, "sym = 'ADA-USD'")
+    listed = spark.read.format("coldparquet").load([str(table), str(table.with_name("*"))])
+    assert ids(listed) == expected_ids(table), "each table comes once, however often it is named"
+    with pytest.raises(Exception, match="CatalogTable") as caught:
+        spark.sql(f"create table kept using coldparquet options (path '{table}')")
+    assert "CREATE TEMPORARY VIEW" in str(coldparquet.spark.error_of(caught.value))
+
+
+def test_modes_of_save_that_spark_refuses(spark: SparkSession, table: Path, tmp_path: Path) -> None:
+    rows = load(spark, table, columns="ts,price")
+    for mode, advice in (("errorifexists", "mode='error'"), ("ignore", "mode='ignore'")):
+        with pytest.raises(InvalidInputError, match=advice) as caught, coldparquet.spark.own_errors():
+            rows.write.format("coldparquet").mode(mode).save(str(tmp_path / "saved"))
+        assert caught.value.kind == "UnsupportedMode"
+    rows.write.format("coldparquet").options(if_exists="error", timestamp="ts").mode("append").save(
+        str(tmp_path / "saved")
+    )
+    assert expected_prices(tmp_path / "saved") == expected_prices(table)
+
+
 def test_errors_are_the_librarys_own(spark: SparkSession, table: Path, tmp_path: Path) -> None:
     changing = copy_parquet_partitions("interval_day", tmp_path)
     planned = load(spark, changing)
@@ -137,10 +168,17 @@ def test_errors_are_the_librarys_own(spark: SparkSession, table: Path, tmp_path:
         error = coldparquet.spark.error_of(caught.value)
         assert type(error) is error_class
         assert words in str(error)
+        with pytest.raises(error_class), coldparquet.spark.own_errors():
+            ask()
 
 
 def test_plans_and_errors_hold_no_secret(spark: SparkSession, table: Path) -> None:
-    options = {"storage.secret": SECRET, "storage.key": SECRET, "storage_options": json.dumps({"token": SECRET})}
+    options = {
+        "storage.secret": SECRET,
+        "storage.key": SECRET,
+        "storage_options": json.dumps({"token": SECRET}),
+        "secret_options": json.dumps({"account_key": SECRET}),
+    }
     frame = load(spark, table, **options).where("price > 3")
     assert frame.count() > 0
     execution: Any = frame._jdf.queryExecution()
@@ -153,12 +191,37 @@ def test_plans_and_errors_hold_no_secret(spark: SparkSession, table: Path) -> No
         assert SECRET not in text
 
 
-def ask_with_secrets(spark: SparkSession, table: str) -> int:
-    """Run in a driver of its own, with an event log."""
-    explicit = spark.read.format("coldparquet").option("storage.secret", SECRET).load(table)
+def ask_with_secrets(spark: SparkSession, table: str, directory: str) -> dict[str, Any]:
+    """Run in a driver of its own, with an event log: read, write and follow, each with a secret of an unusual name."""
+    hidden = {"secret_options": json.dumps({"account_key": SECRET})}
+    explicit = spark.read.format("coldparquet").options(**{"storage.secret": SECRET, **hidden}).load(table)
     referred = spark.read.format("coldparquet").option("credentials", "env:STORE_SECRET").load(table)
-    helper = coldparquet.spark.read(spark, table, storage_options={"secret": SECRET})
-    return explicit.count() + referred.where("price > 3").count() + helper.count()
+    helper = coldparquet.spark.read(spark, table, storage_options={"account_key": SECRET})
+    spark.sql(
+        f"create temporary view seen using coldparquet options (path '{table}', `storage.secret` '{SECRET}',"
+        f" secret_options '{hidden['secret_options']}')"
+    )
+    written, again = f"{directory}/written", f"{directory}/again"
+    coldparquet.spark.write(explicit, written, timestamp="ts", options=hidden)
+    explicit.write.format("coldparquet").options(timestamp="ts", **hidden).mode("overwrite").save(again)
+    stream = spark.readStream.format("coldparquet").options(**hidden).load(written).writeStream.format("noop")
+    query = follow_to_end(stream.option("checkpointLocation", f"{directory}/checkpoint"))
+    refused = []
+    for option in ("storage.account_key", "storage_options"):
+        try:
+            # Where it is refused it must not stand in the log either, unless SQL gave it.
+            spark.read.format("coldparquet").option(option, hidden["secret_options"]).load(table)
+        except Exception as error:  # noqa: BLE001 - which one is Spark's own business
+            found = coldparquet.spark.error_of(error)
+            refused.append(found.kind if found else str(error))
+    return {
+        "rows": [
+            frame.count() for frame in (explicit, referred.where("price is not null"), helper, spark.table("seen"))
+        ],
+        "written": [spark.read.format("coldparquet").load(url).count() for url in (written, again)],
+        "followed": sum(batch["numInputRows"] for batch in query.recentProgress),
+        "refused": refused,
+    }
 
 
 @pytest.mark.slow
@@ -167,9 +230,10 @@ def test_event_log_and_log_hold_no_secret(table: Path, tmp_path: Path) -> None:
     events = tmp_path / "events"
     events.mkdir()
     (tmp_path / "log4j2.properties").write_text(LOG_EVERYTHING)
-    rows = run_in_spark(
+    answers = run_in_spark(
         ask_with_secrets,
         str(table),
+        str(tmp_path),
         mode="local",
         directory=tmp_path,
         settings={
@@ -181,9 +245,13 @@ def test_event_log_and_log_hold_no_secret(table: Path, tmp_path: Path) -> None:
         },
         variables={"STORE_SECRET": json.dumps({"secret": SECRET}), "SPARK_CONF_DIR": str(tmp_path)},
     )
-    assert rows > 0
+    count = len(expected_ids(table))
+    assert answers["rows"] == [count, len(expected_ids(table, "price is not null")), count, count]
+    assert (answers["written"], answers["followed"]) == ([count, count], count)
+    assert answers["refused"] == ["InvalidOption", "InvalidOption"]
     logged = [path.read_text() for path in events.rglob("*") if path.is_file()]
-    assert any("BatchScan coldparquet" in text for text in logged)
+    for words in ("BatchScan coldparquet", "CreateTempViewUsing", "AppendData", "OverwriteByExpression"):
+        assert any(words in text for text in logged)
     printed = (tmp_path / "driver.log").read_text()
     assert "INFO DAGScheduler" in printed
     assert not any(SECRET in text for text in (*logged, printed))

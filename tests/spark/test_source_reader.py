@@ -27,7 +27,7 @@ from coldparquet.errors import (
     UnsupportedError,
 )
 from coldparquet.maintenance.index import index_table
-from coldparquet.spark.planning import explanation_text
+from coldparquet.spark.early_plan import explanation_text
 from coldparquet.spark.reader import FilteringReader, PiecesPartition, TableReader
 from coldparquet.spark.source import DefaultSource
 from coldparquet.testing.simulator import ColdStoreServer
@@ -148,7 +148,7 @@ def test_explain_says_what_to_ask_instead() -> None:
     """A DataFrame of ``coldparquet.spark.read`` has a plan in which Spark scans nothing."""
     frame: Any = MagicMock()
     frame._jdf.queryExecution().optimizedPlan().collectLeaves().size.return_value = 0
-    with pytest.raises(InvalidInputError, match=r"explain\(spark\.read\.format\(") as caught:
+    with pytest.raises(InvalidInputError, match=r"explain_read\(spark, url, columns=") as caught:
         coldparquet.spark.explain(frame)
     assert caught.value.kind == "NoColdParquetScan"
 
@@ -334,6 +334,15 @@ def test_count_and_extremes_cost_no_data_request(server: ColdStoreServer, store:
     assert not [request for request in server.requests if request.path.endswith(".parquet") and request.method == "GET"]
 
 
+def test_what_read_will_cost(table: Path) -> None:
+    nobody: Any = None  # no session is needed where the number of tasks is given
+    where = "price > 300 or sym = 'ADA-USD'"
+    told = coldparquet.spark.explain_read(nobody, str(table), columns=["id"], where=where, pieces=2)
+    assert f"where, by option: {where}" in told
+    assert "columns       id" in told
+    assert told.startswith("2 tasks")
+
+
 def spark_error(text: str) -> RuntimeError:
     return RuntimeError(f"Traceback (most recent call last):\n  File ...\n{text}\n SQLSTATE: 38000")
 
@@ -345,6 +354,21 @@ def spark_error(text: str) -> RuntimeError:
         ("coldparquet.errors.BudgetExceededError: two\nlines [BudgetExceeded]", BudgetExceededError, "BudgetExceeded"),
         ("ModuleNotFoundError: No module named 'coldparquet'", UnsupportedError, "MissingPackage"),
         ("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: coldparquet.", UnsupportedError, "MissingPackage"),
+        (
+            "[PACKAGE_NOT_INSTALLED] PyArrow >= 18.0.0 must be installed; however, it was not found.",
+            UnsupportedError,
+            "MissingPackage",
+        ),
+        (
+            "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.12 than that in driver: 3.11, PySpark ...",
+            UnsupportedError,
+            "OtherPython",
+        ),
+        (
+            '[UNSUPPORTED_DATA_SOURCE_SAVE_MODE] The data source "coldparquet" cannot be written in the "Ignore" mode.',
+            InvalidInputError,
+            "UnsupportedMode",
+        ),
         ("[JAVA_GATEWAY_EXITED] Java gateway process exited", UnsupportedError, "NoJava"),
     ],
 )
@@ -359,3 +383,14 @@ def test_errors_of_others_are_left_alone() -> None:
     assert coldparquet.spark.error_of(spark_error("ValueError: no")) is None
     ours = NotFoundError("gone")
     assert coldparquet.spark.error_of(ours) is ours
+
+
+def test_own_errors_come_in_place_of_sparks() -> None:
+    with pytest.raises(NotFoundError, match="gone") as caught, coldparquet.spark.own_errors():
+        raise spark_error("coldparquet.errors.NotFoundError: gone [PartitionMissing]")
+    assert caught.value.kind == "PartitionMissing"
+    assert caught.value.__suppress_context__  # no stack of Java is printed
+    of_another = spark_error("ValueError: no")
+    with pytest.raises(RuntimeError) as passed, coldparquet.spark.own_errors():
+        raise of_another
+    assert passed.value is of_another

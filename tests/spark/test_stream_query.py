@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from coldparquet.spark import error_of
+from coldparquet.testing.simulator import ColdStoreServer
 from tests.support.growing_tables import GrowingTable
 
 if TYPE_CHECKING:
@@ -63,6 +64,34 @@ async def test_a_table_is_copied_while_it_grows(spark: SparkSession, tmp_path: P
     assert error is not None
     assert error.kind == "PartitionsRewritten"
     assert copied_numbers(tmp_path) == list(range(32))
+
+
+@pytest.mark.slow
+async def test_a_stream_runs_on_a_store_while_a_partition_is_rewritten(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "root" / "bucket").mkdir(parents=True)
+    table = GrowingTable(tmp_path / "root" / "bucket" / "numbers")
+    for day in (1, 2):
+        await table.publish(day, 8)
+    with ColdStoreServer(tmp_path / "root") as server:
+        told = {"columns": "number", "on_change": "reread", "poll_seconds": "0"}
+        frame = spark.readStream.format("coldparquet").options(
+            **told, storage_options=json.dumps(server.storage_options)
+        )
+        query = (
+            frame.load("s3://bucket/numbers")
+            .writeStream.format("parquet")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(processingTime="100 milliseconds")
+            .start(str(tmp_path / "copied"))
+        )
+        try:
+            query.processAllAvailable()
+            assert copied_numbers(tmp_path) == list(range(16))
+            await table.rewrite(1, more=1)
+            query.processAllAvailable()
+        finally:
+            query.stop()
+    assert copied_numbers(tmp_path) == sorted([*range(16), *table.numbers[1]])
 
 
 def test_a_stream_that_cannot_be_says_why(spark: SparkSession, tmp_path: Path) -> None:

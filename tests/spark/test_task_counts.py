@@ -21,19 +21,19 @@ def pieces_of(*fetched_bytes: int) -> list[ScanPiece]:
 
 
 @pytest.mark.parametrize(
-    ("worthwhile", "count"), [(1, 1), (64, 64), (65, 64), (256, 128), (6_400, 640), (1 << 20, 8_192)]
+    ("worthwhile", "count"), [(1, 1), (128, 128), (129, 128), (512, 256), (3_200, 640), (1 << 21, 16_384)]
 )
 def test_large_scans_get_larger_tasks_not_only_more_of_them(worthwhile: int, count: int) -> None:
     assert default_task_count(worthwhile) == count
 
 
 def test_pieces_of_a_large_scan_are_shared_out_evenly_and_in_order() -> None:
-    pieces = pieces_of(*[1_000 + number % 7 for number in range(1_600)])
+    pieces = pieces_of(*[1_000 + number % 7 for number in range(800)])
     shares = shares_of(pieces, most=None)
-    assert len(shares) == default_task_count(1_600) == 320
+    assert len(shares) == default_task_count(800) == 320
     assert [piece for share in shares for piece in share] == pieces
-    assert {len(share) for share in shares} <= {4, 5, 6}
-    assert [len(share) for share in shares_of(pieces[:64], most=None)] == [1] * 64
+    assert {len(share) for share in shares} <= {2, 3}
+    assert [len(share) for share in shares_of(pieces[:128], most=None)] == [1] * 128
 
 
 def test_whoever_says_how_many_gets_them() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+import fsspec.config
 import pytest
 from botocore.credentials import RefreshableCredentials
 from botocore.exceptions import CredentialRetrievalError
@@ -12,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.errors import AccessError, InvalidInputError
+from coldparquet.storage.open_store import open_store
 from coldparquet.storage.s3.address import bucket_address
 from coldparquet.storage.s3.credentials import RequestSigner, resolve_account
-from coldparquet.storage.s3.options import parse_s3_options
+from coldparquet.storage.s3.options import parse_s3_options, with_fsspec_config
 from coldparquet.storage.s3.store import S3Store
 
 if TYPE_CHECKING:
@@ -133,6 +135,17 @@ def test_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ({"endpont_url": "http://x"}, "did you mean 'endpoint_url'"),
         ({"client_kwargs": {"region": "x"}}, "did you mean 'region_name'"),
+        ({"client_kwargs": "password"}, "client_kwargs is a str; it must be a dictionary"),
+        ({"config_kwargs": {"s3": ["password"]}}, "s3 is a list; it must be a dictionary"),
+        (
+            {"config_kwargs": {"proxies": {"https": "http://user:password@host"}}},
+            "unknown config_kwargs option 'proxies'",
+        ),
+        ({"config_kwargs": {"s3": {"use_accelerate_endpoint": True}}}, "unknown config_kwargs.s3 option"),
+        ({"config_kwargs": {"signature_version": "s3"}}, "must be 's3v4'; for unsigned requests pass anon=True"),
+        ({"s3_additional_kwargs": {"ServerSideEncryption": "password"}}, "unknown s3_additional_kwargs option"),
+        ({"anon": "password"}, "anon must be true or false"),
+        ({"requester_pays": 2}, "requester_pays must be true or false"),
         ({"key": "k"}, "key without secret"),
         ({"secret": "s"}, "secret without key"),
         ({"endpoint_url": "127.0.0.1:9000"}, "must look like"),
@@ -150,6 +163,64 @@ def test_options_that_cannot_be_meant(storage_options: dict[str, Any], match: st
 def test_options_that_only_s3fs_understands_are_ignored() -> None:
     options = {"default_block_size": 1, "use_listings_cache": False, "asynchronous": True, "max_concurrency": 3}
     assert parse_s3_options(options) == parse_s3_options({})
+    patience = {"config_kwargs": {"max_pool_connections": 50, "retries": {}, "signature_version": "s3v4"}}
+    assert parse_s3_options(patience) == parse_s3_options({})
+
+
+def test_words_for_true_and_false() -> None:
+    for word in (False, "false", "False", 0, "0", None):
+        options = parse_s3_options({"anon": word, "requester_pays": word})
+        assert (options.anonymous, options.requester_pays) == (False, False)
+    for word in (True, "true", "True", 1):
+        options = parse_s3_options({"anon": word, "requester_pays": word})
+        assert (options.anonymous, options.requester_pays) == (True, True)
+    assert parse_s3_options({"s3_additional_kwargs": {"RequestPayer": "requester"}}).requester_pays
+
+
+@pytest.mark.parametrize(
+    ("profile", "storage_options", "base_url"),
+    [
+        ("addressing_style = path", {}, "https://s3.eu-west-1.amazonaws.com/bucket/"),
+        (
+            "use_dualstack_endpoint = true",
+            {},
+            "https://bucket.s3.dualstack.eu-west-1.amazonaws.com/",
+        ),
+        (
+            "addressing_style = path",
+            {"config_kwargs": {"s3": {"addressing_style": "virtual", "use_dualstack_endpoint": True}}},
+            "https://bucket.s3.dualstack.eu-west-1.amazonaws.com/",
+        ),
+        ("addressing_style = virtual", {"endpoint_url": "https://host:9000"}, "https://bucket.host:9000/"),
+    ],
+)
+def test_addresses_of_the_profile(
+    profile: str,
+    storage_options: dict[str, Any],
+    base_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    config = tmp_path / "config-of-s3"
+    keys = "aws_access_key_id = key\naws_secret_access_key = secret"
+    config.write_text(f"[profile far]\nregion = eu-west-1\n{keys}\ns3 =\n  {profile}\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    options = parse_s3_options({"profile": "far", **storage_options})
+    account = resolve_account(options)
+    assert bucket_address("bucket", account.region, account, options).base_url == base_url
+
+
+def test_configuration_of_fsspec(monkeypatch: pytest.MonkeyPatch) -> None:
+    configured = {"key": "k", "secret": "s", "token": "t", "endpoint_url": "http://127.0.0.1:9000", "anon": "False"}
+    monkeypatch.setitem(fsspec.config.conf, "s3", configured)
+    assert open_store("s3://bucket/key")[0].label == "s3 (http://127.0.0.1:9000)"
+    assert (
+        open_store("s3://bucket/key", storage_options={"endpoint_url": "http://other"})[0].label == "s3 (http://other)"
+    )
+    options = parse_s3_options(with_fsspec_config({}, fsspec.config.conf))
+    assert (options.key, options.token, options.anonymous) == ("k", "t", False)
+    own = parse_s3_options(with_fsspec_config({"key": "mine", "secret": "mine"}, fsspec.config.conf))
+    assert (own.key, own.secret, own.token, own.endpoint_url) == ("mine", "mine", None, "http://127.0.0.1:9000")
 
 
 @given(st.dictionaries(st.text(max_size=8), st.integers(), min_size=1))

@@ -26,6 +26,7 @@ from coldparquet.storage.open_store import open_store
 from coldparquet.storage.requests import RangeRequest
 from coldparquet.storage.s3.object_facts import info_from_headers
 from coldparquet.storage.s3.store import S3Store
+from coldparquet.storage.wrappers.checked import CheckedStore
 from coldparquet.testing.store_contract import CONTENT, request_for
 from tests.support.questdb_tables import PARTITIONS
 from tests.support.s3_servers import MOTO_KEYS, boto3_client, moto_server
@@ -257,12 +258,12 @@ async def test_a_whole_object_is_compared_with_its_checksum(
     script.headers["Content-Range"] = f"bytes 0-{len(CONTENT) - 1}/{len(CONTENT)}"
     for crc32, is_right in ((zlib.crc32(CONTENT), True), (1, False)):
         script.headers["x-amz-checksum-crc32"] = base64.b64encode(crc32.to_bytes(4, "big")).decode()
-        request = request_for("versioned/key", asked, may_be_short=True)
+        request, checked = request_for("versioned/key", asked, may_be_short=True), CheckedStore(store)
         if is_right:
-            assert (await store.get(request)).data == CONTENT
+            assert (await checked.get(request)).data == CONTENT
             continue
         with pytest.raises(StorageError) as caught:
-            await store.get(request)
+            await checked.get(request)
         assert (caught.value.kind, caught.value.path) == ("ChecksumMismatch", "versioned/key")
     assert script.requests[0][0].headers["x-amz-checksum-mode"] == "ENABLED"
 
@@ -272,9 +273,10 @@ async def test_a_part_of_an_object_has_no_checksum(scripted: tuple[Scripted, S3S
     wrong = {"x-amz-checksum-crc32": base64.b64encode(bytes(4)).decode()}  # of the whole object, as rclone sends it
     script.status, script.body = 206, CONTENT[:10]
     script.headers = {"Content-Range": f"bytes 0-9/{len(CONTENT)}", **wrong}
-    assert (await store.get(request_for("versioned/key", ByteRange(0, 10)))).data == CONTENT[:10]
+    checked = CheckedStore(store)
+    assert (await checked.get(request_for("versioned/key", ByteRange(0, 10)))).data == CONTENT[:10]
     script.headers = {"Content-Range": f"bytes 10-19/{len(CONTENT)}", **wrong}
-    await store.get(request_for("versioned/key", ByteRange(10, 20)))
+    await checked.get(request_for("versioned/key", ByteRange(10, 20)))
     assert "x-amz-checksum-mode" not in script.requests[1][0].headers
 
 

@@ -345,6 +345,28 @@ async def test_unknown_options_are_named() -> None:
         await fetch("https://example.org/x", ByteRange(0, 4), client_kwargs={"nonsense": 1})
 
 
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"ssl": "hunter2"}, r"ssl \(str\)"),
+        ({"timeout": "hunter2"}, r"timeout \(str\)"),
+        ({"headers": {"X-Key": b"hunter2"}}, r"headers \(dict\)"),
+        ({"headers": ["hunter2"]}, "headers is a list; it must be a dictionary"),
+        ({"max_redirects": "hunter2"}, "max_redirects must be a whole number"),
+        ({"client_kwargs": ["hunter2"]}, "client_kwargs is a list; it must be a dictionary"),
+        ({"client_kwargs": {"cookies": "hunter2"}}, "cookies is a str; it must be a dictionary"),
+        ({"client_kwargs": {"connector": "hunter2"}}, r"client_kwargs give it, by name and type: connector \(str\)"),
+        ({"client_kwargs": {"timeout": "hunter2"}}, r"client_kwargs give it, by name and type: timeout \(str\)"),
+    ],
+)
+async def test_options_that_aiohttp_does_not_take(site: Site, options: dict[str, Any], match: str) -> None:
+    site.answer = ranges
+    with pytest.raises(InvalidInputError, match=match) as caught:
+        await fetch(site.url, ByteRange(0, 4), **options)
+    assert caught.value.kind == "BadOption"
+    assert "hunter2" not in f"{caught.value} {caught.value.__cause__} {caught.value.__context__}"
+
+
 async def test_a_client_of_the_callers_own(site: Site) -> None:
     async def get_client(**arguments: Any) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(headers={"X-Own": "yes"}, **arguments)

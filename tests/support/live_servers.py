@@ -8,6 +8,7 @@ import secrets
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -131,6 +132,26 @@ def live_versitygw(directory: Path) -> Iterator[LiveS3]:
     """Run a versitygw that keeps its objects in ``directory``."""
     with _live_s3("versitygw.sh", directory, "ROOT_ACCESS_KEY", "ROOT_SECRET_KEY") as server:
         yield server
+
+
+@contextmanager
+def live_cold_store(directory: Path, *, seed_days: int, seed_class: str) -> Iterator[LiveS3]:
+    """Run the cold store of localstack/, with so many days of trades in it.
+
+    Args:
+        directory: For its data, and for what the script prints.
+        seed_days: How many.
+        seed_class: Storage class of their data.
+    """
+    settings = {
+        "SEED_DAYS": str(seed_days),
+        "SEED_CLASS": seed_class,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",  # the script's `python3` is to be this one
+    }
+    data = directory / "data"
+    with _running("cold_store.sh", directory, settings, str(data)) as announcement:
+        endpoint_url = f"http://127.0.0.1:{_port(announcement)}"
+        yield LiveS3(endpoint_url=endpoint_url, user="any", password="any", log=data / "server.log")  # noqa: S106
 
 
 @contextmanager

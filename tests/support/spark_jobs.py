@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,20 +15,36 @@ import pyarrow as pa
 
 import coldparquet.spark as cold
 from coldparquet.maintenance.index import index_table
-from coldparquet.pipelines import ConvertJob, run_pipeline
+from coldparquet.pipelines import ConvertJob, IndexJob, run_pipeline
 from coldparquet.spark.cores import core_count
 from coldparquet.spark.engine import SparkEngine
 from coldparquet.write import write_table
 from tests.support.answers import DAY_US, FIRST_DAY_US, day_of_trades
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 DAYS, ROWS, ROW_GROUPS = 3, 2_000, 4
 COLUMNS = ("ts", "symbol", "price")
 WHERE = "ts >= '2024-03-02T12:00:00' and symbol = 'ETH'"
+
+
+_MOST_STARTS = 6
+
+TABLES = ("trades", "source/trades", "read/trades")
+"""What :func:`ask_everything` reads; those with a directory of their own are read once, to be found in a server's log."""
+
+
+def make_bucket(bucket: Path) -> None:
+    """Lay out what :func:`ask_everything` asks for: :data:`TABLES`, and ``lake/trades`` without sidecars."""
+    for table in TABLES:
+        make_trades((bucket / table).parent)
+    for sidecar in make_trades(bucket / "lake").rglob("_pm"):
+        sidecar.unlink()
 
 
 def make_trades(directory: Path) -> Path:
@@ -48,18 +65,67 @@ def prices_found() -> list[float]:
     return [float(price) for price in range(first, DAYS * ROWS) if price % 2]
 
 
-def ask_everything(spark: SparkSession, url: str) -> dict[str, Any]:
-    """Ask in every way: the data source with pushed filters, pieces of a plan, helpers that need no job; and who worked."""
-    frame = spark.read.format("coldparquet").options(columns=",".join(COLUMNS), push_filters="true").load(url)
+def ask_everything(spark: SparkSession, bucket: str, directory: str) -> dict[str, Any]:
+    """Ask in every way: the data source with pushed filters, pieces of a plan, helpers that need no job; and who worked.
+
+    Then write a table, follow it with a stream, index another one, and ask for what is not there.
+    """
+    url = f"{bucket}/trades"
+    source = spark.read.format("coldparquet").options(columns=",".join(COLUMNS), push_filters="true")
     least, greatest = cold.min_max(spark, url, "size")
     return {
-        "source": prices(frame.where(WHERE)),
-        "read": prices(cold.read(spark, url, columns=COLUMNS, where=WHERE)),
+        "source": prices(source.load(f"{bucket}/source/trades").where(WHERE)),
+        "read": prices(cold.read(spark, f"{bucket}/read/trades", columns=COLUMNS, where=WHERE)),
+        "explain": kind_or_text(lambda: cold.explain(source.load(url))),
+        "explain_read": cold.explain_read(spark, url, columns=COLUMNS, where=WHERE),
+        "written": write_and_follow(spark, url, f"{bucket}/written", directory),
+        "pipeline": asyncio.run(run_pipeline(IndexJob(), f"{bucket}/lake", engine=SparkEngine(spark=spark))).actions,
+        "nowhere": kind_or_text(lambda: str(source.load(f"{bucket}/nowhere").collect())),
+        "broken write": kind_or_text(
+            lambda: cold.write(spark.sql("select cast(null as timestamp) as ts"), f"{bucket}/broken", timestamp="ts")
+        ),
         "count": cold.count(spark, url),
         "min_max": [least, greatest],
         "pythons": worker_pythons(spark),
         "cores": core_count(spark),
     }
+
+
+def write_and_follow(spark: SparkSession, url: str, destination: str, directory: str) -> list[list[float]]:
+    """Write what :data:`WHERE` finds into a table of its own, and let a stream copy that; return both."""
+    cold.write(cold.read(spark, url, columns=COLUMNS, where=WHERE), destination, timestamp="ts")
+    stream = spark.readStream.format("coldparquet").option("columns", "price").load(destination)
+    writer = stream.writeStream.format("parquet").option("checkpointLocation", f"{directory}/checkpoint")
+    follow_to_end(writer, f"{directory}/copied")
+    written = spark.read.format("coldparquet").load(destination)
+    return [prices(written), prices(spark.read.parquet(f"{directory}/copied"))]
+
+
+def follow_to_end(writer: DataStreamWriter, path: str | None = None) -> StreamingQuery:
+    """Run a stream until it has all that is there.
+
+    Spark gives the Python process of a stream 10 s to begin, which nothing can change and a busy machine does not always manage:
+    the stream is started again then.
+    """
+    for start in range(_MOST_STARTS):
+        query = writer.trigger(availableNow=True).start(path)
+        try:
+            query.awaitTermination()
+        except Exception as error:
+            if "failed to connect back" not in str(error) or start + 1 == _MOST_STARTS:
+                raise
+        else:
+            break
+    return query
+
+
+def kind_or_text(ask: Callable[[], str | None]) -> str | None:
+    """Return what is answered, or the kind of the library's error."""
+    try:
+        return ask()
+    except Exception as error:  # noqa: BLE001 - whatever Spark makes of it
+        told = cold.error_of(error)
+        return told.kind if told else str(error)
 
 
 def prices(frame: DataFrame) -> list[float]:
@@ -94,9 +160,10 @@ def ask_while_an_executor_dies(spark: SparkSession, url: str, marker: str) -> li
     return prices(frame.mapInArrow(kill_once, "price double"))
 
 
-def ask_cluster(spark: SparkSession, url: str, marker: str) -> dict[str, Any]:
+def ask_cluster(spark: SparkSession, bucket: str, directory: str, marker: str) -> dict[str, Any]:
     """Ask everything, then once more while an executor dies."""
-    return {**ask_everything(spark, url), "after a death": ask_while_an_executor_dies(spark, url, marker)}
+    answers = ask_everything(spark, bucket, directory)
+    return {**answers, "after a death": ask_while_an_executor_dies(spark, f"{bucket}/trades", marker)}
 
 
 def executor_process_id() -> int:
@@ -105,14 +172,16 @@ def executor_process_id() -> int:
     return int(of_daemon.split("PPid:")[1].split()[0])
 
 
-def failure_of_load(spark: SparkSession, url: str) -> list[str]:
-    """Load a table where that must fail; return the kind and the sentence that the library has for it."""
-    try:
-        spark.read.format("coldparquet").load(url).collect()
-    except Exception as error:  # noqa: BLE001 - whatever Spark makes of it
-        told = cold.error_of(error)
-        return [told.kind, str(told)] if told else ["unknown", str(error)]
-    return ["none", "nothing failed"]
+def failures_of_reading(spark: SparkSession, url: str) -> list[list[str]]:
+    """Read a table, in two ways, where that must fail; return the kinds and sentences that the library has for it."""
+    failures = []
+    for open_frame in (spark.read.format("coldparquet").load, partial(cold.read, spark)):
+        try:
+            open_frame(url).collect()
+        except Exception as error:  # noqa: BLE001 - whatever Spark makes of it
+            told = cold.error_of(error)
+            failures.append([told.kind, str(told)] if told else ["unknown", str(error)])
+    return failures
 
 
 def convert_through_delta(spark: SparkSession, table: str, directory: str) -> dict[str, Any]:

@@ -22,12 +22,15 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-Mode: TypeAlias = Literal["local", "cluster", "connect"]
-"""``local``: as the session of the tests; ``cluster``: two executors as processes; ``connect``: a Spark Connect client."""
+Mode: TypeAlias = Literal["local", "cluster", "hosts", "connect"]
+"""``local``: as the session of the tests; ``cluster``: two executors as processes; ``hosts``: the same as if on two machines;
+``connect``: a Spark Connect client."""
 
 ROOT = Path(__file__).resolve().parents[2]
 MASTER = "local[2]"
 CLUSTER_MASTER = "local-cluster[2,1,1024]"
+HOSTS = ("127.0.0.2", "127.0.0.3")
+"""Spark starts no copy of a task on the host that the task runs on; all executors of its own small cluster are on one."""
 LEAST_JAVA = 17
 FILTER_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 """Off by default in Spark 4.3, on in the sessions of the tests."""

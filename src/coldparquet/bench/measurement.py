@@ -147,8 +147,10 @@ class Result:
     warm_s: float
     warm_times_s: tuple[float, ...]
     """Of every warm call of every process."""
+    first_processor_s: float | None
+    """Processor time of the reader's process; None where several readers share a process, or spread over several."""
     warm_processor_s: float | None
-    """Of the reader's process; None where several readers share a process, or spread over several."""
+    """As above."""
     peak_memory_mb: float | None
     """Largest resident memory of the whole process, with interpreter and libraries; None as above."""
     first: Spent
@@ -244,6 +246,7 @@ def result_of(of_reader: list[dict[str, Any]], store: ColdStoreOptions) -> Resul
         first_s=median("first_s"),
         warm_s=median("warm_s"),
         warm_times_s=tuple(time_s for measured in of_reader for time_s in measured["warm_times_s"]),
+        first_processor_s=median_or_none("first_processor_s"),
         warm_processor_s=median_or_none("warm_processor_s"),
         peak_memory_mb=median_or_none("peak_memory_mb"),
         first=Spent(log=tuple(ServedRequest(**request) for request in last["first_log"]), store=store),
@@ -256,9 +259,9 @@ def result_of(of_reader: list[dict[str, Any]], store: ColdStoreOptions) -> Resul
 
 async def _measure(reader: Reader, endpoint_url: str, warm_calls: int) -> dict[str, Any]:
     take_log(endpoint_url)
-    start_s = time.perf_counter()
+    start_s, processor_start_s = time.perf_counter(), time.process_time()
     answer = await reader.first()
-    first_s = time.perf_counter() - start_s
+    first_s, first_processor_s = time.perf_counter() - start_s, time.process_time() - processor_start_s
     first_log = take_log(endpoint_url)
     warm_log, warm_s, processor_s = first_log, [], []
     for _ in range(warm_calls):
@@ -273,6 +276,7 @@ async def _measure(reader: Reader, endpoint_url: str, warm_calls: int) -> dict[s
     return {
         "answer": answer,
         "first_s": first_s,
+        "first_processor_s": first_processor_s,
         "warm_s": statistics.median(warm_s),
         "warm_times_s": warm_s,
         "warm_processor_s": statistics.median(processor_s),

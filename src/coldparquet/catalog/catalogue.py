@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from coldparquet.catalog.catalogue_fetch import CatalogueFile
-    from coldparquet.catalog.packed_sidecars import PackedLookup
+    from coldparquet.catalog.packed_sidecars import LookAhead, PackedLookup
     from coldparquet.catalog.partition import PartitionLocation
     from coldparquet.plan.read_plan import MetadataRequest
     from coldparquet.storage.caches.cached_store import CachedStore
@@ -81,7 +81,11 @@ class Catalogue:
         return (note,)
 
     async def look_up(
-        self, locations: Sequence[PartitionLocation], spent: list[MetadataRequest]
+        self,
+        locations: Sequence[PartitionLocation],
+        spent: list[MetadataRequest],
+        *,
+        look_ahead: LookAhead | None = None,
     ) -> dict[str, PackedLookup]:
         """Return what the catalogue has of partitions, by their names; those of which no entry counts are missing.
 
@@ -93,13 +97,14 @@ class Catalogue:
         Args:
             locations: The partitions.
             spent: Gets the requests.
+            look_ahead: See :func:`~coldparquet.catalog.packed_sidecars.read_packed_sidecars`.
         """
         file = self.file
         wanted = [location for location in locations if self._may_count(location)]
         if file.index is None or not wanted:
             return {}
         found = await read_packed_sidecars(
-            file, file.index, wanted, store=self._store, listed=self._listed, spent=spent
+            file, file.index, wanted, store=self._store, listed=self._listed, spent=spent, look_ahead=look_ahead
         )
         for location in wanted:
             answer = found[location.name]
@@ -110,6 +115,14 @@ class Catalogue:
     def saved_by_listing(self, locations: Iterable[PartitionLocation]) -> int:
         """Count the partitions whose entries would count, in place of their sidecars, if a listing showed their versions."""
         return sum(location.committed_size_bytes is None and self._may_count(location) for location in locations)
+
+    def is_contradicted_by(self, location: PartitionLocation) -> bool:
+        """Tell whether the own sidecar of a partition, if it was read, is another version than the one that was packed."""
+        index = self.file.index
+        if index is None or location.sidecar_path is None or location.name not in index.entry_of:
+            return False
+        etag = self._store.lasting_etag(location.sidecar_path)
+        return etag is not None and etag != index.sidecar_etags[index.entry_of[location.name]]
 
     def has_version_of(self, location: PartitionLocation) -> bool:
         """Tell whether an entry is of the version of the Parquet file that is read, though its own sidecar was, too."""

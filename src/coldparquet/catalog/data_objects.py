@@ -26,9 +26,14 @@ class DataObjects:
     Args:
         store: Where the table lies; it pins the versions that are seen here.
         listed: Tells of many objects at once; None lists them for this alone.
+        distrusted: Objects that turned out to be others than was seen. Each is asked for itself: a listing may be old.
     """
 
-    def __init__(self, store: CachedStore, *, listed: ListedObjects | None = None) -> None:
+    def __init__(
+        self, store: CachedStore, *, listed: ListedObjects | None = None, distrusted: Iterable[str] = ()
+    ) -> None:
+        self.distrusted = frozenset(distrusted)
+        """Objects that no listing is believed about."""
         self._store = store
         self._listed = listed or ListedObjects(store)
         self._looks: dict[str, asyncio.Lock] = {}
@@ -73,10 +78,11 @@ class DataObjects:
         """
         unique = tuple(dict.fromkeys(paths))
         await self._look_at_listed([path for path in unique if path not in self._seen], spent)
-        await gather_or_cancel([self._look(path, spent) for path in unique])
+        # What need not be looked at needs no task either, of which thousands would take longer than all the rest.
+        await gather_or_cancel([self._look(path, spent) for path in unique if not self._is_known(path)])
 
     async def _look_at_listed(self, paths: Sequence[str], spent: list[MetadataRequest]) -> None:
-        by_directory = {path.rpartition("/")[0]: path for path in paths}
+        by_directory = {path.rpartition("/")[0]: path for path in paths if path not in self.distrusted}
         directories = [directory for directory in by_directory if self._listed.is_worth_listing(directory)]
         if not directories:
             return
@@ -90,9 +96,13 @@ class DataObjects:
                 self._store.pin(path, info.etag)
                 self._seen.setdefault(path, info)
 
+    def _is_known(self, path: str) -> bool:
+        """Tell whether an object was seen in a state in which it stays."""
+        return path in self._seen and not _may_have_changed(self._seen[path])
+
     async def _look(self, path: str, spent: list[MetadataRequest]) -> None:
         async with self._looks.setdefault(path, asyncio.Lock()):
-            if path in self._seen and not _may_have_changed(self._seen[path]):
+            if self._is_known(path):
                 return
             try:
                 self._seen[path] = await self._store.info(path)

@@ -67,8 +67,30 @@ class PackedBlooms:
         """Whether the catalogue holds filters."""
         return self._file.index is not None and self._file.index.blooms_range is not None
 
-    async def blocks_of(
+    async def fetch_ahead(
         self, asked: Sequence[AskedPartition], spent: list[MetadataRequest]
+    ) -> dict[Stripe, memoryview]:
+        """Fetch the stripes that hold blocks of filters, while it is found out of which partitions the entries count.
+
+        Requests: those of :meth:`blocks_of`, which takes none for these stripes then.
+
+        Args:
+            asked: The partitions.
+            spent: Gets the requests.
+
+        Returns:
+            The stripes, unchecked; none where something is wrong with them, which :meth:`blocks_of` will say.
+        """
+        try:
+            found = await self._find(asked, {}, spent)
+            return {} if found is None else await self._fetch(found, spent)
+        except InternalError:
+            raise
+        except ColdParquetError:
+            return {}
+
+    async def blocks_of(
+        self, asked: Sequence[AskedPartition], at_hand: Mapping[Stripe, memoryview], spent: list[MetadataRequest]
     ) -> tuple[dict[str, list[Words]], str | None]:
         """Return the blocks of filters that lookups in partitions touch.
 
@@ -77,25 +99,35 @@ class PackedBlooms:
 
         Args:
             asked: The partitions.
+            at_hand: Stripes that were fetched ahead.
             spent: Gets the requests.
 
         Returns:
             By partition, for each lookup its blocks, shape ``(blocks, 8)``; partitions are missing where the catalogue lacks
             a filter, or it is cheaper to ask their own files. And why it could not be used, for people.
         """
-        own_requests = len(asked)
         try:
-            if not self.are_there or own_requests <= (1 if self._is_at_hand else 2):
+            found = await self._find(asked, at_hand, spent)
+            if found is None:
                 return {}, None
-            found = _Found.of(self._file, await self._parsed(spent), asked)
-            if found.request_count >= own_requests or found.stripe_bytes > _MOST_STRIPE_BYTES:
-                return {}, None
-            stripes = await self._fetch(found, spent)
+            stripes = {**at_hand, **await self._fetch(found, spent)}
             return await asyncio.to_thread(found.blocks, stripes), None
         except InternalError:
             raise
         except ColdParquetError as error:
             return {}, f"the bloom filters in the catalogue are not used: {error.message}"
+
+    async def _find(
+        self, asked: Sequence[AskedPartition], at_hand: Mapping[Stripe, memoryview], spent: list[MetadataRequest]
+    ) -> _Found | None:
+        """Find the stripes; None where it is cheaper to ask the partitions' own files."""
+        own_requests = len(asked)
+        least_requests = 0 if at_hand else 1 if self._is_at_hand else 2
+        if not self.are_there or own_requests <= least_requests:
+            return None
+        found = _Found.of(self._file, await self._parsed(spent), asked, at_hand)
+        is_cheaper = found.request_count < own_requests and found.stripe_bytes <= _MOST_STRIPE_BYTES
+        return found if is_cheaper else None
 
     @property
     def _is_at_hand(self) -> bool:
@@ -141,6 +173,7 @@ class _Found:
         blooms: The index of the stripes.
         places: By partition and lookup, where each block is in its stripe.
         asked: The partitions that the catalogue has all filters of.
+        at_hand: Stripes that need not be fetched.
     """
 
     def __init__(
@@ -148,11 +181,12 @@ class _Found:
         blooms: CatalogueBlooms,
         places: Mapping[str, Sequence[npt.NDArray[np.int64]]],
         asked: Collection[AskedPartition],
+        at_hand: Collection[Stripe],
     ) -> None:
         self._blooms = blooms
         self._places = places
         self._asked = asked
-        wanted = {stripe for one in asked for lookup in one.wanted for stripe in _stripes_of(lookup)}
+        wanted = {stripe for one in asked for lookup in one.wanted for stripe in _stripes_of(lookup)} - set(at_hand)
         start_of = {
             stripe: blooms.stripes_start + self.group_of(stripe).stripe_range(stripe[2]).start for stripe in wanted
         }
@@ -168,18 +202,26 @@ class _Found:
         self.stripe_bytes = int(lengths.sum())
 
     @classmethod
-    def of(cls, file: CatalogueFile, blooms: CatalogueBlooms, asked: Sequence[AskedPartition]) -> _Found:
+    def of(
+        cls,
+        file: CatalogueFile,
+        blooms: CatalogueBlooms,
+        asked: Sequence[AskedPartition],
+        at_hand: Collection[Stripe],
+    ) -> _Found:
         """Find the blocks; partitions of which a filter is missing are left out."""
         if file.index is None:
             raise InternalError("a catalogue without an index has no bloom filters", path=file.path)
         places: dict[str, list[npt.NDArray[np.int64]]] = {}
         for one in asked:
-            entry = file.index.entry_of[one.name]
+            entry = file.index.entry_of.get(one.name)
+            if entry is None:  # its sidecar came from an earlier catalogue
+                continue
             found = [_places_in_stripes(blooms, entry, lookup) for lookup in one.wanted]
             known = [place for place in found if place is not None]
             if len(known) == len(found):
                 places[one.name] = known
-        return cls(blooms, places, [one for one in asked if one.name in places])
+        return cls(blooms, places, [one for one in asked if one.name in places], at_hand)
 
     @property
     def request_count(self) -> int:

@@ -18,7 +18,8 @@ from coldparquet.storage.objects import is_lasting_etag
 from coldparquet.storage.requests import RangeRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from typing import TypeAlias
 
     from coldparquet.catalog.catalogue_fetch import CatalogueFile
     from coldparquet.catalog.listed_objects import ListedObjects
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from coldparquet.plan.read_plan import MetadataRequest
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.objects import ObjectInfo
+
+    LookAhead: TypeAlias = Callable[[Mapping[str, Sidecar]], Awaitable[None]]
+    """Called with the sidecars of entries by the names of their partitions, before it is known which of them count."""
 
 _GAP_BYTES, _LONGEST_REQUEST_BYTES = 256 * 1024, 8 * 1024 * 1024
 """How blocks behind the first request are fetched: those of a time range are neighbours."""
@@ -64,6 +68,7 @@ async def read_packed_sidecars(  # noqa: PLR0913 - what can be told is told by n
     store: ObjectStore,
     listed: ListedObjects,
     spent: list[MetadataRequest],
+    look_ahead: LookAhead | None = None,
 ) -> dict[str, PackedLookup]:
     """Read the sidecars of partitions whose entries :func:`may_count`; by the names of the partitions.
 
@@ -77,6 +82,7 @@ async def read_packed_sidecars(  # noqa: PLR0913 - what can be told is told by n
         store: Where the table lies.
         listed: Tells the versions of its objects.
         spent: Gets the requests.
+        look_ahead: Called while the versions are listed; waited for, too.
     """
     unconfirmed = [location for location in locations if location.committed_size_bytes is None]
     problems: dict[str, str | None] = {}
@@ -86,14 +92,23 @@ async def read_packed_sidecars(  # noqa: PLR0913 - what can be told is told by n
         unconfirmed = [location for location in unconfirmed if location.name not in problems]
     wanted = {location.name: location for location in locations if location.name not in problems}
     source = _Blocks(file=file, index=index, store=store, spent=spent)
-    blocks, contradictions = await both(
-        source.fetch({int(index.blocks[index.entry_of[name]]) for name in wanted}),
-        _contradictions(index, unconfirmed, listed, spent),
+    found, contradictions = await both(
+        _read_entries(source, wanted, look_ahead), _contradictions(index, unconfirmed, listed, spent)
     )
     problems |= contradictions
-    found = {name: PackedLookup(sidecar=None, problem=problem) for name, problem in problems.items()}
-    wanted = {name: location for name, location in wanted.items() if name not in problems}
-    return found | await asyncio.to_thread(_parse_sidecars, index, blocks, wanted)
+    return found | {name: PackedLookup(sidecar=None, problem=problem) for name, problem in problems.items()}
+
+
+async def _read_entries(
+    source: _Blocks, wanted: Mapping[str, PartitionLocation], look_ahead: LookAhead | None
+) -> dict[str, PackedLookup]:
+    """Read entries, without asking which of them count."""
+    index = source.index
+    blocks = await source.fetch({int(index.blocks[index.entry_of[name]]) for name in wanted})
+    found = await asyncio.to_thread(_parse_sidecars, index, blocks, wanted)
+    if look_ahead is not None:
+        await look_ahead({name: lookup.sidecar for name, lookup in found.items() if lookup.sidecar is not None})
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

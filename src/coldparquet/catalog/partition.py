@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from coldparquet.catalog.catalogue import Catalogue
-    from coldparquet.catalog.packed_sidecars import PackedLookup
+    from coldparquet.catalog.packed_sidecars import LookAhead, PackedLookup
     from coldparquet.catalog.sidecar_cache import SidecarCache
     from coldparquet.format.parquet_footer import ParquetFooter
     from coldparquet.format.partition_names import PartitionDirectory
@@ -244,6 +244,8 @@ class Partition:
                 path=self._location.directory_path,
             )
         self.check_flags()
+        if self._metadata is not None:
+            return self._metadata
         async with self._loading:
             if self._metadata is None:
                 self._metadata = await self._load()
@@ -280,7 +282,8 @@ class Partition:
             return self._metadata
 
     async def _load(self) -> PartitionMetadata:
-        await read_packed([self])
+        if self._packed is None:
+            await read_packed([self])
         packed, spent = None, []
         if self._packed is not None:
             packed, spent = self._packed.found, list(self._packed.requests)
@@ -405,13 +408,14 @@ class Partition:
         return answer
 
 
-async def read_packed(partitions: Sequence[Partition]) -> None:
+async def read_packed(partitions: Sequence[Partition], *, look_ahead: LookAhead | None = None) -> None:
     """Ask the catalogue of a table for the metadata of many partitions at once, so that reading it takes no more requests.
 
     Requests: those of :meth:`coldparquet.catalog.catalogue.Catalogue.look_up`; they count as those of one of the partitions.
 
     Args:
         partitions: All of one table. Those whose metadata was read before are left alone.
+        look_ahead: See :func:`coldparquet.catalog.packed_sidecars.read_packed_sidecars`.
     """
     # Partitions that did not change know the catalogue of the state in which they were seen first.
     for catalogue in {partition.catalogue for partition in partitions}:
@@ -420,7 +424,7 @@ async def read_packed(partitions: Sequence[Partition]) -> None:
         async with catalogue.turn:
             unread = [partition for partition in partitions if partition.catalogue is catalogue]
             spent: list[MetadataRequest] = []
-            found = await catalogue.look_up([partition.location for partition in unread], spent)
+            found = await catalogue.look_up([partition.location for partition in unread], spent, look_ahead=look_ahead)
             for partition in unread:
                 partition.take_packed(found.get(partition.name), spent)
                 spent = []

@@ -14,7 +14,7 @@ from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_fetch import SidecarFetch
 from coldparquet.options import COALESCING_BY_GOAL
 from coldparquet.plan.read_plan import MetadataRequest
-from coldparquet.storage.requests import RangeRequest
+from coldparquet.storage.requests import FetchedRange, RangeRequest
 from coldparquet.storage.wrappers.ledger import note_cache_hit
 
 if TYPE_CHECKING:
@@ -147,17 +147,18 @@ class _Fetch:
         beginning = await self._get(first, if_none_match=None if kept is None else kept.etag)
         if kept is not None and self.kept_is_newest:
             return memoryview(kept.file)
-        fetch.receive(first, beginning)
+        fetch.receive(first, beginning.data, object_size_bytes=beginning.object_size_bytes)
         rest = fetch.wanted()
         if rest:
             parts = gather_or_cancel([self._receive(fetch, part) for part in rest])
-            await both(parts, _parse_columns_meanwhile(beginning))
+            await both(parts, _parse_columns_meanwhile(beginning.data))
         return fetch.committed_bytes()
 
     async def _receive(self, fetch: SidecarFetch, byte_range: ByteRange) -> None:
-        fetch.receive(byte_range, await self._get(byte_range, if_none_match=None))
+        part = await self._get(byte_range, if_none_match=None)
+        fetch.receive(byte_range, part.data, object_size_bytes=part.object_size_bytes)
 
-    async def _get(self, byte_range: ByteRange, *, if_none_match: str | None) -> bytes:
+    async def _get(self, byte_range: ByteRange, *, if_none_match: str | None) -> FetchedRange:
         request = RangeRequest(
             path=self._path,
             byte_range=byte_range,
@@ -173,7 +174,7 @@ class _Fetch:
         self._spent.append(
             MetadataRequest(path=self._path, byte_range=byte_range, reason=reason, fetched_bytes=len(answer.data))
         )
-        return answer.data
+        return answer
 
 
 async def _parse_columns_meanwhile(beginning: bytes) -> None:

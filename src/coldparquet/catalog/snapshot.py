@@ -95,7 +95,8 @@ class TableOrigin:
         """
         await self._distrust_changed(previous)
         if self.is_partition:
-            return await self._from_newest((partition_location(self.path),), CatalogueFile(path=self.path))
+            locations = (partition_location(self.path),)
+            return await self._from_newest(locations, CatalogueFile(path=self.path), previous)
         column_versions_for: ColumnVersionsFor = "symbols" if self.options.symbols == "global" else "native"
         spent: list[MetadataRequest] = []
         discovery, file = await both(
@@ -104,7 +105,7 @@ class TableOrigin:
         )
         discovery = replace(discovery, requests=(*discovery.requests, *spent))
         if discovery.files is None:
-            return await self._from_newest(discovery.locations, file, discovery)
+            return await self._from_newest(discovery.locations, file, previous, discovery)
         return self._from_transaction(discovery, discovery.files, file, previous)
 
     async def _distrust_changed(self, previous: TableSnapshot | None) -> None:
@@ -125,7 +126,11 @@ class TableOrigin:
         return await fetch_catalogue(self.store, path, previous=previous, spent=spent)
 
     async def _from_newest(
-        self, locations: Sequence[PartitionLocation], file: CatalogueFile, discovery: Discovery | None = None
+        self,
+        locations: Sequence[PartitionLocation],
+        file: CatalogueFile,
+        previous: TableSnapshot | None,
+        discovery: Discovery | None = None,
     ) -> TableSnapshot:
         """Take the columns of the newest partition for those of the table: 1 or 2 requests, for its metadata.
 
@@ -134,10 +139,10 @@ class TableOrigin:
         """
         store = self.caches.above(CheckedStore(self.store))
         listed = ListedObjects(store)
-        catalogue = Catalogue(file, store, listed=listed)
+        catalogue = Catalogue(file, store, listed=listed, distrusted=_changed_data(previous, locations))
         partitions = tuple(self._partition(location, store, catalogue, len(locations)) for location in locations)
         page_files, spent = _new_page_files(store, catalogue), list[MetadataRequest]()
-        data_objects = DataObjects(store, listed=listed)
+        data_objects = _new_data_objects(store, listed, previous, locations)
         looks_ahead = self.is_partition and self.options.check_storage_classes and data_objects.can_be_asked
         newest, _ = await both(
             _newest_readable(partitions),
@@ -190,7 +195,8 @@ class TableOrigin:
         store = self.caches.above(CheckedStore(CommittedRowsStore(self.store, state, newest=files)))
         listed = ListedObjects(store)
         catalogue = Catalogue(file, store, listed=listed, distrusted=_changed_data(previous, discovery.locations))
-        page_files, data_objects = _new_page_files(store, catalogue), DataObjects(store, listed=listed)
+        page_files = _new_page_files(store, catalogue)
+        data_objects = _new_data_objects(store, listed, previous, discovery.locations)
         known = {} if previous is None else _unchanged(previous, files, discovery.locations)
         if previous is not None and known:
             directories = {location.directory_path for location in known}
@@ -225,6 +231,13 @@ def _changed_data(previous: TableSnapshot | None, locations: Iterable[PartitionL
     if previous is None:
         return []
     return [location.data_path for location in locations if previous.store.has_changed(location.data_path)]
+
+
+def _new_data_objects(
+    store: CachedStore, listed: ListedObjects, previous: TableSnapshot | None, locations: Sequence[PartitionLocation]
+) -> DataObjects:
+    distrusted = () if previous is None else previous.data_objects.distrusted
+    return DataObjects(store, listed=listed, distrusted=(*distrusted, *_changed_data(previous, locations)))
 
 
 def _new_page_files(store: ObjectStore, catalogue: Catalogue) -> PageFiles:

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from coldparquet.cli.failures import FAILED
-from coldparquet.cli.output import output_console, print_json, print_listed, progress_bar, visible
+from coldparquet.cli.output import action_word, output_console, print_json, print_listed, progress_bar, visible
 from coldparquet.cli.pack_command import catalogue_line
 from coldparquet.plan.wording import few_names, human_bytes, plural
 from coldparquet.write.compact import compact_table
@@ -123,17 +123,21 @@ def _remark_table(partitions: Sequence[CompactedPartition]) -> Table:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for done in partitions:
-        table.add_row(Text(done.name), Text(done.action, style=_STYLES[done.action]), Text(visible(done.reason or "")))
+        table.add_row(
+            Text(done.name),
+            Text(action_word(done.action), style=_STYLES[done.action]),
+            Text(visible(done.reason or "")),
+        )
     return table
 
 
 def _summary(report: CompactionReport) -> Text:
-    """Write ``12 partitions (transaction 9 of _txn): 3 compacted (1.2 GiB -> 410 MiB), 8 kept, 1 skipped``."""
+    """Write ``12 partitions (transaction 9 of _txn): 3 compacted (1.2 GiB -> 410 MiB), 8 unchanged, 1 skipped``."""
     parts = []
     for action, style in _STYLES.items():
         of_action = [done for done in report.partitions if done.action == action]
         if of_action:
-            parts.append(Text(f"{len(of_action):,} {action}{_sizes(of_action)}", style=style))
+            parts.append(Text(f"{len(of_action):,} {action_word(action)}{_sizes(of_action)}", style=style))
     source = report.source if report.txn is None else f"transaction {report.txn:,} of _txn"
     return Text(f"{plural(len(report.partitions), 'partition')} ({source}): ") + Text(", ").join(parts)
 

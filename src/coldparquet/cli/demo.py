@@ -6,14 +6,14 @@ import asyncio
 import shutil
 import tempfile
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from coldparquet.cli.demo_data import FIRST_DAY, ROWS_PER_DAY, partition_path, write_trades
+from coldparquet.cli.demo_data import FIRST_DAY, partition_path, write_trades
 from coldparquet.cli.demo_readers import DemoQuestion, ask_coldparquet, ask_pyarrow
 from coldparquet.cli.demo_report import print_demo
+from coldparquet.cli.demo_result import DemoResult
 from coldparquet.cli.output import print_json, progress_bar
 from coldparquet.maintenance.index import index_table
 from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
@@ -28,42 +28,6 @@ _TABLE = "market/trades"
 
 _COLD_STORE = ColdStoreOptions(first_byte_s=0.030, bandwidth_bytes_per_s=90e6)
 """What published medians of S3 Standard say: 30 ms to the first byte, up to 90 MB/s on one connection."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DemoResult:
-    """Everything that the demo shows."""
-
-    days: int
-    table_bytes: int
-    question: DemoQuestion
-    told: ColdparquetAnswer
-    answers: dict[str, Answer]
-    """By the name of the reader; coldparquet's comes first."""
-
-    @property
-    def table_rows(self) -> int:
-        """Rows of the whole table."""
-        return self.days * ROWS_PER_DAY
-
-    @property
-    def results_equal(self) -> bool:
-        """Whether all readers returned the same rows in the same order."""
-        first, *others = (answer.rows for answer in self.answers.values())
-        return all(first.equals(other) for other in others)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return everything as plain data."""
-        return {
-            "days": self.days,
-            "table_rows": self.table_rows,
-            "table_bytes": self.table_bytes,
-            "columns": list(self.question.columns),
-            "where": self.question.where,
-            "results_equal": self.results_equal,
-            "answers": {name: answer.as_dict() for name, answer in self.answers.items()},
-            "plan": self.told.plan.as_dict(),
-        }
 
 
 def run_demo(*, days: int, as_json: bool) -> None:

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from coldparquet.cli.demo_readers import STORAGE_CLASSES
-from coldparquet.cli.output import facts_table, output_console
+from coldparquet.cli.output import facts_table, output_console, wrap_long_lines
 from coldparquet.cli.waterfall import waterfall
 from coldparquet.plan.wording import human_bytes
 from coldparquet.prices import PriceTable
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from coldparquet.cli.demo import DemoResult
     from coldparquet.cli.demo_readers import Answer
+    from coldparquet.cli.demo_result import DemoResult
 
 _WATERFALL_LINES = 25
 _PER_READS = 1_000_000
@@ -32,7 +32,10 @@ def print_demo(result: DemoResult) -> None:
     console = output_console()
     for title, body in (
         ("the question", _question(result)),
-        ("the plan, made before any data was fetched", Text(result.told.plan.explain())),
+        (
+            "the plan, made before any data was fetched",
+            Text(wrap_long_lines(result.told.plan.explain(), console.width)),
+        ),
         ("the requests", waterfall(result.told.request_log, width=console.width, max_lines=_WATERFALL_LINES)),
         ("side by side", _comparison(result)),
     ):

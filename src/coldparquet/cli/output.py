@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.console import Console
@@ -22,6 +23,8 @@ _MOST_LISTED = 20
 """Lines of one kind that a command prints before it says how many more there are."""
 _PLAIN_WIDTH = 100
 """Columns of text that goes into a file or a pipe."""
+_HANGING_INDENT = " " * 14
+"""Where the facts of a plan begin, behind their labels."""
 
 
 def output_console() -> Console:
@@ -46,6 +49,31 @@ def facts_table() -> Table:
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     return table
+
+
+def print_plan(text: str) -> None:
+    """Print a plan's explanation; on a terminal that is narrower, lines are broken between words."""
+    if sys.stdout.isatty():
+        text = wrap_long_lines(text, output_console().width)
+    sys.stdout.write(text + "\n")
+
+
+def wrap_long_lines(text: str, width: int) -> str:
+    """Break the lines that are too long between words, and let what follows begin where the facts of a plan do."""
+    lines = (
+        [line]
+        if len(line) <= width
+        else textwrap.wrap(
+            line, width, subsequent_indent=_HANGING_INDENT, break_long_words=False, break_on_hyphens=False
+        )
+        for line in text.split("\n")
+    )
+    return "\n".join(part for parts in lines for part in parts)
+
+
+def action_word(action: str) -> str:
+    """Say what was done to a partition as people understand it without context; most actions say it themselves."""
+    return "unchanged" if action == "kept" else action
 
 
 def print_listed(

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from coldparquet.cli.failures import FAILED
-from coldparquet.cli.output import output_console, print_json, print_listed, progress_bar, visible
+from coldparquet.cli.output import action_word, output_console, print_json, print_listed, progress_bar, visible
 from coldparquet.pipelines.jobs import job_from_dict
 from coldparquet.pipelines.local_engine import LocalEngine
 from coldparquet.pipelines.run import run_pipeline
@@ -146,7 +146,7 @@ def _result_table(results: Sequence[WorkResult]) -> Table:
         table.add_row(
             Text(visible(result.table)),
             Text(visible(result.partition)),
-            Text(result.action, style=_STYLES[result.outcome]),
+            Text(action_word(result.action), style=_STYLES[result.outcome]),
             Text(visible(result.reason or _amounts([result]))),
         )
     return table
@@ -157,7 +157,7 @@ def _worst_first(result: WorkResult) -> tuple[int, bool]:
 
 
 def _summary(report: PipelineReport) -> Text:
-    """Write ``index: 365 partitions of 4 tables in 2.1 s: 360 written (1.2 MiB), 5 kept; tables: 4 catalogue written``."""
+    """Write ``index: 365 partitions of 4 tables in 2.1 s: 360 written (1.2 MiB), 5 unchanged; tables: 4 catalogue written``."""
     places = [result for result in report.results if result.action == NOT_OPENED]
     partitions = [result for result in report.results if result.partition]
     tables = [result for result in report.results if not result.partition and result.action != NOT_OPENED]
@@ -182,7 +182,10 @@ def _fates(label: str, results: Sequence[WorkResult]) -> Text:
     for action, same in sorted(by_action.items(), key=lambda one: -len(one[1])):
         amounts = _amounts(same) if same[0].outcome == "done" else ""
         parts.append(
-            Text(f"{len(same):,} {action}{f' ({amounts})' if amounts else ''}", style=_STYLES[same[0].outcome])
+            Text(
+                f"{len(same):,} {action_word(action)}{f' ({amounts})' if amounts else ''}",
+                style=_STYLES[same[0].outcome],
+            )
         )
     return Text(label if parts else "") + Text(", ").join(parts)
 

@@ -17,7 +17,7 @@ from rich.cells import cell_len
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from coldparquet.cli.output import error_console, output_console, print_json, progress_bar, visible
+from coldparquet.cli.output import error_console, output_console, print_json, print_plan, progress_bar, visible
 from coldparquet.cli.printable import text_columns
 from coldparquet.cli.row_files import SINKS, CsvSink, JsonSink, ParquetSink, file_in_place
 from coldparquet.plan.wording import few_names, plural
@@ -100,7 +100,7 @@ def explain(question: TableQuestion, *, as_json: bool) -> None:
     if as_json:
         print_json(plan.as_dict())
     else:
-        sys.stdout.write(plan.explain() + "\n")
+        print_plan(plan.explain())
 
 
 def count(question: TableQuestion, *, as_json: bool) -> None:

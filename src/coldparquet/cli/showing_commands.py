@@ -26,8 +26,9 @@ def bench(
     workloads: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[WORKLOAD...]",
-            help="day, year, needle, scan, wide, faults, prices, row-groups, late; all of these if not given; index, spark.",
+            metavar="WORKLOAD",
+            help="day, year, needle, scan, wide, faults, prices, row-groups, late: all of these if none is given; index,"
+            " planning, spark: only if asked for.",
         ),
     ] = None,
     *,

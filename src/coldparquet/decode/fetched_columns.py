@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from coldparquet.decode.arrow_schema import TextAs
-    from coldparquet.decode.virtual_file import RowGroupBuffer, VirtualColumn, VirtualFile
+    from coldparquet.decode.virtual_file import ReadFiles, VirtualColumn, VirtualFile
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.plan.read_plan import RowGroupRead
     from coldparquet.plan.row_selection import RowSelection
@@ -49,7 +49,7 @@ class FetchedColumns:
 
     def __init__(
         self,
-        buffer: RowGroupBuffer,
+        buffer: ReadFiles,
         read: RowGroupRead,
         sidecar: Sidecar,
         *,
@@ -161,18 +161,22 @@ class FetchedColumns:
         if not columns:
             return {}
         file = self._buffer.parquet_file(file_index)
+        end_beside = None if self._buffer.holds_ends else self._buffer.files[file_index].end
         int96 = {
             column.name: self.labels[column.position]
             for column in columns
             if self._types[column.position].physical_type is PhysicalType.INT96
         }
         if int96:
-            in_seconds = read_columns(file, int96, int96_unit="s", check_page_checksums=self._check_page_checksums)
+            in_seconds = read_columns(
+                file, int96, end_beside=end_beside, int96_unit="s", check_page_checksums=self._check_page_checksums
+            )
             for seconds, label in zip(in_seconds, int96.values(), strict=True):
                 _check_int96_range(seconds, label)
         arrays = read_columns(
             file,
             {column.name: self.labels[column.position] for column in columns},
+            end_beside=end_beside,
             as_dictionary=as_dictionary,
             check_page_checksums=self._check_page_checksums,
         )

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 
 from coldparquet.decode.chunk_label import together
 from coldparquet.errors import UnsupportedError
+from coldparquet.format.parquet_footer import PARQUET_MAGIC
 from coldparquet.options import KIB
 
 if TYPE_CHECKING:
@@ -21,10 +22,11 @@ _LEAST_BYTES_FOR_THREADS = 256 * KIB
 """Less decodes within a millisecond or two, and to hand a column to another thread and wait for it takes a twentieth of one."""
 
 
-def read_columns(
+def read_columns(  # noqa: PLR0913 - one file, and what is to become of its columns
     file: pa.Buffer,
     labels: Mapping[str, ChunkLabel],
     *,
+    end_beside: bytes | None = None,
     int96_unit: Literal["s", "ns"] = "ns",
     as_dictionary: Sequence[str] = (),
     check_page_checksums: bool,
@@ -33,6 +35,7 @@ def read_columns(
 
     Args:
         file: The file, which has one row group and nothing but columns of one leaf.
+        end_beside: Footer, length and magic, where the file itself ends with its pages.
         labels: The columns to decode by their names in the file, with those for error messages; at least one.
         int96_unit: Unit of the timestamps that INT96 values become.
         as_dictionary: Names of text columns that become dictionary arrays. Of a dictionary page pyarrow drops repeated entries
@@ -49,6 +52,7 @@ def read_columns(
     try:
         parquet = pq.ParquetFile(
             pa.BufferReader(file),
+            metadata=None if end_beside is None else pq.read_metadata(pa.BufferReader(PARQUET_MAGIC + end_beside)),
             coerce_int96_timestamp_unit=int96_unit,
             read_dictionary=list(as_dictionary),
             pre_buffer=False,  # all of it is in memory: another thread would only hand it over

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from coldparquet.decode.arrow_schema import TextAs
-    from coldparquet.decode.virtual_file import RowGroupBuffer
+    from coldparquet.decode.virtual_file import ReadFiles
     from coldparquet.format.column_types import ColumnType
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.plan.read_plan import RowGroupRead
@@ -49,7 +49,7 @@ class OutputColumn:
 
 
 def decode_row_group(  # noqa: PLR0913 - one plan, one snapshot and how to show them
-    buffer: RowGroupBuffer,
+    buffer: ReadFiles,
     read: RowGroupRead,
     sidecar: Sidecar,
     *,

@@ -1,4 +1,4 @@
-"""Parquet files made up of just the pages that were fetched, in one buffer that pyarrow decodes.
+"""Parquet files made up of just the pages that were fetched, in memory that pyarrow decodes.
 
 Layout: ``PAR1``, the pages of each column packed together, and then one end after the other: a footer synthesised from
 the sidecar, its length, ``PAR1``. A file is the buffer up to the end of its footer, so that several files share the
@@ -7,13 +7,16 @@ columns of a row group have equally many rows. The sidecar alone says everything
 is never fetched. The buffer has its final size before the first byte arrives, and each byte is copied once: from the
 answer of the store to its final place.
 
+Large row groups that one answer brings as a whole are not copied at all: pyarrow is told beside the answer where in it
+the pages lie.
+
 Lists of which only some pages were fetched are in no file: see ``coldparquet.decode.list_pages``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +33,7 @@ from coldparquet.format.parquet_footer import (
 )
 from coldparquet.format.parquet_schema import LeafSpec
 from coldparquet.format.sidecar_layout import Codec
+from coldparquet.options import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +41,12 @@ if TYPE_CHECKING:
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.plan.read_plan import RowGroupRead
     from coldparquet.plan.row_selection import RowSelection
+
+_LEAST_BYTES_IN_PLACE = MIB
+"""Less is copied sooner than pyarrow reads a footer that lies elsewhere, which takes 0.1 ms."""
+
+_LEAST_SHARE_IN_PLACE = 3 / 4
+"""Of what lies between the first and the last byte; the rest is not worth the memory."""
 
 CODECS = tuple(codec.name.lower() for codec in Codec)
 """Parquet's compression codecs by number, with Arrow's names. Arrow never has LZO, other ones by its build."""
@@ -51,7 +61,7 @@ class VirtualColumn:
     name: str
     """What it is called in the file."""
     start: int
-    """Where its pages begin in the buffer."""
+    """Where its pages begin in the memory of the file."""
     length_bytes: int
 
 
@@ -74,6 +84,8 @@ class RowGroupBuffer(PlacedBuffer):
         files: The files; their ends follow the pages one after the other.
     """
 
+    holds_ends = True
+
     def __init__(self, payload_bytes: int, files: Sequence[VirtualFile]) -> None:
         super().__init__(payload_bytes, before=PARQUET_MAGIC, behind=b"".join(file.end for file in files))
         self.files = tuple(files)
@@ -92,6 +104,33 @@ class RowGroupBuffer(PlacedBuffer):
         return pa.py_buffer(self.bytes()[: self._file_stops[index]])
 
 
+class RowGroupInPlace:
+    """The one virtual file of a read whose pages stay where they are in the answer of the store; its end lies beside them.
+
+    Args:
+        pages: The part of the answer that holds them, with gaps.
+        file: The file.
+    """
+
+    holds_ends = False
+
+    def __init__(self, pages: memoryview, file: VirtualFile) -> None:
+        self._pages = pages
+        self.files = (file,)
+
+    def bytes(self) -> memoryview:
+        """Return the pages, with gaps; they share the memory of the answer."""
+        return self._pages
+
+    def parquet_file(self, index: int) -> pa.Buffer:  # noqa: ARG002 - there is only one
+        """Return the file without its end."""
+        return pa.py_buffer(self._pages)
+
+
+ReadFiles: TypeAlias = RowGroupBuffer | RowGroupInPlace
+"""The virtual files of one read, however its bytes are held."""
+
+
 def new_row_group_buffer(read: RowGroupRead, sidecar: Sidecar, *, path: str | None) -> RowGroupBuffer:
     """Make the virtual files of one read, complete but for the bytes of their pages.
 
@@ -105,6 +144,43 @@ def new_row_group_buffer(read: RowGroupRead, sidecar: Sidecar, *, path: str | No
             that the sidecar does not describe.
     """
     starts, lengths = _column_places(read)
+    return RowGroupBuffer(sum(lengths), _files(read, sidecar, starts, lengths, path=path))
+
+
+def stays_in_place(read: RowGroupRead) -> bool:
+    """Tell whether a read is decoded where its bytes lie, provided that one answer brings all of them."""
+    wanted_bytes = int((read.piece_stops - read.piece_starts).sum())
+    if wanted_bytes < _LEAST_BYTES_IN_PLACE or any(rows is not None for rows in read.column_rows):
+        return False
+    spanned_bytes = int(read.piece_stops.max() - read.piece_starts.min())
+    return wanted_bytes >= _LEAST_SHARE_IN_PLACE * spanned_bytes
+
+
+def row_group_in_place(
+    read: RowGroupRead, sidecar: Sidecar, answer: bytes, answer_start: int, *, path: str | None
+) -> RowGroupInPlace:
+    """Make the virtual file of one read around the answer that brought it.
+
+    Args:
+        read: A read for which :func:`stays_in_place` is true.
+        sidecar: The partition's sidecar.
+        answer: Bytes of the Parquet file, all pages of the read among them.
+        answer_start: Where in the file they begin.
+        path: The Parquet file, for error messages.
+
+    Raises:
+        UnsupportedError: As for :func:`new_row_group_buffer`.
+    """
+    begin, end = int(read.piece_starts.min()), int(read.piece_stops.max())
+    starts, lengths = (read.piece_starts - begin).tolist(), (read.piece_stops - read.piece_starts).tolist()
+    [file] = _files(read, sidecar, starts, lengths, path=path)
+    return RowGroupInPlace(memoryview(answer)[begin - answer_start : end - answer_start], file)
+
+
+def _files(
+    read: RowGroupRead, sidecar: Sidecar, starts: Sequence[int], lengths: Sequence[int], *, path: str | None
+) -> list[VirtualFile]:
+    """Describe the files of one read, whose columns begin at ``starts``."""
     groups: list[tuple[RowSelection | None, list[int]]] = []
     for position, (column, rows) in enumerate(zip(read.columns, read.column_rows, strict=True)):
         descriptor = sidecar.column(column)
@@ -128,7 +204,7 @@ def new_row_group_buffer(read: RowGroupRead, sidecar: Sidecar, *, path: str | No
         row_count = read.row_group_rows if rows is None else rows.row_count
         footer = encode_footer(leaves, [VirtualRowGroup(row_count=row_count, chunks=chunks)])
         files.append(VirtualFile(columns=columns, rows=rows, end=frame_footer(footer)))
-    return RowGroupBuffer(sum(lengths), files)
+    return files
 
 
 def column_leaf(sidecar: Sidecar, column: int) -> LeafSpec:

@@ -8,7 +8,7 @@ include an append that was never committed.
     fetch = SidecarFetch(path, prefix_bytes=65536)
     while wanted := fetch.wanted():
         for byte_range in wanted:
-            fetch.receive(byte_range, <the bytes of that range>)
+            fetch.receive(byte_range, answer.data, object_size_bytes=answer.object_size_bytes)
     sidecar = parse_sidecar(fetch.committed_bytes())
 """
 
@@ -56,12 +56,19 @@ class SidecarFetch:
         """Return the ranges to fetch next; empty when the sidecar is complete."""
         return self._wanted
 
-    def receive(self, byte_range: ByteRange, data: bytes | bytearray | memoryview) -> None:
+    def receive(
+        self,
+        byte_range: ByteRange,
+        data: bytes | bytearray | memoryview,
+        *,
+        object_size_bytes: int | None = None,
+    ) -> None:
         """Take the bytes of a wanted range.
 
         Args:
             byte_range: The range as `wanted` returned it.
             data: Its bytes; fewer only where the object ends.
+            object_size_bytes: Size of the whole object, where its store told it: nothing behind it is asked for.
 
         Raises:
             FormatError: The committed size is none that the object can have, or the object ends before it (`Truncated`).
@@ -74,7 +81,8 @@ class SidecarFetch:
         self._wanted = tuple(wanted for wanted in self._wanted if wanted != byte_range)
         object_ends = len(data) < byte_range.length_bytes
         if self._committed_size_bytes is None:
-            size_bytes = self._committed_size_bytes = self._parse_committed_size(data, object_ends=object_ends)
+            end = len(data) if object_ends else object_size_bytes
+            size_bytes = self._committed_size_bytes = self._parse_committed_size(data, object_size_bytes=end)
             self._received = memoryview(data)
             if size_bytes > len(data):
                 # Not cleared, so that no byte is touched before its part arrives.
@@ -105,7 +113,7 @@ class SidecarFetch:
         starts = [rest.start + rest.length_bytes * number // count for number in range(count)]
         return tuple(ByteRange(start, stop) for start, stop in zip(starts, [*starts[1:], rest.stop], strict=True))
 
-    def _parse_committed_size(self, prefix: bytes | bytearray | memoryview, *, object_ends: bool) -> int:
+    def _parse_committed_size(self, prefix: bytes | bytearray | memoryview, *, object_size_bytes: int | None) -> int:
         if len(prefix) < layout.COMMITTED_SIZE.size:
             raise FormatError(
                 f"the object has {len(prefix)} bytes and not even a committed size; it is no sidecar",
@@ -117,8 +125,8 @@ class SidecarFetch:
         size: int = layout.COMMITTED_SIZE.unpack_from(prefix)[0]
         if size < layout.HEADER.size:
             raise self._unusable_size(size, f"the header alone takes {layout.HEADER.size}: nothing was committed")
-        if object_ends and size > len(prefix):
-            raise self._unusable_size(size, f"the object ends at {len(prefix)}")
+        if object_size_bytes is not None and size > object_size_bytes:
+            raise self._unusable_size(size, f"the object ends at {object_size_bytes}")
         if size > layout.MAX_COMMITTED_BYTES:
             raise self._unusable_size(size, f"no sidecar above {layout.MAX_COMMITTED_BYTES} bytes is fetched")
         return size

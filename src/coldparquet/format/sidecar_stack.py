@@ -40,6 +40,7 @@ class SidecarStack(RowGroupTable):
         self.sidecars = tuple(sidecars)
         counts = [sidecar.row_group_count for sidecar in sidecars]
         self.borders: npt.NDArray[np.int64] = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+        self._borders: list[int] = self.borders.tolist()
         self._blocks = first.blocks if len(sidecars) == 1 else _joined_blocks(sidecars, counts, path=self.path)
         stops = [sidecar.footer.parquet_footer_offset for sidecar in sidecars]
         self._data_stops = np.repeat(np.array(stops, np.uint64), counts)
@@ -92,7 +93,7 @@ class SidecarStack(RowGroupTable):
 
     def row_groups_of(self, position: int) -> slice:
         """Return which row groups are those of one sidecar."""
-        return slice(int(self.borders[position]), int(self.borders[position + 1]))
+        return slice(self._borders[position], self._borders[position + 1])
 
 
 def stack_alike(sidecars: Sequence[Sidecar]) -> list[list[int]]:

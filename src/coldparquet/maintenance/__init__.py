@@ -1,7 +1,35 @@
 """Keeping tables in order: sidecars that are missing, and whether everything fits together."""
 
-from coldparquet.maintenance.index import IndexedPartition, IndexReport, index_table
-from coldparquet.maintenance.migrate import migrate_table
-from coldparquet.maintenance.verify import VerifyReport, verify_table
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from coldparquet.maintenance.index import IndexedPartition, IndexReport, index_table
+    from coldparquet.maintenance.migrate import migrate_table
+    from coldparquet.maintenance.verify import VerifyReport, verify_table
 
 __all__ = ["IndexReport", "IndexedPartition", "VerifyReport", "index_table", "migrate_table", "verify_table"]
+
+_MODULES = {
+    "IndexReport": "coldparquet.maintenance.index",
+    "IndexedPartition": "coldparquet.maintenance.index",
+    "VerifyReport": "coldparquet.maintenance.verify",
+    "index_table": "coldparquet.maintenance.index",
+    "migrate_table": "coldparquet.maintenance.migrate",
+    "verify_table": "coldparquet.maintenance.verify",
+}
+"""Where each name is defined. They are imported when they are used: who writes sidecars has no use for all that verifies them."""
+
+
+if not TYPE_CHECKING:  # type checkers know which names there are
+
+    def __getattr__(name: str) -> Any:
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from coldparquet.concurrency import background
 from coldparquet.storage.open_store import open_store
 from coldparquet.storage.opened_store import opened_store
+from coldparquet.storage.url_paths import errors_name_urls
 from coldparquet.storage.wrappers.store_stack import stack_store
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class StoreChoice:
 
 @dataclass(slots=True)
 class _Shared:
+    path: str
     stack: StoreStack
     users: int = 0
 
@@ -70,15 +72,16 @@ class OpenStores:
         key = hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()
         shared = self._shared.get(key)
         if shared is None:
-            store, _ = open_store(
+            store, path = open_store(
                 choice.url, storage_options=choice.storage_options, store_options=choice.store_options
             )
             stack = stack_store(store, store_options=choice.store_options, max_concurrency=choice.max_concurrency)
-            shared = self._shared[key] = _Shared(stack)
+            shared = self._shared[key] = _Shared(path, stack)
         self._shared.move_to_end(key)
         shared.users += 1
         try:
-            yield shared.stack
+            with errors_name_urls(choice.url, shared.path):
+                yield shared.stack
         finally:
             shared.users -= 1
             await self.close_idle(most_idle=_MOST_IDLE)

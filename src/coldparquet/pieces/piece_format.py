@@ -1,9 +1,10 @@
 """A piece as bytes and back: a frame, a JSON document, and sections of bytes and numbers behind it.
 
-The document says what is small and has names: table, options, columns, predicate, and of each share its path, version and
-shape of requests. Behind it follow the dictionaries, the reads of all Parquet partitions (see
-:mod:`coldparquet.pieces.plain_reads`) and then, share by share, its sidecar and, if it has any, its pages; of a native
-partition its reads. No object is pickled, and nothing in it is a secret.
+The document says what is small: table, options, columns, predicate, and of each share its path, version and shape of
+requests. Of columns and Parquet partitions, of which there may be many, it says that in lists of fields in a fixed order,
+and each type and shape once; a native partition is an object with names. Behind it follow the dictionaries, the reads of
+all Parquet partitions (see :mod:`coldparquet.pieces.plain_reads`) and then, share by share, its sidecar and, if it has any,
+its pages; of a native partition its reads. No object is pickled, and nothing in it is a secret.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from dataclasses import asdict, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from coldparquet.catalog.table_files import TableMoment
 from coldparquet.errors import ColdParquetError
@@ -29,13 +30,42 @@ from coldparquet.pieces.plain_native import (
     plain_native_column,
 )
 from coldparquet.pieces.plain_reads import add_pages, add_reads, next_pages, next_reads
-from coldparquet.pieces.plain_types import column_of, plain_column, plain_predicate, predicate_of
+from coldparquet.pieces.plain_types import (
+    column_of,
+    field_values,
+    made_of,
+    plain_column,
+    plain_predicate,
+    plain_type,
+    predicate_of,
+    type_of,
+)
 from coldparquet.pieces.sections import SectionReader, SectionWriter, damaged_piece
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     from coldparquet.plan.read_plan import RowGroupRead
+
+T = TypeVar("T", bound="Hashable")
+
+_DOCUMENT = (
+    "table",
+    "numbers",
+    "options",
+    "types",
+    "columns",
+    "output_columns",
+    "predicate",
+    "predicate_text",
+    "late_part_bytes",
+    "symbols",
+    "dictionaries",
+    "moment",
+    "shapes",
+    "shares",
+)
+"""What the document says, in its order: names, too, would be a tenth of a small piece."""
 
 _OF_THE_DRIVER = frozenset({"prices", "restore", "archived", "check_storage_classes"})
 """Options that count before the first piece is made."""
@@ -48,14 +78,14 @@ def encode_piece(content: PieceContent, numbers: PieceNumbers) -> bytes:
         content: What it says.
         numbers: What is to be known of it without looking at every read.
     """
-    shapes: dict[RequestShape, int] = {}
-    for share in content.shares:
-        shapes.setdefault(share.shape, len(shapes))
+    shapes = _numbered(share.shape for share in content.shares)
+    types = _numbered(column.readable_type for column in content.columns)
     document = {
         "table": content.table,
-        "numbers": asdict(numbers),
+        "numbers": field_values(numbers),
         "options": _plain_options(content.options),
-        "columns": [plain_column(column) for column in content.columns],
+        "types": [plain_type(column_type) for column_type in types],
+        "columns": [plain_column(column, types) for column in content.columns],
         "output_columns": content.output_column_count,
         "predicate": None if content.predicate is None else plain_predicate(content.predicate),
         "predicate_text": content.predicate_text,
@@ -63,14 +93,18 @@ def encode_piece(content: PieceContent, numbers: PieceNumbers) -> bytes:
         "symbols": {str(index): list(symbols) for index, symbols in content.symbols.items()},
         "dictionaries": len(content.dictionaries),
         "moment": None if content.moment is None else asdict(content.moment),
-        "shapes": [asdict(shape) for shape in shapes],
+        "shapes": [_plain_shape(shape) for shape in shapes],
         "shares": [
             _plain_native_share(share, shapes) if isinstance(share, NativeShare) else _plain_share(share, shapes)
             for share in content.shares
         ],
     }
     sections = SectionWriter()
-    sections.add_bytes(json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass"))
+    sections.add_bytes(
+        json.dumps([document[name] for name in _DOCUMENT], separators=(",", ":"), ensure_ascii=False).encode(
+            "utf-8", "surrogatepass"
+        )
+    )
     for strings in content.dictionaries:
         add_strings(sections, strings)
     in_parquet = [share for share in content.shares if isinstance(share, ParquetShare)]
@@ -89,8 +123,8 @@ def decode_numbers(data: bytes) -> tuple[str, PieceNumbers]:
     """Return the table of a piece and what :func:`encode_piece` was told of it. Raises what :func:`decode_piece` raises."""
     document = _document(SectionReader(unframe_content(data)))
     try:
-        return str(document["table"]), PieceNumbers(**document["numbers"])
-    except (KeyError, TypeError) as error:
+        return str(document["table"]), made_of(PieceNumbers, document["numbers"])
+    except (KeyError, TypeError, ValueError) as error:
         raise damaged_piece(f"its numbers are incomplete ({error!r})") from error
 
 
@@ -118,13 +152,14 @@ def _document(sections: SectionReader) -> Mapping[str, Any]:
         document = json.loads(bytes(sections.bytes()).decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError) as error:
         raise damaged_piece(f"its document is no JSON ({error})") from error
-    if not isinstance(document, dict):
-        raise damaged_piece("its document is no JSON object")
-    return document
+    if not isinstance(document, list) or len(document) != len(_DOCUMENT):
+        raise damaged_piece(f"its document is no JSON list of {len(_DOCUMENT)} values")
+    return dict(zip(_DOCUMENT, document, strict=True))
 
 
 def _content(document: Mapping[str, Any], sections: SectionReader) -> PieceContent:
-    columns = tuple(column_of(column) for column in document["columns"])
+    types = [type_of(column_type) for column_type in document["types"]]
+    columns = tuple(column_of(column, types) for column in document["columns"])
     by_index = {column.index: column for column in columns}
     predicate, moment = document["predicate"], document["moment"]
     dictionaries = tuple(next_strings(sections) for _ in range(document["dictionaries"]))
@@ -134,7 +169,7 @@ def _content(document: Mapping[str, Any], sections: SectionReader) -> PieceConte
         reads[read.partition_index].append(read)
     return PieceContent(
         table=document["table"],
-        options=ReadOptions(**document["options"]),
+        options=ReadOptions(**document["options"], check_storage_classes=False),
         columns=columns,
         output_column_count=document["output_columns"],
         predicate=None if predicate is None else predicate_of(predicate, by_index),
@@ -145,64 +180,67 @@ def _content(document: Mapping[str, Any], sections: SectionReader) -> PieceConte
         moment=None if moment is None else TableMoment(**moment),
         shares=tuple(
             _native_share(share, shapes, number, sections)
-            if share["is_native"]
+            if isinstance(share, dict)
             else _share(share, shapes, tuple(reads[number]), sections)
             for number, share in enumerate(document["shares"])
         ),
     )
 
 
+def _numbered(values: Iterable[T]) -> dict[T, int]:
+    """Number the different ones among some values, in the order in which they come."""
+    return {value: number for number, value in enumerate(dict.fromkeys(values))}
+
+
 def _plain_options(options: ReadOptions) -> dict[str, Any]:
     """Return what differs from the defaults."""
     defaults = ReadOptions()
     names = [field.name for field in fields(ReadOptions) if field.name not in _OF_THE_DRIVER]
-    changed = {name: getattr(options, name) for name in names if getattr(options, name) != getattr(defaults, name)}
-    return {**changed, "check_storage_classes": False}
+    return {name: getattr(options, name) for name in names if getattr(options, name) != getattr(defaults, name)}
 
 
-def _plain_share(share: ParquetShare, shapes: Mapping[RequestShape, int]) -> dict[str, Any]:
-    return {
-        "is_native": False,
-        "name": share.name,
-        "data_path": share.data_path,
-        "metadata_source": share.metadata_source,
-        "etag": share.etag,
-        "pages_etag": share.pages_etag,
-        "may_grow": share.may_grow,
-        "places": share.places,
-        "pages": None if share.pages is None else [share.pages.row_group_count, share.pages.column_count],
-        "shape": shapes[share.shape],
-    }
+def _plain_share(share: ParquetShare, shapes: Mapping[RequestShape, int]) -> list[Any]:
+    return [
+        share.name,
+        share.data_path,
+        share.metadata_source,
+        share.etag,
+        share.pages_etag,
+        share.may_grow,
+        share.places,
+        None if share.pages is None else [share.pages.row_group_count, share.pages.column_count],
+        shapes[share.shape],
+    ]
 
 
 def _share(
-    plain: Mapping[str, Any],
+    plain: Sequence[Any],
     shapes: Sequence[RequestShape],
     reads: tuple[RowGroupRead, ...],
     sections: SectionReader,
 ) -> ParquetShare:
+    name, data_path, metadata_source, etag, pages_etag, may_grow, places, page_counts, shape = plain
     sidecar, pages = bytes(sections.bytes()), None
-    if plain["pages"] is not None:
-        row_group_count, column_count = plain["pages"]
+    if page_counts is not None:
+        row_group_count, column_count = page_counts
         pages = next_pages(sections, row_group_count=row_group_count, column_count=column_count)
     return ParquetShare(
-        name=plain["name"],
-        data_path=plain["data_path"],
-        metadata_source=plain["metadata_source"],
-        etag=plain["etag"],
-        pages_etag=plain["pages_etag"],
-        may_grow=plain["may_grow"],
+        name=name,
+        data_path=data_path,
+        metadata_source=metadata_source,
+        etag=etag,
+        pages_etag=pages_etag,
+        may_grow=may_grow,
         sidecar=sidecar,
-        places=tuple(plain["places"]),
+        places=tuple(places),
         pages=pages,
-        shape=shapes[plain["shape"]],
+        shape=shapes[shape],
         reads=reads,
     )
 
 
 def _plain_native_share(share: NativeShare, shapes: Mapping[RequestShape, int]) -> dict[str, Any]:
     return {
-        "is_native": True,
         "name": share.name,
         "data_path": share.data_path,
         "record": asdict(share.record),
@@ -227,9 +265,14 @@ def _native_share(
     )
 
 
-def _shape(plain: Mapping[str, Any]) -> RequestShape:
+def _plain_shape(shape: RequestShape) -> list[Any]:
+    return [field_values(shape.coalescing), shape.part_bytes, field_values(shape.late_coalescing)]
+
+
+def _shape(plain: Sequence[Any]) -> RequestShape:
+    coalescing, part_bytes, late_coalescing = plain
     return RequestShape(
-        coalescing=Coalescing(**plain["coalescing"]),
-        part_bytes=plain["part_bytes"],
-        late_coalescing=Coalescing(**plain["late_coalescing"]),
+        coalescing=made_of(Coalescing, coalescing),
+        part_bytes=part_bytes,
+        late_coalescing=made_of(Coalescing, late_coalescing),
     )

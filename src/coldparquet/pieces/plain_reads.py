@@ -40,8 +40,7 @@ def add_reads(sections: SectionWriter, reads: Sequence[RowGroupRead]) -> None:
     sections.add_numbers([column for read in flat for column in read.made_columns])
     sections.add_numbers([len(read.piece_columns) for read in flat])
     sections.add_numbers(_joined(read.piece_columns for read in flat))
-    sections.add_numbers(_joined(read.piece_starts for read in flat))
-    sections.add_numbers(_joined(read.piece_stops - read.piece_starts for read in flat))
+    _add_ranges(sections, _joined(read.piece_starts for read in flat), _joined(read.piece_stops for read in flat))
     sections.add_numbers([_ALL_ROWS if selection is None else len(selection.starts) for selection in selections])
     sections.add_numbers(_joined(selection.starts for selection in ranges))
     sections.add_numbers(_joined(selection.stops for selection in ranges))
@@ -53,7 +52,8 @@ def next_reads(sections: SectionReader) -> list[RowGroupRead]:
     columns = [tuple(found.tolist()) for found in sections.lists()]
     made_columns = [tuple(found.tolist()) for found in sections.lists()]
     piece_counts = sections.numbers()
-    piece_columns, piece_starts, lengths = (split(sections.numbers(), piece_counts) for _ in range(3))
+    piece_columns = split(sections.numbers(), piece_counts)
+    piece_starts, piece_stops = (split(edges, piece_counts) for edges in _next_ranges(sections))
     selections = _selections(sections.numbers(), sections.numbers(), sections.numbers())
     reads: list[RowGroupRead] = []
     # From behind, so that what a read defers is made before it.
@@ -68,7 +68,7 @@ def next_reads(sections: SectionReader) -> list[RowGroupRead]:
             column_rows=tuple(of_read[1:]),
             piece_columns=piece_columns[number],
             piece_starts=piece_starts[number],
-            piece_stops=piece_starts[number] + lengths[number],
+            piece_stops=piece_stops[number],
             made_columns=made_columns[number],
             all_rows_match=bool(flags[number] & _ALL_ROWS_MATCH),
             deferred=reads.pop() if flags[number] & _HAS_DEFERRED else None,
@@ -83,24 +83,24 @@ def add_pages(sections: SectionWriter, pages: PartitionPages) -> None:
     """Write where the pages of a partition lie, but nothing of what is in them."""
     sections.add_numbers(np.diff(pages.first_page))
     sections.add_numbers(pages.first_rows)
-    sections.add_numbers(pages.starts)
-    sections.add_numbers(pages.stops - pages.starts)
-    sections.add_numbers(pages.dictionary_starts)
-    sections.add_numbers(pages.dictionary_stops - pages.dictionary_starts)
+    _add_ranges(sections, pages.starts, pages.stops)
+    _add_ranges(sections, pages.dictionary_starts, pages.dictionary_stops)
 
 
 def next_pages(sections: SectionReader, *, row_group_count: int, column_count: int) -> PartitionPages:
     """Undo :func:`add_pages`."""
-    counts, first_rows, starts, lengths, dictionary_starts, dictionary_lengths = (sections.numbers() for _ in range(6))
+    counts, first_rows = sections.numbers(), sections.numbers()
+    starts, stops = _next_ranges(sections)
+    dictionary_starts, dictionary_stops = _next_ranges(sections)
     return PartitionPages(
         row_group_count=row_group_count,
         column_count=column_count,
         first_page=_edges(counts),
         first_rows=first_rows,
         starts=starts,
-        stops=starts + lengths,
+        stops=stops,
         dictionary_starts=dictionary_starts,
-        dictionary_stops=dictionary_starts + dictionary_lengths,
+        dictionary_stops=dictionary_stops,
         null_counts=np.full(len(starts), -1, dtype=np.int64),
         lower=_no_bounds(len(starts)),
         upper=_no_bounds(len(starts)),
@@ -137,6 +137,19 @@ def reduced_pages(
         lower=_no_bounds(len(kept)),
         upper=_no_bounds(len(kept)),
     )
+
+
+def _add_ranges(sections: SectionWriter, starts: IntArray, stops: IntArray) -> None:
+    """Write ranges: how far each begins behind the end of the one before, mostly not at all, and how long it is."""
+    sections.add_numbers(np.diff(stops, prepend=0) - (stops - starts))
+    sections.add_numbers(stops - starts)
+
+
+def _next_ranges(sections: SectionReader) -> tuple[IntArray, IntArray]:
+    """Undo :func:`_add_ranges`."""
+    gaps, lengths = sections.numbers(), sections.numbers()
+    stops = np.cumsum(gaps + lengths)
+    return stops - lengths, stops
 
 
 def _with_deferred(reads: Iterable[RowGroupRead]) -> Iterator[RowGroupRead]:

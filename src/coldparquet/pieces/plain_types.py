@@ -1,12 +1,13 @@
 """Columns and predicates as data that JSON holds, and back: exact, and without parsing any SQL.
 
-Values keep their kind: JSON tells true, 1 and 1.0 apart, and byte strings are written as ``{"bytes": "hex"}``.
+Values keep their kind: JSON tells true, 1 and 1.0 apart, and byte strings are written as ``{"bytes": "hex"}``. Columns and
+types are lists of their fields in the order of their classes: names would be half of a small piece.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from coldparquet.errors import InternalError
 from coldparquet.format.column_types import ArrowKind, ColumnType, Comparison, StatisticsTrust, TypeTag
@@ -29,52 +30,77 @@ from coldparquet.plan.predicate import Operator
 from coldparquet.plan.projection import TableColumn
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+    from _typeshed import DataclassInstance
 
     from coldparquet.plan.literals import DomainValue
 
-
-def plain_column(column: TableColumn) -> dict[str, Any]:
-    """Return a column of a readable type as plain data."""
-    return {"index": column.index, "name": column.name, "id": column.id, "type": plain_type(column.readable_type)}
+T = TypeVar("T", bound="DataclassInstance")
 
 
-def column_of(plain: Mapping[str, Any]) -> TableColumn:
+def field_values(instance: DataclassInstance) -> list[Any]:
+    """Return the values of a dataclass's fields in their order, without the defaults at the end."""
+    known = fields(instance)
+    values = [getattr(instance, field.name) for field in known]
+    while values and values[-1] == known[len(values) - 1].default:
+        values.pop()
+    return values
+
+
+def made_of(dataclass: type[T], values: Sequence[Any]) -> T:
+    """Undo :func:`field_values`."""
+    names = [field.name for field in fields(dataclass)][: len(values)]
+    return dataclass(**dict(zip(names, values, strict=True)))
+
+
+def plain_column(column: TableColumn, types: Mapping[ColumnType, int]) -> list[Any]:
+    """Return a column of a readable type as plain data.
+
+    Args:
+        column: The column.
+        types: Where each type is among those that are written.
+    """
+    return [column.index, column.name, column.id, types[column.readable_type]]
+
+
+def column_of(plain: Sequence[Any], types: Sequence[ColumnType]) -> TableColumn:
     """Undo :func:`plain_column`. The ids of earlier types are gone: nobody looks for the column any more."""
-    return TableColumn(index=plain["index"], name=plain["name"], id=plain["id"], type=type_of(plain["type"]))
+    index, name, column_id, type_number = plain
+    return TableColumn(index=index, name=name, id=column_id, type=types[type_number])
 
 
-def plain_type(column_type: ColumnType) -> dict[str, Any]:
+def plain_type(column_type: ColumnType) -> list[Any]:
     """Return the type of a column as plain data."""
     logical = column_type.parquet_logical
-    return {
-        "tag": int(column_type.tag),
-        "name": column_type.name,
-        "arrow": asdict(column_type.arrow),
-        "physical_type": int(column_type.physical_type),
-        "fixed_byte_length": column_type.fixed_byte_length,
-        "comparison": column_type.comparison.value,
-        "statistics": column_type.statistics.value,
-        "never_null": column_type.never_null,
-        "raw_array": column_type.raw_array,
-        "parquet_logical": None if logical is None else {**asdict(logical), "kind": logical.kind.value},
-    }
+    return [
+        int(column_type.tag),
+        column_type.name,
+        field_values(column_type.arrow),
+        int(column_type.physical_type),
+        column_type.fixed_byte_length,
+        column_type.comparison.value,
+        column_type.statistics.value,
+        column_type.never_null,
+        column_type.raw_array,
+        None if logical is None else [logical.kind.value, *field_values(logical)[1:]],
+    ]
 
 
-def type_of(plain: Mapping[str, Any]) -> ColumnType:
+def type_of(plain: Sequence[Any]) -> ColumnType:
     """Undo :func:`plain_type`."""
-    logical = plain["parquet_logical"]
+    tag, name, arrow, physical_type, fixed_byte_length, comparison, statistics, never_null, raw_array, logical = plain
     return ColumnType(
-        tag=TypeTag(plain["tag"]),
-        name=plain["name"],
-        arrow=ArrowKind(**plain["arrow"]),
-        physical_type=PhysicalType(plain["physical_type"]),
-        fixed_byte_length=plain["fixed_byte_length"],
-        comparison=Comparison(plain["comparison"]),
-        statistics=StatisticsTrust(plain["statistics"]),
-        never_null=plain["never_null"],
-        raw_array=plain["raw_array"],
-        parquet_logical=None if logical is None else LogicalType(**{**logical, "kind": LogicalKind(logical["kind"])}),
+        tag=TypeTag(tag),
+        name=name,
+        arrow=made_of(ArrowKind, arrow),
+        physical_type=PhysicalType(physical_type),
+        fixed_byte_length=fixed_byte_length,
+        comparison=Comparison(comparison),
+        statistics=StatisticsTrust(statistics),
+        never_null=never_null,
+        raw_array=raw_array,
+        parquet_logical=None if logical is None else made_of(LogicalType, [LogicalKind(logical[0]), *logical[1:]]),
     )
 
 

@@ -110,11 +110,13 @@ class PlannedPiece:
 def _parquet_partition(
     share: ParquetShare, content: PieceContent, symbols: Mapping[int, pa.Array[Any]]
 ) -> PlannedParquet:
+    sidecar = parse_sidecar(share.sidecar, path=share.data_path)
     return PlannedParquet(
-        sidecar=parse_sidecar(share.sidecar, path=share.data_path),
+        sidecar=sidecar,
         data_path=share.data_path,
         may_grow=share.may_grow,
         places={column.index: place for column, place in zip(content.columns, share.places, strict=True)},
+        column_names={place: sidecar.column(place).name for place in share.places if place is not None},
         pages=share.pages,
         pages_etag=share.pages_etag,
         known_symbols=symbols,

@@ -8,15 +8,21 @@ item wherever the engine wants it to, and finishes on the driver. One bad partit
 job again does only what is left.
 """
 
-from coldparquet.pipelines.compact_job import CompactJob
-from coldparquet.pipelines.convert_job import ConvertJob
-from coldparquet.pipelines.index_job import IndexJob, MigrateJob
-from coldparquet.pipelines.local_engine import LocalEngine
-from coldparquet.pipelines.publish_job import PublishJob
-from coldparquet.pipelines.report import PipelineReport
-from coldparquet.pipelines.run import run_pipeline
-from coldparquet.pipelines.tier_job import TierJob
-from coldparquet.pipelines.verify_job import VerifyJob
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from coldparquet.pipelines.compact_job import CompactJob
+    from coldparquet.pipelines.convert_job import ConvertJob
+    from coldparquet.pipelines.index_job import IndexJob, MigrateJob
+    from coldparquet.pipelines.local_engine import LocalEngine
+    from coldparquet.pipelines.publish_job import PublishJob
+    from coldparquet.pipelines.report import PipelineReport
+    from coldparquet.pipelines.run import run_pipeline
+    from coldparquet.pipelines.tier_job import TierJob
+    from coldparquet.pipelines.verify_job import VerifyJob
 
 __all__ = [
     "CompactJob",
@@ -30,3 +36,29 @@ __all__ = [
     "VerifyJob",
     "run_pipeline",
 ]
+
+_MODULES = {
+    "CompactJob": "coldparquet.pipelines.compact_job",
+    "ConvertJob": "coldparquet.pipelines.convert_job",
+    "IndexJob": "coldparquet.pipelines.index_job",
+    "LocalEngine": "coldparquet.pipelines.local_engine",
+    "MigrateJob": "coldparquet.pipelines.index_job",
+    "PipelineReport": "coldparquet.pipelines.report",
+    "PublishJob": "coldparquet.pipelines.publish_job",
+    "TierJob": "coldparquet.pipelines.tier_job",
+    "VerifyJob": "coldparquet.pipelines.verify_job",
+    "run_pipeline": "coldparquet.pipelines.run",
+}
+"""Where each name is defined. They are imported when they are used: a worker imports this package for one of them."""
+
+
+if not TYPE_CHECKING:  # type checkers know which names there are
+
+    def __getattr__(name: str) -> Any:
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import asdict, fields
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from coldparquet.errors import InvalidInputError
-from coldparquet.pipelines.compact_job import CompactJob
-from coldparquet.pipelines.convert_job import ConvertJob
-from coldparquet.pipelines.index_job import IndexJob, MigrateJob
-from coldparquet.pipelines.publish_job import PublishJob
-from coldparquet.pipelines.tier_job import TierJob
-from coldparquet.pipelines.verify_job import VerifyJob
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from coldparquet.pipelines.job import Job
 
-JOBS: dict[str, type[Job]] = {
-    job.name: job for job in (IndexJob, VerifyJob, MigrateJob, CompactJob, PublishJob, TierJob, ConvertJob)
+JOBS = {
+    "index": ("coldparquet.pipelines.index_job", "IndexJob"),
+    "verify": ("coldparquet.pipelines.verify_job", "VerifyJob"),
+    "migrate": ("coldparquet.pipelines.index_job", "MigrateJob"),
+    "compact": ("coldparquet.pipelines.compact_job", "CompactJob"),
+    "publish": ("coldparquet.pipelines.publish_job", "PublishJob"),
+    "tier": ("coldparquet.pipelines.tier_job", "TierJob"),
+    "convert": ("coldparquet.pipelines.convert_job", "ConvertJob"),
 }
-"""In the order of the command line's help."""
+"""Module and class of each, in the order of the command line's help. Workers import the one that they run: all of them take a
+second."""
 
 
 def job_as_dict(job: Job) -> dict[str, Any]:
@@ -38,9 +40,10 @@ def job_from_dict(data: Mapping[str, Any]) -> Job:
     """
     given = dict(data)
     name = given.pop("job", None)
-    job_class = JOBS.get(name) if isinstance(name, str) else None
-    if job_class is None:
+    if not isinstance(name, str) or name not in JOBS:
         raise InvalidInputError(f"there is no job {name!r}; there are {', '.join(JOBS)}", kind="UnknownJob")
+    module, class_name = JOBS[name]
+    job_class: type[Job] = getattr(import_module(module), class_name)
     known = {one.name for one in fields(job_class)}
     unknown = sorted(given.keys() - known)
     if unknown:

@@ -127,6 +127,17 @@ def find_lookups(
     return BloomLookups(lookups=needed, places=places)
 
 
+def looks_up_values(predicate: BoundPredicate, table: RowGroupTable, columns: Mapping[int, int | None]) -> bool:
+    """Tell whether a predicate looks for values of columns that have filters.
+
+    Args:
+        predicate: The predicate.
+        table: The row groups.
+        columns: As for :func:`find_lookups`.
+    """
+    return any(columns.get(leaf.field.index) in table.bloom_columns for leaf in _leaves(predicate))
+
+
 def lookup_key(leaf: BoundComparison | BoundIn) -> LookupKey:
     """Return what names the values that a leaf looks for."""
     return leaf.field.index, (leaf.value,) if isinstance(leaf, BoundComparison) else leaf.values

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 MAX_REQUESTS = 1_000_000
 """More requests than this for one object are refused: 8 TB at 8 MiB each, so the ranges come from damaged metadata."""
 
+_LEAST_SHARE_AT_BORDERS = 3 / 4
+"""A request that ends at a border is at least this part of the longest one, so that there are not many more of them."""
+
 _LARGEST_OFFSET = np.iinfo(np.int64).max
 
 
@@ -35,13 +38,14 @@ class CoalescedRequests:
     """One past the last such request; equal to ``first_request`` for an empty range."""
 
 
-def coalesce(
+def coalesce(  # noqa: PLR0913 - knobs are required keywords here; their defaults live in ReadOptions
     starts: npt.NDArray[np.int64],
     stops: npt.NDArray[np.int64],
     *,
     gap_bytes: int,
     max_request_bytes: int,
     part_bytes: int | None = None,
+    borders: npt.NDArray[np.int64] | None = None,
 ) -> CoalescedRequests:
     """Merge neighbouring ranges into requests and split long ones.
 
@@ -58,6 +62,8 @@ def coalesce(
         max_request_bytes: Longest request.
         part_bytes: About how long requests should be at the end: longer ones are split into equal parts, so that a small
             read uses many connections. None leaves them as they are.
+        borders: Where requests had better begin, such as the first bytes of row groups: one that is full ends at the last
+            border in it, unless that makes it much shorter. None if there are no such places.
 
     Raises:
         InvalidInputError: A range ends before it starts or starts below 0, an option is out of bounds, or splitting
@@ -72,7 +78,7 @@ def coalesce(
         return _one_request(starts, stops)
     run_starts, run_stops = _overlap_free_runs(starts, stops)
     piece_starts, piece_stops = _split_long_runs(run_starts, run_stops, max_request_bytes)
-    first_piece = _first_piece_of_each_request(piece_starts, piece_stops, gap_bytes, max_request_bytes)
+    first_piece = _first_piece_of_each_request(piece_starts, piece_stops, gap_bytes, max_request_bytes, borders)
     request_starts = piece_starts[first_piece]
     request_stops = piece_stops[np.append(first_piece[1:], len(piece_starts)) - 1] if len(piece_starts) else piece_stops
 
@@ -165,7 +171,11 @@ def _equal_parts(
 
 
 def _first_piece_of_each_request(
-    starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64], gap_bytes: int, max_request_bytes: int
+    starts: npt.NDArray[np.int64],
+    stops: npt.NDArray[np.int64],
+    gap_bytes: int,
+    max_request_bytes: int,
+    borders: npt.NDArray[np.int64] | None,
 ) -> npt.NDArray[np.int64]:
     """Cut the sorted, disjoint pieces into requests; return the index of the piece that begins each request."""
     count = len(starts)
@@ -174,6 +184,10 @@ def _first_piece_of_each_request(
     next_after_gap = np.append(np.flatnonzero(too_far) + 1, count)[gaps_before]
     largest_stops = starts + np.minimum(max_request_bytes, _LARGEST_OFFSET - starts)
     next_after_cap = np.searchsorted(stops, largest_stops, side="right")
+    if borders is not None and bool((next_after_cap < next_after_gap).any()):
+        at_border = _last_borders(np.isin(starts, borders))[next_after_cap]
+        is_long = stops[at_border - 1] - starts >= _LEAST_SHARE_AT_BORDERS * max_request_bytes
+        next_after_cap = np.where((at_border > np.arange(count)) & is_long, at_border, next_after_cap)
     # Where each request ends depends on where it began, so this one step is sequential: one jump per request.
     next_piece = np.minimum(next_after_gap, next_after_cap).tolist()
     first_piece = []
@@ -182,3 +196,9 @@ def _first_piece_of_each_request(
         first_piece.append(piece)
         piece = next_piece[piece]
     return np.array(first_piece, dtype=np.int64)
+
+
+def _last_borders(begins_at_border: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """Return the last piece at a border up to each piece, 0 if there is none; the end of all pieces is a border as well."""
+    count = len(begins_at_border)
+    return np.append(np.maximum.accumulate(np.where(begins_at_border, np.arange(count), 0)), count)

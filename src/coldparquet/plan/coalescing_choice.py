@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from coldparquet.options import COALESCING_BY_GOAL, KIB, MIB
@@ -78,6 +79,7 @@ _LEAST_GAIN = 0.1
 """They must promise to save this part of the time: estimates may be wrong."""
 
 
+@lru_cache(maxsize=256)
 def choose_coalescing(options: ReadOptions, speed: StoreSpeed, storage_class: str | None = None) -> Coalescing:
     """Choose how the ranges of one object become requests.
 

@@ -66,8 +66,8 @@ def goal_table(plan: ReadPlan) -> list[str]:
     costs = compare_goals(plan) if plan.requests else ()
     if len(costs) < len(COALESCING_BY_GOAL):
         return []
-    times, scale = _scale(min(cost.dollars.amount for cost in costs), "read")
-    rows = [("goal", "requests", "fetched", "round trips", "time", f"price {times}")]
+    _, scale = _scale(min(cost.dollars.amount for cost in costs), "read")
+    rows = [("goal", "requests", "fetched", "round trips", "time", "price" if scale == 1 else "price of a million")]
     rows += [
         (
             f"{cost.goal}{' *' if cost.goal == plan.options.goal else ''}",

@@ -10,7 +10,7 @@ import numpy as np
 
 from coldparquet.plan.coalesce import coalesce
 from coldparquet.plan.read_plan import PlannedRequest
-from coldparquet.plan.read_ranges import moves_onto_one_axis
+from coldparquet.plan.read_ranges import first_bytes, moves_onto_one_axis
 from coldparquet.plan.wording import few_of, row_group_spans
 from coldparquet.ranges import ByteRange
 
@@ -47,7 +47,8 @@ def plan_requests(
     """Plan the requests that bring all chunks of reads.
 
     Args:
-        objects: The reads; those of one object may be given in parts, which are then not merged with each other.
+        objects: The reads; those of one object may be given in parts, which are then not merged with each other. Where that
+            takes few more requests, these end where row groups do: what one request brings as a whole need not be copied.
         gap_bytes: Largest gap between two chunks that one request reads over.
         max_request_bytes: Longest request.
         part_bytes: About how long requests should be at the end; None leaves them as long as coalescing makes them.
@@ -92,12 +93,14 @@ def _plan_at_once(
             for some in (objects[:half], objects[half:])
             for request in _plan_at_once(some, gap_bytes, max_request_bytes, part_bytes, stage)
         ]
+    starts_on_axis = starts + moves[owners]
     coalesced = coalesce(
-        starts + moves[owners],
+        starts_on_axis,
         stops + moves[owners],
         gap_bytes=gap_bytes,
         max_request_bytes=max_request_bytes,
         part_bytes=part_bytes,
+        borders=first_bytes(starts_on_axis, np.repeat(np.arange(len(reads)), counts)[is_filled]),
     )
     row_groups = np.repeat([read.row_group_in_file for _, read in reads], counts)[is_filled].tolist()
     names = list(compress(_names(objects), is_filled.tolist()))

@@ -25,6 +25,9 @@ _SEPARATION_BYTES = 1024 * MIB
 
 _LONGEST_AXIS_BYTES = 1 << 62
 
+_NO_ROW_GROUP = -1
+"""Instead of the number of a row group, for ranges of native files."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ReadRanges:
@@ -32,6 +35,8 @@ class ReadRanges:
 
     starts: npt.NDArray[np.int64]
     stops: npt.NDArray[np.int64]
+    borders: npt.NDArray[np.int64] | None = None
+    """Where row groups begin, as far as requests had better begin there; see :func:`coldparquet.plan.coalesce.coalesce`."""
 
     @classmethod
     def of(cls, reads: Iterable[PlannedRead]) -> ReadRanges | None:
@@ -43,9 +48,10 @@ class ReadRanges:
         Returns:
             None where offsets of damaged metadata leave no room on an axis of 64 bits.
         """
-        starts, stops, objects = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        nothing = np.empty(0, np.int64)
+        starts, stops, objects, row_groups = [nothing], [nothing], [nothing], [nothing]
         files_before, partition, files = 0, -1, 0
-        for read in reads:
+        for number, read in enumerate(reads):
             if read.partition_index != partition:
                 partition, files_before = read.partition_index, files_before + files
             if isinstance(read, NativeRead):
@@ -53,12 +59,14 @@ class ReadRanges:
                 starts.append(read.starts)
                 stops.append(read.stops)
                 objects.append(np.arange(files_before, files_before + files))
+                row_groups.append(np.full(files, _NO_ROW_GROUP))
             else:
                 files = 1
                 starts.append(read.piece_starts)
                 stops.append(read.piece_stops)
                 objects.append(np.full(len(read.piece_starts), files_before))
-        return cls._on_one_axis(np.concatenate(starts), np.concatenate(stops), np.concatenate(objects))
+                row_groups.append(np.full(len(read.piece_starts), number))
+        return cls._on_one_axis(*map(np.concatenate, (starts, stops, objects, row_groups)))
 
     @classmethod
     def of_each(cls, reads: Sequence[RowGroupRead]) -> ReadRanges | None:
@@ -71,15 +79,20 @@ class ReadRanges:
 
     @classmethod
     def _on_one_axis(
-        cls, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64], objects: npt.NDArray[np.int64]
+        cls,
+        starts: npt.NDArray[np.int64],
+        stops: npt.NDArray[np.int64],
+        objects: npt.NDArray[np.int64],
+        row_groups: npt.NDArray[np.int64] | None = None,
     ) -> ReadRanges | None:
         is_filled = stops > starts
         starts, stops, objects = starts[is_filled], stops[is_filled], objects[is_filled]
         moves = moves_onto_one_axis(starts, stops, objects, int(objects.max(initial=-1)) + 1)
         if moves is None:
             return None
-        moved = moves[objects]
-        return cls(starts=starts + moved, stops=stops + moved)
+        starts, stops = starts + moves[objects], stops + moves[objects]
+        borders = None if row_groups is None else first_bytes(starts, row_groups[is_filled])
+        return cls(starts=starts, stops=stops, borders=borders)
 
     def request_lengths(self, coalescing: Coalescing, *, part_bytes: int) -> npt.NDArray[np.int64]:
         """Return the length of each request that would bring the ranges, shape ``(requests,)``."""
@@ -89,6 +102,7 @@ class ReadRanges:
             gap_bytes=coalescing.gap_bytes,
             max_request_bytes=coalescing.max_request_bytes,
             part_bytes=part_bytes,
+            borders=self.borders,
         )
         lengths: npt.NDArray[np.int64] = found.stops - found.starts
         return lengths
@@ -97,6 +111,19 @@ class ReadRanges:
         """Return how many requests would bring the ranges, and how many bytes they would fetch."""
         lengths = self.request_lengths(coalescing, part_bytes=part_bytes)
         return len(lengths), int(lengths.sum())
+
+
+def first_bytes(starts: npt.NDArray[np.int64], row_groups: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return where each row group begins, which need not be with its first range; other offsets mean nothing.
+
+    Args:
+        starts: First byte of each range, shape ``(ranges,)``.
+        row_groups: Number of its row group; negative for ranges of native files.
+    """
+    begins = np.full(int(row_groups.max(initial=-1)) + 1, np.iinfo(np.int64).max)
+    in_row_group = row_groups >= 0
+    np.minimum.at(begins, row_groups[in_row_group], starts[in_row_group])
+    return begins
 
 
 def moves_onto_one_axis(

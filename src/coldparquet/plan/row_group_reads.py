@@ -73,26 +73,31 @@ class PrunedRowGroups:
         result: IntArray = np.where(self.is_fetched, self.stops - self.starts, 0).sum(axis=1)
         return result
 
-    def reads_of(self, row_groups: slice, *, partition_index: int) -> tuple[RowGroupRead, ...]:
+    def reads_of(
+        self, row_groups: slice, *, partition_index: int, survives: BoolArray | None = None
+    ) -> tuple[RowGroupRead, ...]:
         """Return the reads of one partition.
 
         Args:
             row_groups: Which row groups are the partition's.
             partition_index: Its position in the plan.
+            survives: Which of all row groups are still wanted, by what else is known; None for those that statistics leave.
 
         Returns:
             Its surviving row groups, ascending, numbered from its first one.
         """
         first, stop = self.row_groups.searchsorted((row_groups.start, row_groups.stop)).tolist()
-        here = slice(first, stop)
+        left = slice(first, stop)
         reads = []
         for position, row_group, row_count, all_rows_match in zip(
             range(first, stop),
-            self.row_groups[here].tolist(),
-            self.row_counts[here].tolist(),
-            self.all_rows_match[here].tolist(),
+            self.row_groups[left].tolist(),
+            self.row_counts[left].tolist(),
+            self.all_rows_match[left].tolist(),
             strict=True,
         ):
+            if survives is not None and not survives[row_group]:
+                continue
             part = _parts_of(self.columns, self.is_wanted[position].tobytes(), self.is_made[position].tobytes())
             reads.append(
                 RowGroupRead(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from datetime import UTC
 from typing import TYPE_CHECKING, Any, SupportsIndex
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
@@ -278,8 +280,14 @@ def row_limit(count: object, name: str) -> int:
 
 
 def _python_value(scalar: Any, column: str) -> Any:
+    type_ = scalar.type
     try:
-        return scalar.as_py()
+        if not pa.types.is_timestamp(type_) or type_.tz is None or type_.unit == "ns":
+            return scalar.as_py()
+        # pyarrow imports pandas for times with a zone, which takes longer than most questions, even where it then has no use
+        # for it.
+        without_zone = pa.repeat(scalar, 1).view(pa.timestamp(type_.unit))[0].as_py()
+        return None if without_zone is None else without_zone.replace(tzinfo=UTC).astimezone(ZoneInfo(type_.tz))
     except (ValueError, OverflowError) as error:
         raise UnsupportedError(
             f"Python has no object for {scalar!r} of column {column!r}; min_max({column!r}) returns it as Arrow has it",

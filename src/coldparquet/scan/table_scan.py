@@ -21,7 +21,7 @@ from coldparquet.scanning.archived_partitions import archived_objects, restore_o
 from coldparquet.scanning.batch_stream import BatchStream
 from coldparquet.scanning.request_planner import for_new_connections
 from coldparquet.scanning.scan_planner import PlannedOnce
-from coldparquet.scanning.scan_statistics import scan_statistics
+from coldparquet.scanning.scan_statistics import request_dollars, scan_statistics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,6 +92,21 @@ class Scan(RowQuestions):
     def request_log(self) -> tuple[RequestRecord, ...]:
         """The newest requests that this scan sent, at most 16,384, with reason and timing."""
         return self.ledger.records
+
+    def request_dollars(self, record: RequestRecord) -> float | None:
+        """Return what one request of a log costs, at the prices of the options. No request.
+
+        Args:
+            record: Of :attr:`request_log`, or of the table's.
+
+        Returns:
+            US dollars: 0 where the store asks no money, or not for this answer; None where the price of the object's storage
+            class is not known.
+        """
+        question = self.question
+        if not question.snapshot.store.has_storage_classes:
+            return 0.0
+        return request_dollars(record, prices_of(question.options))
 
     def batches(self) -> BatchStream:
         """Stream the rows as record batches, in table order: ``async with scan.batches() as batches``.

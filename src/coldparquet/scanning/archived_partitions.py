@@ -6,6 +6,7 @@ are there without a restore. The policy of the options applies when rows are to 
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from coldparquet.plan.budgets import Budget
 from coldparquet.plan.cost import prices_of
 from coldparquet.plan.read_plan import SkippedPartition
 from coldparquet.plan.restore_price import about_dollars, describe_offer
-from coldparquet.plan.wording import few_names, human_bytes, plural
+from coldparquet.plan.wording import few_names, human_bytes, human_seconds, plural
 from coldparquet.restoring.archive_state import is_being_restored, needs_restore
 from coldparquet.restoring.archived_objects import (
     ArchivedObject,
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from coldparquet.restoring.restore_wait import RestoreProgress
     from coldparquet.scanning.question import Question
     from coldparquet.scanning.scan_planner import PlannedScan
+
+_LOGGER = logging.getLogger("coldparquet")
 
 
 def wants_looks(question: Question) -> bool:
@@ -179,7 +182,19 @@ async def restore_or_refuse(question: Question, archived: Sequence[ArchivedObjec
 
 
 async def _restore_as_told(question: Question, archived: Sequence[ArchivedObject]) -> None:
-    ticket = await restore_objects(question, archived, question.options.restore)
+    """Restore in the midst of a scan, whose caller sees in the log how far it is."""
+
+    def log(progress: RestoreProgress) -> None:
+        _LOGGER.info(
+            "%s: %d of %d archived objects can be read after %s%s",
+            question.url,
+            progress.ready_objects,
+            progress.total_objects,
+            human_seconds(progress.waited_s),
+            f"; the next look is in {human_seconds(progress.pause_s)}" if progress.pause_s else "",
+        )
+
+    ticket = await restore_objects(question, archived, question.options.restore, on_progress=log)
     if not question.options.restore.wait:
         raise _requested(archived, ticket)
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from coldparquet.concurrency import both
 from coldparquet.format.partition_pages import PagesFound
 from coldparquet.scanning.bloom_fetch import fetch_blooms
@@ -44,7 +42,11 @@ async def look_closer(draft: ParquetDraft, copies: BloomCopies) -> CloserLook:
         copies: What the catalogue has of the filters.
     """
     spent: list[MetadataRequest] = []
-    blooms, found = await both(_blooms(draft, copies, spent), _pages(draft, spent))
+    asks_blooms = draft.probes is not None
+    if asks_blooms and draft.wants_pages:
+        blooms, found = await both(_blooms(draft, copies, spent), _pages(draft, spent))
+    else:  # one of the two has nothing to wait for, and needs no task
+        blooms, found = await _blooms(draft, copies, spent), await _pages(draft, spent)
     notes = (*(copies.notes if blooms is not None else ()), *(blooms.notes if blooms is not None else ()), *found.notes)
     return CloserLook(blooms=blooms, pages=found.pages, pages_etag=found.etag, notes=notes, requests=tuple(spent))
 
@@ -70,7 +72,7 @@ async def _pages(draft: ParquetDraft, spent: list[MetadataRequest]) -> PagesFoun
     return await draft.question.snapshot.page_files.pages_of(
         draft.partition.location,
         draft.sidecar,
-        row_groups=np.array([read.row_group for read in draft.reads], dtype=np.int64),
+        row_groups=draft.row_groups_left,
         columns=sorted(needed),
         spent=spent,
     )

@@ -8,6 +8,7 @@ partition then only looks up what was found for all.
 from __future__ import annotations
 
 from functools import cached_property
+from operator import is_
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +17,7 @@ from coldparquet.errors import FormatError, InternalError, UnsupportedError
 from coldparquet.format.page_index import page_index_starts
 from coldparquet.format.sidecar_stack import SidecarStack, stack_alike
 from coldparquet.plan.bloom_lookups import find_lookups
-from coldparquet.plan.bloom_probes import BloomAnswers
+from coldparquet.plan.bloom_probes import BloomAnswers, BloomProbes
 from coldparquet.plan.decoded_size import decoded_row_bytes
 from coldparquet.plan.prune import prune
 from coldparquet.plan.row_group_reads import prune_row_groups
@@ -73,10 +74,63 @@ class FirstLook:
             make_constant_columns=options.make_constant_columns,
         )
         self.statistics = SidecarStatistics(stack, self.tested)
+        self._probes: dict[int, BloomProbes | None] = {}
 
     def row_groups_of(self, position: int) -> slice:
         """Return which row groups of the stack are those of one sidecar."""
         return self.stack.row_groups_of(position)
+
+    def left_of(self, position: int) -> slice:
+        """Return which of the row groups that statistics leave are those of one sidecar."""
+        return slice(self._left_borders[position], self._left_borders[position + 1])
+
+    def bloom_probes(self, position: int) -> BloomProbes | None:
+        """Say which bloom filters of one sidecar to ask, always in the same object.
+
+        None where they are not to be asked, or the data itself is smaller than they are.
+        """
+        if position not in self._probes:
+            self._probes[position] = self._new_probes(position)
+        return self._probes[position]
+
+    def _new_probes(self, position: int) -> BloomProbes | None:
+        left = self.left_of(position)
+        if left.start == left.stop or self.bloom_lookups is None:
+            return None
+        row_groups = self.row_groups_of(position)
+        lookups = self.bloom_lookups.of(row_groups)
+        if not lookups.lookups:
+            return None
+        probes = BloomProbes(self.stack.sidecars[position], lookups)
+        wanted = probes.wanted()
+        filter_bytes = 0 if wanted is None else int((wanted.stops - wanted.starts).sum())
+        data_bytes = int(self.fetched_bytes[row_groups][probes.row_groups].sum())
+        return None if filter_bytes > data_bytes else probes
+
+    @cached_property
+    def column_names(self) -> dict[int, str]:
+        """The names of the needed columns that are in the sidecars, by where they are."""
+        return {place: self.stack.column(place).name for place in self.places.values() if place is not None}
+
+    @cached_property
+    def absent_columns(self) -> tuple[str, ...]:
+        """The names of the result's columns that are not in the sidecars."""
+        return tuple(column.name for column in self.question.output_columns if self.places[column.index] is None)
+
+    @cached_property
+    def fetched_bytes_of(self) -> list[int]:
+        """Bytes that are fetched of each sidecar's Parquet file."""
+        return self._summed(self.pruned.fetched_bytes)
+
+    @cached_property
+    def undecided_bytes_of(self) -> list[int]:
+        """The same of row groups of which some rows may not match."""
+        return self._summed(np.where(self.pruned.all_rows_match, 0, self.pruned.fetched_bytes))
+
+    @cached_property
+    def undecided_count_of(self) -> list[int]:
+        """How many row groups of each sidecar are left of which some rows may not match."""
+        return self._summed((~self.pruned.all_rows_match).astype(np.int64))
 
     def check_counts(self) -> None:
         """Look at all numbers that estimates may need later.
@@ -95,7 +149,7 @@ class FirstLook:
         row_bytes = decoded_row_bytes(self.stack, pruned.columns, pruned.row_groups, options)
         of_rows = np.where(pruned.is_fetched, row_bytes, 0).sum(axis=1) * pruned.row_counts
         largest = np.zeros(len(self.stack.sidecars))
-        np.maximum.at(largest, self._position_of[pruned.row_groups], pruned.fetched_bytes + of_rows)
+        np.maximum.at(largest, self._position_of_left, pruned.fetched_bytes + of_rows)
         return largest.tolist()
 
     @cached_property
@@ -151,9 +205,20 @@ class FirstLook:
         return stated_times_ns(self.stack, place, self.stack.borders)
 
     @cached_property
-    def _position_of(self) -> npt.NDArray[np.intp]:
-        """The sidecar of each row group, shape ``(row_groups,)``."""
-        return np.repeat(np.arange(len(self.stack.sidecars)), np.diff(self.stack.borders))
+    def _position_of_left(self) -> npt.NDArray[np.intp]:
+        """The sidecar of each row group that statistics leave, shape ``(left,)``."""
+        return np.repeat(np.arange(len(self.stack.sidecars)), np.diff(self._left_borders))
+
+    @cached_property
+    def _left_borders(self) -> list[int]:
+        """Which of the row groups that are left is the first of each sidecar, and at the end the number of all."""
+        borders: list[int] = self.pruned.row_groups.searchsorted(self.stack.borders).tolist()
+        return borders
+
+    def _summed(self, of_left: IntArray) -> list[int]:
+        """Add up what is known of each row group that is left, by sidecar."""
+        sums: list[int] = np.diff(np.concatenate([[0], np.cumsum(of_left)])[self._left_borders]).tolist()
+        return sums
 
 
 class Verdicts:
@@ -223,6 +288,11 @@ class FirstLooks:
             for number, members in enumerate(self._members)
             for position, index in enumerate(members)
         }
+
+    def are_about(self, question: Question, sidecars: Sequence[Sidecar]) -> bool:
+        """Tell whether they are looks at just these sidecars for just this question."""
+        is_same_count = len(sidecars) == len(self._sidecars)
+        return question is self._question and is_same_count and all(map(is_, sidecars, self._sidecars))
 
     def at(self, index: int) -> tuple[FirstLook, int]:
         """Return what was found about one sidecar and those like it, and its position among them.

@@ -2,7 +2,8 @@
 
 An answer is copied to where its bytes belong and dropped, so that it never stays for the sake of a few bytes. It may
 bring bytes for reads whose turn has not come: a request may serve several row groups, and several runs of pages share
-a dictionary page. Their buffers are not made yet; a copy is kept, one for all that need it.
+a dictionary page. Their buffers are not made yet; a copy is kept, one for all that need it. Only large row groups that
+an answer brings as a whole are decoded where they lie, so that it is kept itself, one for all that it brings.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from coldparquet.decode.placed_buffer import PlacedBuffer
     from coldparquet.plan.placement import Placement
     from coldparquet.plan.read_plan import PlannedRead, PlannedRequest
     from coldparquet.scanning.memory_room import Holding, Room
@@ -22,8 +24,8 @@ if TYPE_CHECKING:
 class _KeptBytes:
     """Bytes that wait for the turn of the reads that need them; they hold memory until the last one has them."""
 
-    def __init__(self, data: memoryview, memory: Room) -> None:
-        self.data = bytes(data)
+    def __init__(self, data: bytes, memory: Room) -> None:
+        self.data = data
         self._memory = memory
         self._users = 0
         memory.hold(len(self.data))
@@ -50,16 +52,21 @@ class Gathering:
         self._read = read
         self._partition = partition
         self._memory = memory
+        self._answer_count = 0
         self._missing_answers = 0
+        self._stays_in_place = partition.stays_in_place(read)
         self._has_begun = False
         self._is_dropped = False
         self._kept: list[tuple[int, _KeptBytes]] = []
         """Where in the buffer they belong, and the bytes."""
-        self._buffer: ReadBuffer | None = None
+        self._whole: tuple[_KeptBytes, int] | None = None
+        """The answer that brought all bytes, and where in the file it begins."""
+        self._buffer: PlacedBuffer | None = None
         self._complete: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def expect_answer(self) -> None:
         """Count one more request that will bring bytes."""
+        self._answer_count += 1
         self._missing_answers += 1
 
     def begin(self) -> None:
@@ -80,21 +87,33 @@ class Gathering:
         await self._complete
 
     @property
+    def takes_whole_answer(self) -> bool:
+        """Whether one answer brings all bytes and is decoded itself, without a buffer."""
+        return self._stays_in_place and self._answer_count == 1
+
+    @property
     def waits_for_first_byte(self) -> bool:
         """Whether answers are on their way and none has arrived, so that there is time to make the buffer."""
         return self._missing_answers > 0 and self._buffer is None and not self._is_dropped
 
-    def new_buffer(self) -> ReadBuffer:
+    def new_buffer(self) -> PlacedBuffer:
         """Make a buffer, in any thread; :meth:`fill` takes it."""
         return self._partition.new_buffer(self._read)
 
-    def fill(self, buffer: ReadBuffer) -> None:
+    def fill(self, buffer: PlacedBuffer) -> None:
         """Take bytes into this buffer, unless some have arrived meanwhile."""
         if self.waits_for_first_byte:
             self._buffer = buffer
 
     def take_buffer(self) -> ReadBuffer:
-        """Hand the complete buffer over: its memory goes with the caller's reference."""
+        """Hand the complete buffer over, in any thread: its memory goes with the caller's reference.
+
+        A whole answer stays until :meth:`drop`.
+        """
+        whole = self._whole
+        if whole is not None:
+            answer, start = whole
+            return self._partition.buffer_in_place(self._read, answer.data, start)
         buffer, self._buffer = self._buffer, None
         return self.new_buffer() if buffer is None else buffer  # without a request all is made
 
@@ -102,6 +121,9 @@ class Gathering:
         """Forget all bytes, those that have arrived and those that will."""
         self._is_dropped = True
         self._buffer = None
+        if self._whole is not None:
+            self._whole[0].remove_user()
+            self._whole = None
         while self._kept:
             self._kept.pop()[1].remove_user()
 
@@ -127,10 +149,30 @@ class Gathering:
                 continue
             found = kept.get(placement.source_offset)
             if found is None or len(found.data) != data.nbytes:
-                found = kept[placement.source_offset] = _KeptBytes(data, self._memory.room)
+                found = kept[placement.source_offset] = _KeptBytes(bytes(data), self._memory.room)
             found.add_user()
             self._kept.append((placement.destination_offset, found))
         self._look_whether_complete()
+
+    def receive_whole(self, answer: bytes, start: int, kept: _KeptBytes | None) -> _KeptBytes | None:
+        """Take the answer that brings all bytes, without copying it.
+
+        Args:
+            answer: The answer.
+            start: Where in the file it begins.
+            kept: What keeps it for other reads already; None where nothing does.
+
+        Returns:
+            What keeps it now.
+        """
+        self._missing_answers -= 1
+        if self._is_dropped:
+            return kept
+        kept = kept or _KeptBytes(answer, self._memory.room)
+        kept.add_user()
+        self._whole = (kept, start)
+        self._look_whether_complete()
+        return kept
 
     def _place(self, offset: int, data: memoryview) -> None:
         if self._buffer is None:
@@ -161,10 +203,14 @@ class Fetch(NamedTuple):
         return sum({placement.source_offset: placement.length_bytes for placement in placements}.values())
 
     def distribute(self, answer: bytes) -> None:
-        """Copy the parts of the answer to where they are needed."""
+        """Copy the parts of the answer to where they are needed, or hand over all of it."""
         data = memoryview(answer)
         kept: dict[int, _KeptBytes] = {}
+        whole: _KeptBytes | None = None
         for gathering, placements in self.served.items():
+            if gathering.takes_whole_answer:
+                whole = gathering.receive_whole(answer, self.request.byte_range.start, whole)
+                continue
             parts = [(each, data[each.source_offset :][: each.length_bytes]) for each in placements]
             gathering.receive(parts, kept)
 

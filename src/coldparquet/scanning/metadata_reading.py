@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -11,16 +12,21 @@ from coldparquet.errors import ArchivedObjectError
 from coldparquet.plan.instant import NANOSECONDS_PER_UNIT
 from coldparquet.plan.time_bounds import is_time_range, timestamp_bounds
 from coldparquet.scanning.archived_partitions import archived_object, restore_or_refuse, skipped, wants_looks
+from coldparquet.scanning.bloom_copies import asked_ahead
 from coldparquet.scanning.known_partition import KnownPartition
 from coldparquet.scanning.native_planner import find_native_rows
 from coldparquet.scanning.packed_partitions import without_stale_entries
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from coldparquet.catalog.packed_blooms import Stripe
+    from coldparquet.catalog.packed_sidecars import LookAhead
     from coldparquet.catalog.partition import Partition
+    from coldparquet.format.sidecar import Sidecar
     from coldparquet.plan.read_plan import MetadataRequest, SkippedPartition
     from coldparquet.restoring.archived_objects import ArchivedObject
+    from coldparquet.scanning.first_look import FirstLooks
     from coldparquet.scanning.question import Question
 
 
@@ -31,7 +37,11 @@ class FoundPartitions:
     known: list[KnownPartition] = field(default_factory=list)
     """In table order."""
     looks: list[MetadataRequest] = field(default_factory=list)
-    """Requests that looked at data objects."""
+    """Requests that looked at data objects, and for stripes."""
+    stripes: dict[Stripe, memoryview] = field(default_factory=dict)
+    """Stripes of bloom filters that the catalogue was asked for while a listing was waited for."""
+    first_looks: FirstLooks | None = None
+    """What was found about the sidecars meanwhile, which were not known to count."""
     skipped: list[SkippedPartition] = field(default_factory=list)
     """Partitions whose metadata cannot be read because it lies in the archived object itself."""
 
@@ -73,9 +83,11 @@ async def _read_window(question: Question, window: Sequence[Partition], first: i
     data_objects = question.snapshot.data_objects
     in_parquet = [partition for partition in window if partition.format == "parquet"]
     looked_at = in_parquet if wants_looks(question) else []
-    _consider_listing(question, in_parquet, look_count=len(looked_at))
+    waits_for_listing = _consider_listing(question, in_parquet, look_count=len(looked_at))
     results, _ = await both(
-        _look_into(question, window, first),
+        _look_into(
+            question, window, first, look_ahead=_look_ahead(question, window, found) if waits_for_listing else None
+        ),
         data_objects.look_at([partition.data_path for partition in looked_at], found.looks),
     )
     archived = [
@@ -89,12 +101,37 @@ async def _read_window(question: Question, window: Sequence[Partition], first: i
     found.known += await without_stale_entries(question, known)
 
 
-def _consider_listing(question: Question, in_parquet: Sequence[Partition], *, look_count: int) -> None:
-    """Let a listing take the place of looks, and of the sidecars that the catalogue would then have, if it saves requests."""
+def _consider_listing(question: Question, in_parquet: Sequence[Partition], *, look_count: int) -> bool:
+    """Let a listing take the place of looks, and of the sidecars that the catalogue would then have, if it saves requests.
+
+    Returns:
+        Whether a listing does.
+    """
     unread = [partition.location for partition in in_parquet if partition.snapshot is None]
     saved_requests = look_count + question.snapshot.catalogue.saved_by_listing(unread)
     directories = [partition.directory_path for partition in in_parquet]
-    question.snapshot.listed_objects.consider(directories, saved_requests=saved_requests)
+    listed = question.snapshot.listed_objects
+    listed.consider(directories, saved_requests=saved_requests)
+    return any(map(listed.is_worth_listing, directories))
+
+
+def _look_ahead(question: Question, window: Sequence[Partition], found: FoundPartitions) -> LookAhead | None:
+    """Fetch stripes of bloom filters while a listing is waited for, if the question may ask any.
+
+    Not where the newest partition, which was read when the table was opened, shows that the table was written anew since it
+    was packed: then the listing leaves no entry that counts.
+    """
+    catalogue, newest = question.snapshot.catalogue, question.snapshot.partitions[-1].location
+    if question.predicate is None or not catalogue.blooms.are_there or catalogue.is_contradicted_by(newest):
+        return None
+
+    async def fetch(packed: Mapping[str, Sidecar]) -> None:
+        sidecars = {partition.name: partition.snapshot or packed.get(partition.name) for partition in window}
+        known = {name: sidecar for name, sidecar in sidecars.items() if sidecar is not None}
+        found.first_looks, asked = await asyncio.to_thread(asked_ahead, question, known)
+        found.stripes |= await catalogue.blooms.fetch_ahead(asked, found.looks)
+
+    return fetch
 
 
 async def _after_the_archive(
@@ -126,7 +163,7 @@ async def _after_the_archive(
 
 
 async def _look_into(
-    question: Question, partitions: Sequence[Partition], first: int
+    question: Question, partitions: Sequence[Partition], first: int, *, look_ahead: LookAhead | None = None
 ) -> list[KnownPartition | ArchivedObjectError]:
     """Fetch what planning partitions needs: their metadata, or the places of rows in native files.
 
@@ -134,6 +171,7 @@ async def _look_into(
         question: What is asked.
         partitions: The partitions.
         first: Position of the first one in the plan.
+        look_ahead: See :func:`coldparquet.catalog.partition.read_packed`.
 
     Returns:
         One for each partition; the error where its metadata lies in an archived object.
@@ -145,7 +183,7 @@ async def _look_into(
     }
     page_files = question.snapshot.page_files
     found, _ = await both(
-        _read_all(question, partitions, first),
+        _read_all(question, partitions, first, look_ahead),
         gather_or_cancel(
             [
                 page_files.look_up(partition.location, page_requests[partition.name])
@@ -163,9 +201,9 @@ async def _look_into(
 
 
 async def _read_all(
-    question: Question, partitions: Sequence[Partition], first: int
+    question: Question, partitions: Sequence[Partition], first: int, look_ahead: LookAhead | None
 ) -> list[KnownPartition | ArchivedObjectError]:
-    await read_packed(partitions)
+    await read_packed(partitions, look_ahead=look_ahead)
     # What needs no request needs no task either, of which thousands would take longer than all the rest.
     found = [
         await _read(question, partition, index) if partition.is_at_hand else None

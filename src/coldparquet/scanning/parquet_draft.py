@@ -10,20 +10,18 @@ import numpy as np
 from coldparquet.errors import FormatError
 from coldparquet.format.page_index import page_index_range
 from coldparquet.format.sidecar_layout import PARQUET_TAIL_BYTES
-from coldparquet.plan.bloom_probes import BloomProbes
 from coldparquet.plan.reading_choices import Choice, page_index_pays
 from coldparquet.plan.stated_times import misplaced_times
 from coldparquet.plan.wording import human_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import numpy.typing as npt
+    from collections.abc import Mapping
 
     from coldparquet.catalog.partition import Partition, PartitionMetadata
     from coldparquet.format.sidecar import Sidecar
-    from coldparquet.plan.prune import PruneReport
-    from coldparquet.plan.read_plan import RowGroupRead
+    from coldparquet.plan.bloom_probes import BloomProbes
+    from coldparquet.plan.bounds import IntArray
+    from coldparquet.plan.selectivity import FloatArray
     from coldparquet.plan.stated_times import StatedTimes
     from coldparquet.scanning.first_look import FirstLook
     from coldparquet.scanning.question import Question
@@ -46,10 +44,10 @@ class ParquetDraft:
     """Position of this sidecar among them."""
     partition: Partition
     metadata: PartitionMetadata
-    reads: tuple[RowGroupRead, ...]
-    """Surviving row groups, ascending."""
-    report: PruneReport | None
-    """What each part of the predicate dropped; None without a predicate, or if statistics are not used."""
+    index: int
+    """Position of the partition in the plan."""
+    left: slice
+    """Which of the row groups that statistics leave of all these sidecars are its own."""
     probes: BloomProbes | None
     """What bloom filters would have to be asked; None where there is nothing to ask."""
     page_index: Choice | None
@@ -74,6 +72,23 @@ class ParquetDraft:
     def row_groups(self) -> slice:
         """Where its row groups are among those of the stack."""
         return self.look.row_groups_of(self.position)
+
+    @property
+    def row_groups_left(self) -> IntArray:
+        """Its row groups that statistics leave, ascending, shape ``(left,)``."""
+        row_groups: IntArray = self.look.pruned.row_groups[self.left] - self.row_groups.start
+        return row_groups
+
+    @property
+    def is_read(self) -> bool:
+        """Whether statistics leave any row group."""
+        return bool(self.left.start < self.left.stop)
+
+    @property
+    def certain_rows(self) -> int:
+        """Rows in those row groups of which every row matches."""
+        pruned = self.look.pruned
+        return int(pruned.row_counts[self.left][pruned.all_rows_match[self.left]].sum())
 
     @property
     def wants_pages(self) -> bool:
@@ -111,58 +126,34 @@ def draft_parquet(  # noqa: PLR0913 - what can be told is told by name
     """
     # Partitions were left out by the times of their directories, so their rows have to be where they belong.
     refuse_misplaced_times(partition, look.stated_times[position])
-    row_groups = look.row_groups_of(position)
-    reads = look.pruned.reads_of(row_groups, partition_index=index)
-    report = look.pruned.report
+    left = look.left_of(position)
     draft = ParquetDraft(
         look=look,
         position=position,
         partition=partition,
         metadata=metadata,
-        reads=reads,
-        report=None if report is None else report.of(row_groups),
-        probes=_bloom_probes(look, position, metadata.sidecar, reads),
+        index=index,
+        left=left,
+        probes=look.bloom_probes(position),
         page_index=None,
     )
     choice = _page_index_choice(draft, rows_wanted)
     return draft if choice is None else replace(draft, page_index=choice)
 
 
-def _bloom_probes(
-    look: FirstLook, position: int, sidecar: Sidecar, reads: Sequence[RowGroupRead]
-) -> BloomProbes | None:
-    """Say which bloom filters to ask; None where they are not to be asked, or the data itself is smaller than they are."""
-    if not reads or look.bloom_lookups is None:
-        return None
-    row_groups = look.row_groups_of(position)
-    lookups = look.bloom_lookups.of(row_groups)
-    if not lookups.lookups:
-        return None
-    probes = BloomProbes(sidecar, lookups)
-    wanted = probes.wanted()
-    filter_bytes = 0 if wanted is None else int((wanted.stops - wanted.starts).sum())
-    data_bytes = int(look.fetched_bytes[row_groups][probes.row_groups].sum())
-    return None if filter_bytes > data_bytes else probes
-
-
 def _page_index_choice(draft: ParquetDraft, rows_wanted: int | None) -> Choice | None:
     """Decide whether the pages are worth a look; None where every page would be read anyway."""
-    question, sidecar, reads, look = draft.question, draft.sidecar, draft.reads, draft.look
-    options = question.options
-    if options.page_index == "never" or not any(read.columns for read in reads):
+    question, sidecar, look, left = draft.question, draft.sidecar, draft.look, draft.left
+    options, pruned, position = question.options, look.pruned, draft.position
+    if options.page_index == "never" or look.fetched_bytes_of[position] == 0:
         return None
-    if look.largest_memory_bytes[draft.position] > options.memory_limit_bytes // SHARE_OF_MEMORY:
+    if look.largest_memory_bytes[position] > options.memory_limit_bytes // SHARE_OF_MEMORY:
         return Choice(pays=True, reason="row groups are too large for the memory limit, and are read in runs of pages")
-    by_rows = rows_wanted is not None and all(read.all_rows_match for read in reads)
-    looked_at = [read for read in reads if by_rows or not read.all_rows_match]
-    if not any(read.columns for read in looked_at) or not (by_rows or options.statistics):
+    by_rows = rows_wanted is not None and look.undecided_count_of[position] == 0
+    all_bytes = (look.fetched_bytes_of if by_rows else look.undecided_bytes_of)[position]
+    if all_bytes == 0 or not (by_rows or options.statistics):
         return None
-    row_groups = np.array([read.row_group for read in looked_at], dtype=np.int64) + draft.row_groups.start
-    read_bytes = look.fetched_bytes[row_groups]
-    all_bytes, request_bytes = (
-        int(read_bytes.sum()),
-        max(question.coalescing_of(draft.partition.data_path).gap_bytes, 1),
-    )
+    request_bytes = max(question.coalescing_of(draft.partition.data_path).gap_bytes, 1)
     known = _choice_by_table(draft, all_bytes)
     if known is not None:
         return known
@@ -171,14 +162,19 @@ def _page_index_choice(draft: ParquetDraft, rows_wanted: int | None) -> Choice |
         return Choice(
             pays=False, reason="it would save too little", details=f"{human_bytes(all_bytes)} are read in all"
         )
-    index_range = page_index_range(sidecar, start=look.page_index_starts[draft.position])
+    row_groups = pruned.row_groups[left]
+    if not by_rows:
+        row_groups = row_groups[~pruned.all_rows_match[left]]
+    index_range = page_index_range(sidecar, start=look.page_index_starts[position])
     index_bytes = index_range.length_bytes - sidecar.footer.parquet_footer_length
     return page_index_pays(
         index_bytes=max(0, index_bytes - PARQUET_TAIL_BYTES),
         chunk_count=sidecar.row_group_count * sidecar.column_count,
-        row_group_bytes=read_bytes,
+        row_group_bytes=look.fetched_bytes[row_groups],
         surviving_fraction=(
-            _fractions_within(looked_at, rows_wanted or 0) if by_rows else look.clustered_fraction[row_groups]
+            _fractions_within(pruned.row_counts[left], rows_wanted or 0)
+            if by_rows
+            else look.clustered_fraction[row_groups]
         ),
         extra_round_trip=draft.probes is None or draft.probes.wanted() is None,
         when=options.page_index,
@@ -200,11 +196,10 @@ def _choice_by_table(draft: ParquetDraft, read_bytes: int) -> Choice | None:
     return None
 
 
-def _fractions_within(reads: Sequence[RowGroupRead], rows_wanted: int) -> npt.NDArray[np.float64]:
-    """Return which part of the rows of each read is among the first rows of all of them."""
-    row_counts = np.array([read.row_count for read in reads], dtype=np.int64)
+def _fractions_within(row_counts: IntArray, rows_wanted: int) -> FloatArray:
+    """Return which part of the rows of each row group is among the first rows of all of them."""
     before = np.cumsum(row_counts) - row_counts
-    fractions: npt.NDArray[np.float64] = np.clip(rows_wanted - before, 0, row_counts) / np.maximum(row_counts, 1)
+    fractions: FloatArray = np.clip(rows_wanted - before, 0, row_counts) / np.maximum(row_counts, 1)
     return fractions
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -45,12 +46,13 @@ def plan_parquet(draft: ParquetDraft, look: CloserLook, verdicts: Verdicts, *, r
     """
     question, sidecar = draft.question, draft.sidecar
     techniques: list[Technique] = []
-    left, report = draft.reads, draft.report
-    if draft.probes is not None and look.blooms is not None:
-        left, report = _without_denied(draft, verdicts)
-        if not draft.probes.is_empty:
-            techniques.append(_bloom_technique(draft.probes, draft.reads, left))
-    reads, dropped = left, _dropped(draft.report, report)
+    pruned, by_blooms = draft.look.pruned, draft.probes is not None and look.blooms is not None
+    left = pruned.reads_of(
+        draft.row_groups, partition_index=draft.index, survives=verdicts.survives if by_blooms else None
+    )
+    if draft.probes is not None and look.blooms is not None and not draft.probes.is_empty:
+        techniques.append(_bloom_technique(draft, draft.probes, left))
+    reads, dropped = left, _dropped(pruned.report, verdicts.report if by_blooms else pruned.report, draft.row_groups)
     if question.row_windows is not None:
         window = question.row_windows[draft.partition.data_path]
         reads = within_window(
@@ -69,8 +71,7 @@ def plan_parquet(draft: ParquetDraft, look: CloserLook, verdicts: Verdicts, *, r
     reads = _in_runs(draft, look, kept)
     if draft.page_index is not None and left:
         techniques.append(_page_technique(draft.page_index, look, selected, kept))
-    absent = tuple(column.name for column in question.output_columns if draft.places[column.index] is None)
-    made = set.intersection(*(set(read.made_columns) for read in reads)) if reads else set()
+    made = set(reads[0].made_columns).intersection(*{read.made_columns for read in reads}) if reads else set[int]()
     return PartitionPlan(
         read=PartitionRead(
             name=draft.partition.name,
@@ -81,8 +82,8 @@ def plan_parquet(draft: ParquetDraft, look: CloserLook, verdicts: Verdicts, *, r
             row_groups_read=len(kept),
             rows_total=draft.look.stack.total_rows[draft.position],
             rows_read=sum(read.row_count for read in reads),
-            dropped=tuple(RowGroupsDropped(reason=reason, row_groups=count) for reason, count in dropped.items()),
-            made_columns=(*absent, *(sidecar.column(column).name for column in sorted(made))),
+            dropped=_described(tuple(dropped.items())),
+            made_columns=(*draft.look.absent_columns, *(sidecar.column(column).name for column in sorted(made))),
             techniques=tuple(techniques),
             notes=(*draft.metadata.notes, *look.notes),
         ),
@@ -92,6 +93,7 @@ def plan_parquet(draft: ParquetDraft, look: CloserLook, verdicts: Verdicts, *, r
             data_path=draft.partition.data_path,
             may_grow=draft.partition.may_grow,
             places=draft.places,
+            column_names=draft.look.column_names,
             pages=look.pages,
             pages_etag=look.pages_etag,
             known_symbols=question.symbols.strings,
@@ -100,23 +102,24 @@ def plan_parquet(draft: ParquetDraft, look: CloserLook, verdicts: Verdicts, *, r
     )
 
 
-def _without_denied(draft: ParquetDraft, verdicts: Verdicts) -> tuple[tuple[RowGroupRead, ...], PruneReport | None]:
-    """Leave out the row groups of which bloom filters say that no row matches."""
-    first = draft.row_groups.start
-    left = tuple(read for read in draft.reads if verdicts.survives[first + read.row_group])
-    return left, verdicts.report.of(draft.row_groups)
-
-
-def _dropped(by_statistics: PruneReport | None, with_blooms: PruneReport | None) -> Counter[str]:
+def _dropped(by_statistics: PruneReport | None, with_blooms: PruneReport | None, row_groups: slice) -> Counter[str]:
     """Count row groups by the condition that drops them, those that only a bloom filter drops under a name of their own."""
-    if by_statistics is None or with_blooms is None:
-        return Counter()
     dropped: Counter[str] = Counter()
-    for before, after in zip(by_statistics.dropped, with_blooms.dropped, strict=True):
+    if by_statistics is None or with_blooms is None:
+        return dropped
+    counts = by_statistics.of(row_groups).dropped
+    counts_with_blooms = counts if with_blooms is by_statistics else with_blooms.of(row_groups).dropped
+    for before, after in zip(counts, counts_with_blooms, strict=True):
         dropped[before.condition] += before.row_groups
         if after.row_groups > before.row_groups:
             dropped[f"the bloom filter for {before.condition}"] += after.row_groups - before.row_groups
     return dropped
+
+
+@lru_cache(maxsize=1024)
+def _described(dropped: tuple[tuple[str, int], ...]) -> tuple[RowGroupsDropped, ...]:
+    """Say which row groups were pruned why, for many partitions the same."""
+    return tuple(RowGroupsDropped(reason=reason, row_groups=count) for reason, count in dropped)
 
 
 def _select_pages(draft: ParquetDraft, look: CloserLook, reads: tuple[RowGroupRead, ...]) -> PagesSelected | None:
@@ -228,9 +231,10 @@ def _least_saving_bytes(draft: ParquetDraft) -> int:
     return max(draft.question.coalescing_of(draft.partition.data_path).gap_bytes, 1)
 
 
-def _bloom_technique(probes: BloomProbes, before: Sequence[RowGroupRead], left: Sequence[RowGroupRead]) -> Technique:
+def _bloom_technique(draft: ParquetDraft, probes: BloomProbes, left: Sequence[RowGroupRead]) -> Technique:
     """Count the row groups that were asked, and those that are not read because of the answer."""
-    asked = sum(bool(probes.row_groups[read.row_group]) for read in before)
+    before = draft.row_groups_left
+    asked = int(np.count_nonzero(probes.row_groups[before]))
     ruled_out = len(before) - len(left)
     return Technique(name="bloom filter", is_used=True, unit="row groups", affected=ruled_out, considered=asked)
 

@@ -56,7 +56,9 @@ def draft_partitions(question: Question, found: FoundPartitions, kept: Sequence[
     left_out = list(found.skipped)
     rows_left = question.limit
     in_parquet = [known.known.sidecar for known in found.known if not isinstance(known.known, NativePlan)]
-    looks, sidecar_count = FirstLooks(question, ColumnMatcher(question.needed_columns), in_parquet), 0
+    looks, sidecar_count = found.first_looks, 0
+    if looks is None or not looks.are_about(question, in_parquet):
+        looks = FirstLooks(question, ColumnMatcher(question.needed_columns), in_parquet)
     considered = {partition.name for partition in found.skipped}
     for known in found.known:
         if rows_left is not None and rows_left <= 0:
@@ -78,11 +80,11 @@ def draft_partitions(question: Question, found: FoundPartitions, kept: Sequence[
             rows_wanted=question.last_rows if rows_left is None else rows_left,
         )
         archived = archived_object(question, known.partition.name, known.partition.data_path)
-        if archived is not None and draft.reads and question.options.archived == "skip":
+        if archived is not None and draft.is_read and question.options.archived == "skip":
             left_out.append(skipped(archived))
             continue
         drafts.append(draft if archived is None else _without_the_object(draft))
-        rows_left = rows_after(rows_left, draft.reads)
+        rows_left = None if rows_left is None else rows_left - draft.certain_rows
     beyond_limit = tuple(partition for partition in kept if partition.name not in considered)
     return Drafts(drafts=tuple(drafts), skipped=tuple(left_out), beyond_limit=beyond_limit)
 

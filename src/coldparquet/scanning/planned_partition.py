@@ -6,7 +6,7 @@ Partitions in Parquet and native ones differ only here; planning and streaming t
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -14,7 +14,14 @@ from coldparquet.decode.arrow_schema import TextAs
 from coldparquet.decode.native_rows import decode_native_rows
 from coldparquet.decode.placed_buffer import PlacedBuffer
 from coldparquet.decode.row_group import OutputColumn, decode_row_group
-from coldparquet.decode.virtual_file import RowGroupBuffer, new_row_group_buffer
+from coldparquet.decode.virtual_file import (
+    ReadFiles,
+    RowGroupBuffer,
+    RowGroupInPlace,
+    new_row_group_buffer,
+    row_group_in_place,
+    stays_in_place,
+)
 from coldparquet.errors import InternalError, NotFoundError
 from coldparquet.plan.decoded_size import decoded_row_bytes
 from coldparquet.plan.native_read import NativeRead
@@ -42,12 +49,8 @@ if TYPE_CHECKING:
     from coldparquet.plan.row_selection import RowSelection
 
 
-class ReadBuffer(Protocol):
-    """Where the bytes of one read are gathered."""
-
-    def place(self, destination_offset: int, data: memoryview) -> None:
-        """Copy fetched bytes to their place."""
-        ...
+ReadBuffer: TypeAlias = PlacedBuffer | RowGroupInPlace
+"""The bytes of one read, as decoding takes them."""
 
 
 class PlannedPartition(Protocol):
@@ -71,7 +74,15 @@ class PlannedPartition(Protocol):
         """Make the error for a request whose file does not exist."""
         ...
 
-    def new_buffer(self, read: PlannedRead) -> ReadBuffer:
+    def stays_in_place(self, read: PlannedRead) -> bool:
+        """Tell whether a read is decoded where its bytes lie, provided that one answer brings all of them."""
+        ...
+
+    def buffer_in_place(self, read: PlannedRead, answer: bytes, answer_start: int) -> ReadBuffer:
+        """Make the buffer of such a read around the answer, which begins at ``answer_start`` in the file."""
+        ...
+
+    def new_buffer(self, read: PlannedRead) -> PlacedBuffer:
         """Make the buffer of one read, complete but for the bytes of its requests."""
         ...
 
@@ -113,6 +124,8 @@ class PlannedParquet:
     """Whether a QuestDB may append to the file meanwhile."""
     places: Mapping[int, int | None]
     """By index in the table: where each column that the question needs is in the sidecar, None where it is not."""
+    column_names: Mapping[int, str]
+    """The names of those that are there, by where they are."""
     pages: PartitionPages | None = None
     """What planning has learned of the pages."""
     pages_etag: str | None = None
@@ -136,9 +149,7 @@ class PlannedParquet:
         """Return some reads of this partition as those that are fetched together."""
         return ReadsOfObject(
             path=self.data_path,
-            column_names={
-                place: self.sidecar.column(place).name for place in self.places.values() if place is not None
-            },
+            column_names=self.column_names,
             reads=[_of_parquet(read) for read in reads],
         )
 
@@ -167,6 +178,14 @@ class PlannedParquet:
             path=request.path,
         )
 
+    def stays_in_place(self, read: PlannedRead) -> bool:
+        """See :class:`PlannedPartition`."""
+        return stays_in_place(_of_parquet(read))
+
+    def buffer_in_place(self, read: PlannedRead, answer: bytes, answer_start: int) -> RowGroupInPlace:
+        """See :class:`PlannedPartition`."""
+        return row_group_in_place(_of_parquet(read), self.sidecar, answer, answer_start, path=self.data_path)
+
     def new_buffer(self, read: PlannedRead) -> RowGroupBuffer:
         """See :class:`PlannedPartition`."""
         return new_row_group_buffer(_of_parquet(read), self.sidecar, path=self.data_path)
@@ -175,7 +194,7 @@ class PlannedParquet:
         self, read: PlannedRead, buffer: ReadBuffer, columns: Sequence[TableColumn], options: ReadOptions
     ) -> pa.Table:
         """See :class:`PlannedPartition`."""
-        if not isinstance(buffer, RowGroupBuffer):
+        if not isinstance(buffer, ReadFiles):
             raise InternalError("a Parquet partition is decoded from a buffer of another kind")
         return decode_row_group(
             buffer,
@@ -254,6 +273,14 @@ class PlannedNative:
     def missing(self, request: PlannedRequest) -> NotFoundError:
         """See :class:`PlannedPartition`."""
         return missing_column_file(request.path)
+
+    def stays_in_place(self, read: PlannedRead) -> bool:  # noqa: ARG002 - true of none
+        """See :class:`PlannedPartition`."""
+        return False  # columns lie in files of their own
+
+    def buffer_in_place(self, read: PlannedRead, answer: bytes, answer_start: int) -> ReadBuffer:  # noqa: ARG002 - never asked for
+        """See :class:`PlannedPartition`."""
+        raise InternalError("no read of a native partition stays in place")
 
     def new_buffer(self, read: PlannedRead) -> PlacedBuffer:
         """See :class:`PlannedPartition`."""

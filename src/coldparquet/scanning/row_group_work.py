@@ -199,9 +199,12 @@ class RowGroupWork:
         gathering = Gathering(first.narrowed, self._partition, self.fetched)
         fetches = pair(first.requests, [first.narrowed], [gathering], self._partition)
         gathering.begin()
-        await self._send(fetches, gathering)
-        await gathering.complete()
-        second = await self._decode(first.narrowed, stages.deferred_columns, stages.decode_second, gathering, first)
+        try:
+            await self._send(fetches, gathering)
+            await gathering.complete()
+            second = await self._decode(first.narrowed, stages.deferred_columns, stages.decode_second, gathering, first)
+        finally:
+            gathering.drop()
         return second.rows
 
     async def _send(self, fetches: Sequence[Fetch], gathering: Gathering) -> None:
@@ -209,7 +212,8 @@ class RowGroupWork:
         for fetch in fetches:
             await self.fetched.take(fetch.length_bytes)
             self._start(self._fetch(fetch))
-        self._start(self._make_buffer(gathering))
+        if not gathering.takes_whole_answer:
+            self._start(self._make_buffer(gathering))
 
     async def _make_buffer(self, gathering: Gathering) -> None:
         """Make the buffer while the answers are on their way; what is held, or lies near, has filled one by then."""
@@ -252,6 +256,7 @@ class RowGroupWork:
         read: PlannedRead,
         columns: Sequence[TableColumn],
         function: Callable[..., DecodedRows],
+        gathering: Gathering,
         *arguments: object,
     ) -> DecodedRows:
         """Decode columns in a thread, as soon as there is memory for it; hold what comes out instead of the bytes."""
@@ -259,7 +264,8 @@ class RowGroupWork:
         estimated_bytes = self._partition.decoded_bytes(read, columns, means.question.options)
         await self._take_decoder(estimated_bytes)
         try:
-            decoded = await means.in_thread(function, *arguments)
+            decoded = await means.in_thread(function, gathering, *arguments)
+            gathering.drop()
             if means.is_short and means.sizes.have_grown(means.release_every_bytes):
                 await means.in_thread(_release_unused)
         finally:

@@ -24,6 +24,7 @@ from coldparquet.scanning.native_planner import plan_native
 from coldparquet.scanning.parquet_draft import ParquetDraft
 from coldparquet.scanning.parquet_planner import plan_parquet
 from coldparquet.scanning.partition_drafts import draft_partitions, rows_after
+from coldparquet.scanning.question import NO_SYMBOLS
 from coldparquet.scanning.request_planner import PlannedRequests, part_bytes_of, plan_requests_of
 from coldparquet.storage.objects import is_lasting_etag
 from coldparquet.storage.wrappers.checked import stale_pages
@@ -97,10 +98,11 @@ async def plan_question(question: Question, executor: Executor) -> PlannedScan:
     """
     kept, pruned = prune_partitions(question)
     found, symbols = await both(read_metadata(question, kept), look_up_symbols(question))
-    question = replace(question, symbols=symbols)
+    if symbols is not NO_SYMBOLS:
+        question = replace(question, symbols=symbols)
     loop = asyncio.get_running_loop()
     drafted = await loop.run_in_executor(executor, draft_partitions, question, found, kept)
-    copies = BloomCopies(question, drafted.drafts)
+    copies = BloomCopies(question, drafted.drafts, found.stripes)
     looks = await _look_closer(drafted.drafts, copies)
     pruned += [PrunedPartition(name=partition.name, reason="limit") for partition in drafted.beyond_limit]
     requests = _spent_on(question, found, looks)
@@ -163,7 +165,8 @@ def prune_partitions(question: Question) -> tuple[list[Partition], list[PrunedPa
 def _bounds(values: Sequence[int]) -> npt.NDArray[np.int64]:
     """Bound timestamps of 64 bits by numbers of any size: the first partition of a table has no begin."""
     limits = np.iinfo(np.int64)
-    return np.array([min(max(value, limits.min), limits.max) for value in values], dtype=np.int64)
+    least, greatest = limits.min, limits.max
+    return np.array([min(max(value, least), greatest) for value in values], dtype=np.int64)
 
 
 def _plan(

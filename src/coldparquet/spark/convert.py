@@ -121,7 +121,7 @@ def _is_name(place: str) -> bool:
 
 def _options(explicit: Mapping[str, Any], credentials: str | None) -> dict[str, str]:
     options = {} if credentials is None else {"credentials": credentials}
-    return {**options, "storage_options": json.dumps(dict(explicit))} if explicit else options
+    return {**options, "secret_options": json.dumps(dict(explicit))} if explicit else options
 
 
 async def _is_complete(url: str, access: Access) -> bool:

@@ -5,9 +5,11 @@
 | nothing | on the driver and on each executor: environment, instance role, profile | nobody |
 | ``credentials`` = ``env:NAME`` | on the driver and on each executor, from a JSON object in that environment variable | whoever may read the environment; Spark blackens ``spark.executorEnv.NAME`` where the name holds SECRET, TOKEN or PASSWORD |
 | ``credentials`` = ``file:/path`` | the same, from a JSON file, such as a mounted secret | whoever may read the file |
-| ``storage_options`` = JSON, ``storage.KEY`` = value | travels from the driver to the executors with the reader | nobody in plans, the user interface and event logs of classic Spark. A Spark Connect server shows the options of a request in both: use ``credentials`` there |
+| ``storage_options`` = JSON, ``storage.KEY`` = value | travels from the driver to the executors with the reader | as the next line. Spark shows the ``OPTIONS`` of SQL, though, and knows secrets by words in their name or value: what looks like one and holds no such word, as ``storage.account_key``, is refused |
+| ``secret_options`` = JSON | the same | nobody in plans, the user interface and event logs of classic Spark: the word is in its name. A Spark Connect server shows the options of a request in both: use ``credentials`` there |
 
-Never put credentials into the Spark configuration: the event log lists all of it, and blackens by the name of the key alone.
+Never put credentials into the Spark configuration: the event log lists all of it, and blackens by the name of the key alone. Nor
+into SQL: servers log its text as it is, and whoever narrows ``spark.redaction.regex`` uncovers the options.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -22,10 +25,21 @@ from typing import TYPE_CHECKING, Any, Self
 from coldparquet.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 STORAGE_PREFIX = "storage."
 """Options that begin so are single settings of the store."""
+
+_JSON_OPTIONS = ("storage_options", "secret_options")
+
+_HIDDEN_BY_SPARK = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
+"""The default of ``spark.redaction.regex`` in Spark 4.1; an option is blackened if its name or its value holds one of them."""
+
+_LOOKS_SECRET = re.compile(
+    r"auth$|authorization|connection_?string|cookie|cred|header|(?<=.)key$|passphrase|passwd|pwd|sas|signature$",
+    re.IGNORECASE,
+)
+"""Names of settings that hold secrets, as file systems of fsspec have them. A bare ``key`` is the public half of a pair."""
 
 _WORDS = {"true": True, "false": False, "null": None}
 
@@ -44,17 +58,20 @@ class Credentials:
         """Collect them from the options of a data source.
 
         Args:
-            options: All options, with names in lower case: ``credentials``, ``storage_options`` and ``storage.*`` count.
+            options: All options, with names in lower case: ``credentials``, ``storage_options``, ``secret_options`` and
+                ``storage.*`` count.
 
         Raises:
-            InvalidInputError: One of them does not read as it should; its value is not repeated (kind ``InvalidOption``).
+            InvalidInputError: One of them does not read as it should, or holds a secret that Spark may show; its value is not
+                repeated (kind ``InvalidOption``).
         """
-        explicit: dict[str, Any] = {}
-        if "storage_options" in options:
-            explicit.update(_json_object(options["storage_options"], "the option storage_options"))
+        given = {name: _json_object(options[name], f"the option {name}") for name in _JSON_OPTIONS if name in options}
         for name, value in options.items():
             if name.startswith(STORAGE_PREFIX):
-                explicit[name.removeprefix(STORAGE_PREFIX)] = _plain_value(value)
+                given[name] = {name.removeprefix(STORAGE_PREFIX): _plain_value(value)}
+        for name, settings in given.items():
+            _refuse_what_spark_shows(name, options[name], settings)
+        explicit = {key: value for settings in given.values() for key, value in settings.items()}
         reference = options.get("credentials")
         if reference is not None and not reference.startswith(("env:", "file:")):
             raise InvalidInputError(
@@ -80,6 +97,28 @@ class Credentials:
             InvalidInputError: The variable or file is not there, or holds no JSON object (kind ``NoCredentials``).
         """
         return {**_resolved(self.reference), **self.explicit}
+
+
+def _refuse_what_spark_shows(option: str, text: str, settings: Mapping[str, Any]) -> None:
+    """Refuse a secret that stands in the event log if SQL gives it: a data source is not told how its options came."""
+    if _HIDDEN_BY_SPARK.search(option) or _HIDDEN_BY_SPARK.search(text):
+        return
+    for name in _names(settings):
+        if _LOOKS_SECRET.search(name):
+            raise InvalidInputError(
+                f"the option {option} holds {name!r}, of which Spark does not know that it is a secret: a view or table with such"
+                " OPTIONS stands in plans and event logs with its value. Let the option credentials name where it is"
+                " (env:NAME or file:/path), or give a JSON object as option secret_options, which Spark hides",
+                kind="InvalidOption",
+                option=option,
+            )
+
+
+def _names(settings: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in settings.items():
+        yield name
+        if isinstance(value, dict):
+            yield from _names(value)
 
 
 def _resolved(reference: str | None) -> dict[str, Any]:

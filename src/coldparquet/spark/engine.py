@@ -18,19 +18,20 @@ import pyarrow as pa
 
 from coldparquet.errors import InvalidInputError, StorageError
 from coldparquet.pipelines.access import Access, LakeStores
-from coldparquet.pipelines.convert_job import ConvertJob
 from coldparquet.pipelines.item_runner import items_per_worker, run_items
 from coldparquet.pipelines.jobs import job_as_dict, job_from_dict
 from coldparquet.pipelines.work import WorkItem, WorkResult
+from coldparquet.spark.arrow_tasks import map_in_arrow
 from coldparquet.spark.cores import TASKS_PER_CORE, core_count
 from coldparquet.spark.credentials import Credentials
 from coldparquet.spark.failures import error_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
+    from coldparquet.pipelines.convert_job import ConvertJob
     from coldparquet.pipelines.job import Job
 
 _RESULTS = "result string"
@@ -72,6 +73,8 @@ class SparkEngine:
             UnsupportedError: The executors lack a package (kind ``MissingPackage``).
             StorageError: The Spark job failed (kind ``EngineFailed``); running the pipeline again does what is left.
         """
+        from coldparquet.pipelines.convert_job import ConvertJob  # noqa: PLC0415 - executors import this module for other jobs
+
         # In this thread, though it blocks the event loop, which has nothing else to do: Spark's active session, with its
         # settings and its Python data sources, belongs to the thread.
         if isinstance(job, ConvertJob):
@@ -97,7 +100,7 @@ class SparkEngine:
                 }
             )
             frame = self.spark.createDataFrame(rows).repartitionById(len(shares), "task")
-            answers = frame.mapInArrow(_task_function(job, access, self.credentials), _RESULTS)
+            answers = map_in_arrow(frame, _task_function(job, access, self.credentials), _RESULTS)
             return [WorkResult.from_json(row["result"]) for row in answers.collect()]
         except Exception as error:  # classic Spark raises what Java and py4j raise, Connect what gRPC does
             raise error_of(error) or _engine_failed(str(error)) from error
@@ -140,19 +143,21 @@ def _cost(item: WorkItem) -> int:
 
 def _task_function(
     job: Job, access: Access, credentials: str | None
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return what a task runs. It holds text and plain data alone, so that versions of Python and of the library may differ."""
     terms = json.dumps({"job": job_as_dict(job), "access": access.as_dict(), "credentials": credentials})
 
-    def run_pipeline_items(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run_pipeline_items(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from coldparquet.spark.engine import run_shares  # noqa: PLC0415 - on the executor
+        from coldparquet.spark.failures import told_to_spark  # noqa: PLC0415
 
-        return run_shares(terms, batches)
+        with told_to_spark():
+            yield from run_shares(terms, batches)
 
     return run_pipeline_items
 
 
-def run_shares(terms: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def run_shares(terms: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Run the items that a task was dealt, on an executor.
 
     Args:

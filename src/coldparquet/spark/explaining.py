@@ -6,7 +6,7 @@ import pickle
 from typing import TYPE_CHECKING, Any
 
 from coldparquet.errors import InvalidInputError, UnsupportedError
-from coldparquet.spark.planning import explanation_text
+from coldparquet.spark.early_plan import explanation_text
 from coldparquet.spark.reader import PiecesPartition
 
 if TYPE_CHECKING:
@@ -24,6 +24,9 @@ def explain(df: DataFrame) -> str:
     It is the plan that Spark holds for the DataFrame, with the filters that Spark pushed, and not one made for the occasion; making it
     costs what planning the first action costs, which then need not do it again.
 
+    DataFrames of :func:`coldparquet.spark.read`, and those of Spark Connect, hold no plan of ours:
+    :func:`coldparquet.spark.explain_read` says what reading costs.
+
     Args:
         df: Of a classic session. Scans that hide in a cached DataFrame or in a subquery are not found.
 
@@ -34,16 +37,16 @@ def explain(df: DataFrame) -> str:
     execution = getattr(df, "_jdf", None)
     if execution is None:
         raise UnsupportedError(
-            "a Spark Connect client does not hold the plan of a DataFrame; ask for the same scan with"
-            " coldparquet.sync.open_table(url).scan(columns, where).plan().explain(), or 'coldparquet explain'",
+            "a Spark Connect client does not hold the plan of a DataFrame; ask for the same columns and rows with"
+            " coldparquet.spark.explain_read(spark, url, columns=..., where=...)",
             kind="ConnectSession",
         )
     texts = [text for scan in _scans(execution.queryExecution().optimizedPlan()) if (text := _text(scan)) is not None]
     if not texts:
         raise InvalidInputError(
             'nothing in this DataFrame is read with spark.read.format("coldparquet"); if it is one of'
-            " coldparquet.spark.read(), which Spark holds no plan of, explain the same options through the data source:"
-            ' explain(spark.read.format("coldparquet").option("columns", "ts,price").option("where", ...).load(url))',
+            " coldparquet.spark.read(), which Spark holds no plan of, give the same arguments to"
+            " coldparquet.spark.explain_read(spark, url, columns=..., where=...)",
             kind="NoColdParquetScan",
         )
     return "\n\n".join(texts)

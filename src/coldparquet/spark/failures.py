@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from coldparquet import errors
-from coldparquet.errors import ColdParquetError, UnsupportedError
+from coldparquet.errors import ColdParquetError, InvalidInputError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +24,18 @@ _SENTENCE = re.compile(
 _MISSING_MODULE = re.compile(
     r"No module named '(?P<name>coldparquet|pyspark_coldparquet|pyarrow|numpy|sqlglot|fsspec|xxhash|thrift)\b"
 )
+_MISSING_FOR_PYSPARK = re.compile(r"\[PACKAGE_NOT_INSTALLED\] (?P<name>\S+ >= \S+)")
+_OTHER_PYTHON = re.compile(r"\[PYTHON_VERSION_MISMATCH\][^:]*: (?P<worker>[\d.]+) [^:]*: (?P<driver>[\d.]+)")
+_REFUSED_MODE = re.compile(
+    r'\[UNSUPPORTED_DATA_SOURCE_SAVE_MODE\] The data source "coldparquet" .*? in the "(?P<mode>\w+)" mode'
+)
+
+_AS_OPTIONS = {
+    "error.details['ticket'].wait()": ".option('restore_wait', 'true')",
+    "Scan.restore()": ".option('archived', 'restore')",
+    "ReadOptions(archived='skip')": ".option('archived', 'skip')",
+}
+"""What messages advise of the library's own, and what does the same in Spark, where no details of an error arrive."""
 
 
 @contextmanager
@@ -32,13 +44,38 @@ def told_to_spark() -> Iterator[None]:
     try:
         yield
     except ColdParquetError as error:
-        raise type(error)(f"{error} [{error.kind}]", kind=error.kind) from None
+        text = str(error)
+        for in_python, in_spark in _AS_OPTIONS.items():
+            text = text.replace(in_python, in_spark)
+        raise type(error)(f"{text} [{error.kind}]", kind=error.kind) from None
+
+
+@contextmanager
+def own_errors() -> Iterator[None]:
+    """Let actions of Spark raise the errors of the library as the classes that they are, without Java's stack.
+
+    ::
+
+        with coldparquet.spark.own_errors():
+            trades.groupBy("symbol").count().show()
+
+    Raises:
+        ColdParquetError: What :func:`error_of` finds in an exception; in whose place it comes. Others pass as they are.
+    """
+    try:
+        yield
+    except Exception as error:  # classic Spark raises what Java and py4j raise, Connect what gRPC does
+        found = error_of(error)
+        if found is None or found is error:
+            raise
+        raise found from None
 
 
 def error_of(exception: BaseException) -> ColdParquetError | None:
     """Find the error of the library in what Spark raised.
 
-    Missing packages on the executors and a missing Java come as such errors too, each with what to do about it.
+    Missing packages on the executors, another Python there, a missing Java, and modes of ``save`` that Spark does not offer to
+    Python sources come as such errors too, each with what to do about it.
 
     Args:
         exception: What an action on a DataFrame, or ``load``, raised.
@@ -55,7 +92,19 @@ def error_of(exception: BaseException) -> ColdParquetError | None:
         error_class = getattr(errors, found[-1]["name"], ColdParquetError)
         error: ColdParquetError = error_class(found[-1]["text"], kind=found[-1]["kind"])
         return error
-    return _installation_error(text)
+    return _refused_mode(text) or _installation_error(text)
+
+
+def _refused_mode(text: str) -> InvalidInputError | None:
+    refused = _REFUSED_MODE.search(text)
+    if refused is None:
+        return None
+    mode = "ignore" if refused["mode"] == "Ignore" else "error"
+    return InvalidInputError(
+        f"Spark offers Python data sources the modes append and overwrite alone: write with .option('if_exists', '{mode}')"
+        f".mode('append').save(url), or with coldparquet.spark.write(df, url, mode='{mode}')",
+        kind="UnsupportedMode",
+    )
 
 
 def _installation_error(text: str) -> UnsupportedError | None:
@@ -65,6 +114,20 @@ def _installation_error(text: str) -> UnsupportedError | None:
             f"the Python of Spark's workers has no package {missing['name']}: install coldparquet[spark] on every machine, or send"
             " a packed environment along, and let PYSPARK_PYTHON name its interpreter on the driver and the executors",
             kind="MissingPackage",
+        )
+    missing = _MISSING_FOR_PYSPARK.search(text)
+    if missing:
+        return UnsupportedError(
+            f"PySpark misses a package that it needs for this, {missing['name']}, in the Python that it runs on the driver or on the"
+            " workers: install coldparquet[spark] there, coldparquet[spark-connect] for a client of Spark Connect",
+            kind="MissingPackage",
+        )
+    other = _OTHER_PYTHON.search(text)
+    if other:
+        return UnsupportedError(
+            f"Spark's workers run Python {other['worker']}, the driver Python {other['driver']}: let PYSPARK_PYTHON name an"
+            " interpreter of the same version, with coldparquet[spark] installed, on the driver and the executors",
+            kind="OtherPython",
         )
     if "DATA_SOURCE_NOT_FOUND" in text and "coldparquet" in text:
         return UnsupportedError(

@@ -6,11 +6,14 @@ import difflib
 import json
 from typing import TYPE_CHECKING, Any
 
-from coldparquet.errors import InvalidInputError
+from coldparquet.errors import InvalidInputError, UnsupportedError
 from coldparquet.spark.credentials import STORAGE_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+_OF_CATALOG_TABLES = frozenset({"location", "owner"})
+"""Properties that Spark's catalog gives to the tables that it makes: none of our options is called so."""
 
 
 class OptionReading:
@@ -25,14 +28,21 @@ class OptionReading:
         """The texts, by names in lower case."""
 
     def refuse_unknown(self, known: frozenset[str]) -> None:
-        """Make sure that all names are known.
+        """Make sure that all names are known, and that it is not Spark's catalog who asks.
 
         Args:
             known: Names in lower case; ``storage.KEY`` is known anyway.
 
         Raises:
             InvalidInputError: One is not (kind ``InvalidOption``).
+            UnsupportedError: They are those of a table in Spark's catalog (kind ``CatalogTable``).
         """
+        if not _OF_CATALOG_TABLES.isdisjoint(self.given):
+            raise UnsupportedError(
+                "Spark's catalog keeps no coldparquet tables, only temporary views: CREATE TEMPORARY VIEW trades USING coldparquet"
+                " OPTIONS (path 's3://bucket/db/trades'); to write, coldparquet.spark.write(df, url)",
+                kind="CatalogTable",
+            )
         for name in self.given:
             if name in known or name.startswith(STORAGE_PREFIX):
                 continue

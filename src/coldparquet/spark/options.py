@@ -5,10 +5,10 @@
 | ``path`` (the argument of ``load``) | table, or several with commas between them; ``*``, ``?`` and ``[ab]`` stand for names of directories |
 | ``paths`` | a JSON list of such URLs, for names that hold a comma; Spark sets it where ``load`` gets a list |
 | ``columns`` | names with commas between them, or a JSON list: only these are read; an empty one reads no column, but counts rows |
-| ``where`` | SQL text; what Spark does not push (OR, functions) can be said here. NaN counts as the library has it, see ``coldparquet.plan.predicate`` |
+| ``where`` | SQL text; also what Spark does not push, such as OR, but no functions. NaN counts as the library has it, see ``coldparquet.plan.predicate`` |
 | ``push_filters`` | ``true`` takes filters over from Spark, see :class:`coldparquet.spark.source.DefaultSource` for when that is safe; default ``false`` |
 | ``nanoseconds`` | ``timestamp`` (default; cut to microseconds) or ``long``: what becomes of TIMESTAMP_NS |
-| ``pieces`` | most tasks of a scan; by default one for each 64 MiB of compressed and decoded bytes, of more than 4 GiB fewer and larger ones (1 TiB: 1,024). ``coldparquet.spark.read`` makes at most 3 per core, which Spark does not let a data source know: 3 * spark.sparkContext.defaultParallelism does so here |
+| ``pieces`` | most tasks of a scan; by default one for each 128 MiB of compressed and decoded bytes, of more than 16 GiB fewer and larger ones (1 TiB: 1,024). ``coldparquet.spark.read`` makes at most 3 per core, which Spark does not let a data source know: 3 * spark.sparkContext.defaultParallelism does so here |
 | ``goal`` | ``fast``, ``cheap``, ``few-requests`` or ``few-bytes`` |
 | ``memory_limit`` | of a task: 256MiB |
 | ``max_concurrency`` | requests in flight at once, in each task |
@@ -19,13 +19,14 @@
 | ``restore_tier``, ``restore_days``, ``restore_wait`` | how to restore them |
 | ``cache_directory`` | where the driver keeps sidecars between runs; tasks keep nothing |
 | ``max_attempts`` | how often a request may fail in a row |
-| ``credentials``, ``storage_options``, ``storage.KEY`` | see :mod:`coldparquet.spark.credentials` |
+| ``credentials``, ``secret_options``, ``storage_options``, ``storage.KEY`` | see :mod:`coldparquet.spark.credentials` |
 
 Names are the same in letters of any case; an unknown one is refused.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
@@ -51,10 +52,14 @@ if TYPE_CHECKING:
 NanosecondsAs: TypeAlias = Literal["timestamp", "long"]
 """TIMESTAMP_NS: as Spark's timestamp, cut to microseconds, or as nanoseconds since 1970."""
 
+_ALTERNATIVES = re.compile(r"\{[^}]*,")
+"""What shells and Spark's own readers take braces for; here the comma ends a URL."""
+
 _OPTIONS = frozenset(
     """
     archived batch_rows cache_directory columns credentials goal max_attempts max_bytes max_concurrency max_requests max_usd
-    memory_limit nanoseconds path paths pieces prices push_filters restore_days restore_tier restore_wait storage_options where
+    memory_limit nanoseconds path paths pieces prices push_filters restore_days restore_tier restore_wait secret_options
+    storage_options where
     """.split()  # noqa: SIM905 - twenty quoted words, one per line, would be harder to read
 )
 
@@ -130,9 +135,18 @@ def table_urls(read: OptionReading) -> tuple[str, ...]:
     """Return the tables that are named by the options ``path`` (commas between them) and ``paths`` (a JSON list).
 
     Raises:
-        InvalidInputError: There is none, or ``paths`` is no list of texts (kind ``InvalidOption``).
+        InvalidInputError: There is none, ``path`` holds alternatives in braces, or ``paths`` is no list of texts (kind
+            ``InvalidOption``).
     """
-    urls = [part.strip() for part in read.given.get("path", "").split(",")]
+    path = read.given.get("path", "")
+    if _ALTERNATIVES.search(path):
+        raise InvalidInputError(
+            "a path such as {trades,quotes} names no tables: commas stand between URLs; write each of them out, or use *, ? and"
+            " [ab]. A URL with braces and a comma in it goes into the option paths, a JSON list",
+            kind="InvalidOption",
+            option="path",
+        )
+    urls = [part.strip() for part in path.split(",")]
     urls += read.one("paths", list_of_texts) or ()
     found = tuple(dict.fromkeys(url for url in urls if url))
     if not found:

@@ -6,9 +6,7 @@ import atexit
 import json
 import os
 import time
-import zlib
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
@@ -17,6 +15,7 @@ from coldparquet.concurrency import background, gather_or_cancel
 from coldparquet.errors import ColdParquetError, InvalidInputError, UnsupportedError
 from coldparquet.plan.predicate import And, Predicate
 from coldparquet.plan.where import parse_predicate
+from coldparquet.spark.early_plan import EarlyPlan, PlannedShares
 from coldparquet.spark.filters import ColumnMeanings
 from coldparquet.spark.table_urls import expand_urls
 from coldparquet.spark.task_shares import BYTES_PER_TASK, shares_of
@@ -44,35 +43,6 @@ _MOST_PARTITIONS_ASKED_EARLY = 512
 
 _MOST_BYTES_PLANNED_EARLY = 512 * 1024
 """An early plan travels through Java twice, and stays there as long as the DataFrame."""
-
-_EARLY_PLAN_LASTS_S = 60
-"""A DataFrame that is loaded and queried by one script is planned once; who comes back to it later sees the table as it is then."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedShares:
-    """A plan, cut."""
-
-    shares: tuple[tuple[bytes, ...], ...]
-    """For each task its pieces; at least one task, so that there is somebody to carry the explanation."""
-    explanation: bytes
-    """Text, compressed; see :func:`explanation_text`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EarlyPlan:
-    """A plan that was made when the columns were looked up: Spark does that in one process, and plans in another."""
-
-    schema: str
-    """The columns, as :meth:`StructType.json` writes them."""
-    shares: PlannedShares
-    made_s: float
-    """Unix time."""
-
-    def shares_for(self, schema: StructType) -> PlannedShares | None:
-        """Return the plan if it is of these columns and still new, else None."""
-        is_new = abs(time.time() - self.made_s) <= _EARLY_PLAN_LASTS_S
-        return self.shares if is_new and self.schema == schema.json() else None
 
 
 class ScanOfTables:
@@ -125,9 +95,8 @@ class ScanOfTables:
         )
         pieces = [piece for of_table in planned for piece in of_table]
         shares = shares_of(pieces, most=most, together=len(tables) > 1)
-        return PlannedShares(
-            shares=tuple(tuple(piece.to_bytes() for piece in share) for share in shares) or ((),),
-            explanation=zlib.compress(self._explanation(planned, len(shares)).encode()),
+        return PlannedShares.of(
+            [tuple(piece.to_bytes() for piece in share) for share in shares], self._explanation(planned, len(shares))
         )
 
     def _takes(self, table: Table, predicate: Predicate) -> bool:
@@ -161,11 +130,6 @@ class ScanOfTables:
         lines += [f"filter, taken over from Spark: {predicate}" for predicate in self._taken]
         lines += [f"filter, left to Spark: {spark_filter}" for spark_filter in self._left]
         return "\n\n".join(["\n".join(lines), *(pieces.plan.explain() for pieces in planned)])
-
-
-def explanation_text(explanation: bytes) -> str:
-    """Return the text of :attr:`PlannedShares.explanation`."""
-    return zlib.decompress(explanation).decode()
 
 
 async def schema_and_plan(options: SourceOptions) -> tuple[StructType, EarlyPlan | None]:
@@ -252,7 +216,7 @@ async def opened_tables(options: SourceOptions) -> tuple[Table, ...]:
                 store_options=options.store_options,
             )
         else:
-            await table.refresh()
+            await _refresh_or_close(table)
         _open_tables[(url, *known_by)] = table
         return table
 
@@ -261,6 +225,15 @@ async def opened_tables(options: SourceOptions) -> tuple[Table, ...]:
         _, oldest = _open_tables.popitem(last=False)
         await oldest.aclose()
     return tables
+
+
+async def _refresh_or_close(table: Table) -> None:
+    """Refresh a table that nobody else knows of: where that fails, or is cancelled, it is to be opened anew."""
+    try:
+        await table.refresh()
+    except BaseException:
+        await table.aclose()
+        raise
 
 
 @atexit.register

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
+    from coldparquet.spark.early_plan import PlannedShares
     from coldparquet.spark.options import SourceOptions
-    from coldparquet.spark.planning import PlannedShares, ScanOfTables
+    from coldparquet.spark.planning import ScanOfTables
 
 
 class PiecesPartition(InputPartition):
@@ -50,7 +51,7 @@ class TableReader(DataSourceReader):
     """
 
     def __init__(self, options: SourceOptions, schema: StructType, planned: PlannedShares | None = None) -> None:
-        from coldparquet.spark.types import arrow_schema_of  # noqa: PLC0415 - tasks, which import this module, have no use for it
+        from coldparquet.spark.arrow_schema import arrow_schema_of  # noqa: PLC0415 - tasks have no use for it
 
         self._options = options
         self._schema = schema

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, DataSourceWriter
     from pyspark.sql.types import StructType
 
-    from coldparquet.spark.planning import EarlyPlan
+    from coldparquet.spark.early_plan import EarlyPlan
 
 _PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 """The module that Spark runs to plan a scan where filters are pushed."""
@@ -68,9 +68,11 @@ class DefaultSource(DataSource):
 
         with told_to_spark():
             options = SourceOptions.parse(self.options)
+        # Spark sends the source along with every task, which needs no more of the plan than its own share.
+        early, self._early_plan = self._early_plan, None
         if options.push_filters and _pushes_filters():
             return FilteringReader(options, schema)
-        return TableReader(options, schema, None if self._early_plan is None else self._early_plan.shares_for(schema))
+        return TableReader(options, schema, None if early is None else early.shares_for(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return the reader of a stream."""

@@ -46,6 +46,7 @@ from coldparquet.catalog.table_progress import EVERYTHING
 from coldparquet.concurrency import background
 from coldparquet.errors import InvalidInputError
 from coldparquet.plan.wording import few_names
+from coldparquet.spark.arrow_schema import arrow_schema_of
 from coldparquet.spark.failures import told_to_spark
 from coldparquet.spark.options import SourceOptions
 from coldparquet.spark.reader import PiecesPartition
@@ -54,7 +55,7 @@ from coldparquet.spark.table_urls import is_pattern
 from coldparquet.spark.task import read_pieces
 from coldparquet.spark.task_settings import TaskSettings
 from coldparquet.spark.task_shares import BYTES_PER_TASK, shares_of
-from coldparquet.spark.types import arrow_schema_of, check_requested
+from coldparquet.spark.types import check_requested
 from coldparquet.storage.open_store import shown_url
 from coldparquet.table import open_table
 from coldparquet.table_follower import FollowedRows, TableFollower

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Self
 
+from coldparquet.errors import UnsupportedError
 from coldparquet.storage.open_store import shown_url
 
 if TYPE_CHECKING:
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from coldparquet.spark.options import SourceOptions
+
+SETTINGS_VERSION = 1
+"""Raised with every change of the fields of :class:`TaskSettings`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,9 +54,26 @@ class TaskSettings:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data that a task can be sent."""
-        return asdict(self)
+        return {"version": SETTINGS_VERSION, **asdict(self)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Make the settings that :meth:`as_dict` has taken apart."""
-        return cls(**data)
+        """Make the settings that :meth:`as_dict` has taken apart.
+
+        Raises:
+            UnsupportedError: Another release of the library did, whose settings this one does not know (kind ``OtherRelease``).
+        """
+        settings = dict(data)
+        version = settings.pop("version", None)
+        if version != SETTINGS_VERSION:
+            from coldparquet.pieces.piece_frame import installed_release  # noqa: PLC0415 - nobody else has use for it
+
+            raise UnsupportedError(
+                f"the driver sends its tasks settings of version {version}, and this is coldparquet {installed_release()}, which"
+                f" knows version {SETTINGS_VERSION}; install the same release on the driver and on all executors",
+                kind="OtherRelease",
+                settings_version=version,
+                known_version=SETTINGS_VERSION,
+                read_by=installed_release(),
+            )
+        return cls(**settings)

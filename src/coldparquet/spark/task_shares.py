@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 
     from coldparquet.pieces import ScanPiece
 
-BYTES_PER_TASK = 64 * 1024 * 1024
-"""Compressed and decoded bytes that a task is worth, if nobody says how many there shall be. They take 0.2 s or more; a Python task
-costs 25-30 ms whatever it does."""
+BYTES_PER_TASK = 128 * 1024 * 1024
+"""Compressed and decoded bytes that a task is worth, if nobody says how many there shall be. They take 0.4 s or more; a Python task
+costs 25-30 ms whatever it does. Spark's own tasks read 128 MB of compressed bytes alone."""
 
-_UNBOUNDED_TASKS = 64
+_UNBOUNDED_TASKS = 128
 """So many tasks of that size are made in any case. Of more work each task gets more: a data source is planned in a process that
 Spark (4.1 to 4.3 at least) tells neither its settings nor how many cores there are, so that it cannot make 3 tasks per core."""
 

@@ -27,11 +27,9 @@ Every column may be null for Spark, because its Arrow contract knows nothing els
 
 from __future__ import annotations
 
-import inspect
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -75,9 +73,6 @@ _PLAIN_TYPES: dict[pa.DataType, DataType] = {
     pa.binary(): BinaryType(),
 }
 
-_IN_UTC: dict[str, Any] = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
-"""PySpark 4.1 means UTC anyway, and does not want to be told."""
-
 
 def spark_schema(schema: pa.Schema, *, nanoseconds: NanosecondsAs = "timestamp") -> StructType:
     """Return the schema that Spark sees.
@@ -113,11 +108,6 @@ def _arrow_as_spark(source: Any, nanoseconds: NanosecondsAs) -> DataType:
     if pa.types.is_list(source):
         return ArrayType(_arrow_as_spark(source.value_type, nanoseconds))
     return _PLAIN_TYPES[source]
-
-
-def arrow_schema_of(schema: StructType) -> pa.Schema:
-    """Return the Arrow schema that Spark demands of batches of this schema."""
-    return to_arrow_schema(schema, **_IN_UTC)
 
 
 def check_requested(requested: StructType, schema: pa.Schema) -> None:

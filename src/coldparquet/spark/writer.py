@@ -24,21 +24,23 @@ All others are refused: cast them.
 from __future__ import annotations
 
 import logging
+import pickle
 import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark import TaskContext
+from pyspark import TaskContext, cloudpickle
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from coldparquet.concurrency import background
 from coldparquet.decode.arrow_schema import QUESTDB_TYPE_KEY
-from coldparquet.errors import InvalidInputError
+from coldparquet.errors import InvalidInputError, UnsupportedError
 from coldparquet.format.partition_intervals import PartitionInterval
-from coldparquet.spark.failures import told_to_spark
-from coldparquet.spark.types import arrow_schema_of
+from coldparquet.pieces.piece_frame import installed_release
+from coldparquet.spark.arrow_schema import arrow_schema_of
+from coldparquet.spark.failures import own_errors, told_to_spark
 from coldparquet.spark.writer_options import WriterOptions
 from coldparquet.write.begin_write import begin_write, check_mode, partitioning_of
 from coldparquet.write.commit_write import abort_write, commit_write
@@ -107,6 +109,19 @@ class ColdParquetWriter(DataSourceArrowWriter):
             )
         )
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {"release": installed_release(), "pickled": cloudpickle.dumps(self.__dict__)}  # type: ignore[no-untyped-call]
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        """Become the writer of the driver, on an executor: its objects are those of its release, and are looked at by no other.
+
+        Raises:
+            UnsupportedError: Another release of the library runs here (kind ``OtherRelease``).
+        """
+        with told_to_spark():
+            check_release(state["release"])
+        self.__dict__.update(pickle.loads(state["pickled"]))  # noqa: S301 - Spark brings it, from our own driver
+
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedParts:  # type: ignore[override]
         """Write the rows of one task, on an executor."""
         if self._write is None:
@@ -174,8 +189,9 @@ def write(  # noqa: PLR0913 - what can be told is told by name
         options: More options of :mod:`coldparquet.spark.writer_options`, credentials among them.
 
     Raises:
-        InvalidInputError: What can be found out on the driver: the options are wrong, a new table has no timestamp.
-        Exception: What Spark makes of an error in a task; :func:`coldparquet.spark.error_of` finds ours in it.
+        ColdParquetError: Of the library, from the driver and from the tasks: the options are wrong, a new table has no
+            timestamp, a row has none, the store refuses.
+        Exception: Whatever else Spark raises.
     """
     check_mode(mode)
     asked = {
@@ -192,9 +208,9 @@ def write(  # noqa: PLR0913 - what can be told is told by name
     )
     partition = F.expr(partition_expression(df.schema, name, interval))
     clustered = df.repartition(partition) if tasks is None else df.repartition(tasks, partition)
-    clustered.write.format("coldparquet").options(**asked).mode("overwrite" if mode == "overwrite" else "append").save(
-        url
-    )
+    spark_mode = "overwrite" if mode == "overwrite" else "append"
+    with own_errors():
+        clustered.write.format("coldparquet").options(**asked).mode(spark_mode).save(url)
 
 
 def partition_expression(schema: StructType, timestamp: str, interval: PartitionInterval) -> str:
@@ -219,6 +235,22 @@ def partition_expression(schema: StructType, timestamp: str, interval: Partition
         )
     quoted = timestamp.replace("`", "``")
     return _PARTITION_OF[interval].format(micros=_MICROS[type_name].format(name=f"`{quoted}`"))
+
+
+def check_release(sent_by: str) -> None:
+    """Make sure that the driver runs the release of the library that runs here.
+
+    Raises:
+        UnsupportedError: It runs another one (kind ``OtherRelease``).
+    """
+    if sent_by != installed_release():
+        raise UnsupportedError(
+            f"the driver writes with coldparquet {sent_by}, and this is coldparquet {installed_release()}; install the same"
+            " release on the driver and on all executors",
+            kind="OtherRelease",
+            written_by=sent_by,
+            read_by=installed_release(),
+        )
 
 
 def _typed(schema: pa.Schema, types: Mapping[str, str]) -> pa.Schema:

@@ -11,7 +11,7 @@
 | ``clustered`` | ``true``: all rows of a partition are in one task, so that nothing has to be joined; ``coldparquet.spark.write`` sees to that |
 | ``codec``, ``codec_level``, ``row_group_rows``, ``page_rows``, ``pages``, ``bloom_columns`` | those of :class:`coldparquet.write.WriteOptions` |
 | ``memory_limit`` | rows that wait to be sorted in each task: 256MiB |
-| ``max_attempts``, ``credentials``, ``storage_options``, ``storage.KEY`` | as for reading |
+| ``max_attempts``, ``credentials``, ``secret_options``, ``storage_options``, ``storage.KEY`` | as for reading |
 
 Names are the same in letters of any case; an unknown one is refused, those of reading too.
 """
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _OPTIONS = frozenset(
     """
     bloom_columns clustered codec codec_level credentials if_exists max_attempts memory_limit page_rows pages partition_by path
-    paths row_group_rows storage_options symbols timestamp types
+    paths row_group_rows secret_options storage_options symbols timestamp types
     """.split()  # noqa: SIM905 - twenty quoted words, one per line, would be harder to read
 )
 

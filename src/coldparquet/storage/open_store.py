@@ -121,9 +121,11 @@ def _open_s3(rest: str, options: dict[str, Any], store_options: StoreOptions | N
             raise UnsupportedError(
                 f"reading from S3 needs the package {package}: pip install 'coldparquet[s3]'", kind="MissingPackage"
             )
-    from coldparquet.storage.s3.store import S3Store  # noqa: PLC0415 - only S3 needs these packages
+    from coldparquet.storage.s3.options import with_fsspec_config  # noqa: PLC0415 - only S3 needs these packages
+    from coldparquet.storage.s3.store import S3Store  # noqa: PLC0415
 
     versions = {path: version[1]} if version else {}
+    options = with_fsspec_config(options, fsspec.config.conf)
     return S3Store(storage_options=options, versions=versions, store_options=store_options), path
 
 

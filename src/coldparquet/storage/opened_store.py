@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from coldparquet.options import checked_store_options
 from coldparquet.storage.open_store import open_store
+from coldparquet.storage.url_paths import errors_name_urls
 from coldparquet.storage.wrappers.store_stack import StoreStack, stack_store
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ async def opened_store(
 ) -> AsyncGenerator[OpenedStore, None]:
     """Open a store with the wrappers that every reader and writer needs, and close it afterwards. No request.
 
+    Errors that leave the block name objects by URL; see :func:`~coldparquet.storage.url_paths.errors_name_urls`.
+
     Args:
         url: A place in any store, or a path in ``store``.
         storage_options: Credentials, endpoint and so on, as fsspec and s3fs take them.
@@ -57,7 +60,8 @@ async def opened_store(
         bare, path = store, url
     try:
         stack = stack_store(bare, store_options=store_options, max_concurrency=max_concurrency)
-        yield OpenedStore(path=path, bare=bare, stack=stack)
+        with errors_name_urls(url, path):
+            yield OpenedStore(path=path, bare=bare, stack=stack)
     finally:
         if store is None:
             await bare.aclose()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from coldparquet.errors import InvalidInputError, ObjectChangedError, UnsupportedError
 
@@ -37,6 +37,16 @@ def object_changed(request: RangeRequest, *, found_etag: str | None) -> ObjectCh
         path=request.path,
         expected_etag=request.if_match,
         found_etag=found_etag,
+    )
+
+
+def object_replaced(path: str | None, **details: Any) -> ObjectChangedError:
+    """Make the error for an answer to ``If-Match`` that says that the object has another version, but not which."""
+    return ObjectChangedError(
+        "the object was replaced since its ETag was seen, or a listing that is not up to date told of the one before; refresh"
+        " the table, which then asks for this object itself, and plan again",
+        path=path,
+        **details,
     )
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from coldparquet.ranges import ByteRange, SuffixRange
+
+if TYPE_CHECKING:
+    from coldparquet.storage.objects import StoredChecksum
 
 Role: TypeAlias = Literal["metadata", "data"]
 """What a request is for: rows, or what has to be known to read rows."""
@@ -29,6 +32,9 @@ class RangeRequest:
     Only :class:`~coldparquet.storage.wrappers.checked.CheckedStore` looks at it."""
     may_be_short: bool = False
     """True where the range may reach past the end of the object, as the first guess at a sidecar's size does."""
+    wants_whole: bool = False
+    """True where the whole object is wanted, and ``byte_range``, from 0 on, says how much of it is taken at once: S3 then gets no
+    ``Range``, because it tells an object's checksum only with an answer that is not one to a range."""
     least_object_bytes: int | None = None
     """Size that the object must have at least, such as the Parquet size of the snapshot that was planned.
     Only :class:`~coldparquet.storage.wrappers.checked.CheckedStore` looks at it."""
@@ -69,6 +75,14 @@ class FetchedRange:
     """Whether the object still has the ETag ``if_none_match`` of the request; ``data`` is then empty."""
     is_from_cache: bool = False
     """Whether ``data`` was held already, or came for somebody else: no byte of it was sent for this request."""
+    checksum: StoredChecksum | None = None
+    """Checksum of the whole object, where the store told it with this answer. Where ``data`` is the whole object,
+    :class:`~coldparquet.storage.wrappers.checked.CheckedStore` compares both."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether ``data`` is the whole object."""
+        return self.start == 0 and not self.is_unchanged and len(self.data) == self.object_size_bytes
 
 
 def clipped(asked: ByteRange | SuffixRange, *, object_size_bytes: int) -> ByteRange:

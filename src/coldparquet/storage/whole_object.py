@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from coldparquet.errors import FormatError
 from coldparquet.plan.read_plan import MetadataRequest
 from coldparquet.ranges import ByteRange
+from coldparquet.storage.object_checksums import check_whole
 from coldparquet.storage.requests import FetchedRange, RangeRequest
 from coldparquet.storage.wrappers.checked import CheckedStore
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from coldparquet.storage.base import ObjectStore
 
 _REQUEST_BYTES = 16 * 1024 * 1024
-"""More than a `_txn` of 500,000 partitions has; a range that ends behind the object costs nothing more."""
+"""More than a `_txn` of 500,000 partitions has. Of a longer body so much is taken, and the rest is fetched by ranges."""
 
 
 async def read_whole(  # noqa: PLR0913 - what can be told is told by name
@@ -26,7 +27,7 @@ async def read_whole(  # noqa: PLR0913 - what can be told is told by name
     largest_bytes: int | None = None,
     spent: list[MetadataRequest] | None = None,
 ) -> FetchedRange:
-    """Fetch a whole object. 1 request, more for one above 16 MiB.
+    """Fetch a whole object, and compare it with the checksum that the store keeps of it. 1 request, more for one above 16 MiB.
 
     Args:
         store: Where it lies.
@@ -39,10 +40,11 @@ async def read_whole(  # noqa: PLR0913 - what can be told is told by name
     Raises:
         NotFoundError: There is no such object.
         ObjectChangedError: It was replaced between two requests.
+        StorageError: These are not the bytes that were stored (kind ``ChecksumMismatch``).
         FormatError: It is longer than ``largest_bytes`` (kind ``TooLarge``).
     """
     checked = CheckedStore(store)
-    data, etag, size_bytes = b"", None, None
+    data, etag, size_bytes, checksum = b"", None, None, None
     while size_bytes is None or len(data) < size_bytes:
         wanted = ByteRange(len(data), len(data) + _REQUEST_BYTES)
         answer = await checked.get(
@@ -51,9 +53,11 @@ async def read_whole(  # noqa: PLR0913 - what can be told is told by name
                 byte_range=wanted,
                 reason=reason,
                 may_be_short=True,
+                wants_whole=not data,
                 version_header_bytes=version_header_bytes,
             )
         )
+        checksum = checksum or answer.checksum
         if spent is not None:
             spent.append(MetadataRequest(path=path, byte_range=wanted, reason=reason, fetched_bytes=len(answer.data)))
         data += answer.data
@@ -72,4 +76,6 @@ async def read_whole(  # noqa: PLR0913 - what can be told is told by name
             )
         if not answer.data:
             break
+    if checksum is not None and len(data) > _REQUEST_BYTES:  # otherwise the only answer was compared with it
+        await check_whole(data, checksum, path=path)
     return FetchedRange(data=data, start=0, etag=etag, object_size_bytes=len(data))

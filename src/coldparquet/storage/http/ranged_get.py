@@ -30,11 +30,12 @@ RANGE_ANSWERS = frozenset(
 def range_headers(request: RangeRequest) -> dict[str, str]:
     """Return the headers that ask for a range, and for the version that is wanted."""
     asked = request.byte_range
-    headers = {
-        "Range": f"bytes={asked.start}-{asked.stop - 1}"
-        if isinstance(asked, ByteRange)
-        else f"bytes=-{asked.length_bytes}"
-    }
+    if request.wants_whole:
+        headers = {}
+    elif isinstance(asked, ByteRange):
+        headers = {"Range": f"bytes={asked.start}-{asked.stop - 1}"}
+    else:
+        headers = {"Range": f"bytes=-{asked.length_bytes}"}
     if request.if_match is not None:
         headers["If-Match"] = request.if_match
     if request.if_none_match is not None:
@@ -56,11 +57,6 @@ async def take_ranged_answer(
 def may_be_whole(request: RangeRequest) -> bool:
     """Tell whether the answer may be the whole object, as far as is known before it comes."""
     return isinstance(request.byte_range, SuffixRange) or request.byte_range.start == 0
-
-
-def is_whole(fetched: FetchedRange) -> bool:
-    """Tell whether an answer holds the whole object."""
-    return fetched.start == 0 and not fetched.is_unchanged and len(fetched.data) == fetched.object_size_bytes
 
 
 def object_size(response: aiohttp.ClientResponse) -> int | None:

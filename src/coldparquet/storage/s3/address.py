@@ -44,12 +44,12 @@ def bucket_address(bucket: str, region: str, account: S3Account, options: S3Opti
         )
     if account.endpoint_url:
         endpoint = account.endpoint_url
-        style = "path" if options.addressing_style == "auto" else options.addressing_style
+        style = "path" if account.addressing_style == "auto" else account.addressing_style
     else:
         suffix = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
-        endpoint = f"{'https' if options.use_tls else 'http'}://s3.{region}.{suffix}"
+        endpoint = f"{'https' if options.use_tls else 'http'}://s3.{'dualstack.' if account.use_dualstack else ''}{region}.{suffix}"
         # A dot in the bucket does not match the wildcard certificate *.s3.region.amazonaws.com.
-        style = "path" if options.addressing_style == "path" or "." in bucket else "virtual"
+        style = "path" if account.addressing_style == "path" or "." in bucket else "virtual"
     parts = urlsplit(endpoint)
     host = parts.netloc if style == "path" else f"{bucket}.{parts.netloc}"
     folder = f"{parts.path}/{bucket}/" if style == "path" else f"{parts.path}/"

@@ -12,6 +12,7 @@ from coldparquet.ranges import ByteRange
 from coldparquet.storage.http.broken_body import BrokenBodyError
 from coldparquet.storage.requests import FetchedRange, RangeRequest, clipped
 from coldparquet.storage.s3.errors import CONNECTION_FAILURES, connection_error
+from coldparquet.storage.s3.object_facts import checksum_from_headers
 from coldparquet.storage.wrappers.ledger import note_received
 
 if TYPE_CHECKING:
@@ -71,9 +72,11 @@ async def read_up_to(response: aiohttp.ClientResponse, limit_bytes: int) -> byte
 async def _whole_object(
     response: aiohttp.ClientResponse, request: RangeRequest, stall_timeout_s: float
 ) -> FetchedRange:
-    """Accept a 200 answer only when the request covers the object, whose length must be known beforehand."""
+    """Accept a 200 answer only when the request covers the object, or begins with it; its length must be known beforehand."""
     size_bytes = response.content_length
-    if size_bytes is None or clipped(request.byte_range, object_size_bytes=size_bytes) != ByteRange(0, size_bytes):
+    expected = ByteRange(0, 0) if size_bytes is None else clipped(request.byte_range, object_size_bytes=size_bytes)
+    is_expected = expected.start == 0 and (request.wants_whole or expected.stop == size_bytes)
+    if size_bytes is None or not is_expected:
         raise _failure(
             "the store ignored the Range header and sends the whole object; it is not read. Does the server "
             "know ranges, or does a proxy strip the header?",
@@ -81,7 +84,7 @@ async def _whole_object(
             response,
             request,
         )
-    return await _take(response, request, ByteRange(0, size_bytes), size_bytes, stall_timeout_s)
+    return await _take(response, request, expected, size_bytes, stall_timeout_s)
 
 
 async def _take(
@@ -91,18 +94,21 @@ async def _take(
     size_bytes: int,
     stall_timeout_s: float,
 ) -> FetchedRange:
-    length = response.content_length
-    if length is not None and length > expected.length_bytes:
+    length, is_ranged = response.content_length, response.status != HTTPStatus.OK
+    if is_ranged and length is not None and length > expected.length_bytes:
         raise _failure(
             f"the body has {length} bytes, its Content-Range {expected.length_bytes}", "WrongRange", response, request
         )
     blocks: list[bytes] = []
     failure = await _read(response, expected.length_bytes, stall_timeout_s, blocks, path=request.path)
+    # With a range, S3 tells at best the checksum of a part.
+    tells_checksum = not is_ranged or expected.length_bytes == size_bytes
     fetched = FetchedRange(
         data=blocks[0] if len(blocks) == 1 else b"".join(blocks),
         start=expected.start,
         etag=response.headers.get("ETag"),
         object_size_bytes=size_bytes,
+        checksum=checksum_from_headers(response.headers) if tells_checksum else None,
     )
     if failure is None:
         return fetched

@@ -18,7 +18,8 @@ from botocore.exceptions import BotoCoreError, ProfileNotFound
 from botocore.session import Session
 
 from coldparquet.errors import AccessError, ColdParquetError, InvalidInputError
-from coldparquet.storage.s3.options import check_endpoint_url
+from coldparquet.storage.option_checks import boolean_option
+from coldparquet.storage.s3.options import check_addressing_style, check_endpoint_url
 
 if TYPE_CHECKING:
     from botocore.credentials import ReadOnlyCredentials
@@ -40,6 +41,10 @@ class S3Account:
     """None means AWS itself."""
     ca_bundle: str | None
     """File of trusted certificate authorities from the AWS configuration."""
+    addressing_style: str
+    """As in :class:`~coldparquet.storage.s3.options.S3Options`."""
+    use_dualstack: bool
+    """Whether AWS is reached by its hosts with IPv6 addresses."""
     credentials: Credentials | None = field(repr=False)
     """None sends unsigned requests."""
 
@@ -58,6 +63,7 @@ def resolve_account(options: S3Options) -> S3Account:
     try:
         session = Session(profile=options.profile)
         scoped = session.get_scoped_config()
+        of_s3 = scoped["s3"] if isinstance(scoped.get("s3"), dict) else {}  # botocore leaves a malformed one as text
         return S3Account(
             region=options.region
             or session.get_config_variable("region")
@@ -65,6 +71,8 @@ def resolve_account(options: S3Options) -> S3Account:
             or DEFAULT_REGION,
             endpoint_url=options.endpoint_url or _configured_endpoint(scoped, session.full_config),
             ca_bundle=session.get_config_variable("ca_bundle"),
+            addressing_style=options.addressing_style or check_addressing_style(of_s3.get("addressing_style", "auto")),
+            use_dualstack=_use_dualstack(options, of_s3, session),
             credentials=None if options.anonymous else _credentials(options, session),
         )
     except ProfileNotFound:
@@ -87,6 +95,8 @@ def stated_account(options: S3Options) -> S3Account | None:
         region=options.region or DEFAULT_REGION,
         endpoint_url=options.endpoint_url,
         ca_bundle=os.environ.get("AWS_CA_BUNDLE"),
+        addressing_style=options.addressing_style or "auto",
+        use_dualstack=False,  # an endpoint is given, whose name is its own
         credentials=None if options.anonymous else Credentials(options.key or "", options.secret or "", options.token),
     )
 
@@ -104,6 +114,13 @@ def _credentials(options: S3Options, session: Session) -> Credentials:
     # The first freeze is where deferred providers (SSO, assumed roles) make their requests: do it in this thread.
     found.get_frozen_credentials()
     return found
+
+
+def _use_dualstack(options: S3Options, of_s3: dict[str, Any], session: Session) -> bool:
+    if options.use_dualstack is not None:
+        return options.use_dualstack
+    everywhere = session.get_config_variable("use_dualstack_endpoint")
+    return boolean_option(of_s3, "use_dualstack_endpoint", default=bool(everywhere))
 
 
 def _configured_endpoint(scoped: dict[str, Any], full: dict[str, Any]) -> str | None:

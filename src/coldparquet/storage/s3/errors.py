@@ -16,9 +16,9 @@ from coldparquet.errors import (
     ArchivedObjectError,
     ColdParquetError,
     NotFoundError,
-    ObjectChangedError,
     StorageError,
 )
+from coldparquet.storage.refusals import object_replaced
 from coldparquet.storage.wrappers.retry_decision import parse_retry_after
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def refusal_error(refusal: S3Refusal, *, path: str, **facts: Any) -> ColdParquet
     if status == HTTPStatus.NOT_FOUND:
         return _not_found(code, path, details)
     if status == HTTPStatus.PRECONDITION_FAILED:
-        return ObjectChangedError("the object was replaced since its ETag was seen; plan again", path=path, **details)
+        return object_replaced(path, **details)
     said = f"S3 answered {status} {code}" + (f" ({refusal.message})" if refusal.message else "")
     if code in _ACCESS_ADVICE or status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         kind = code if code in _ACCESS_ADVICE else "AccessDenied"
@@ -204,8 +204,8 @@ def connection_error(
 
 def _archived(refusal: S3Refusal, path: str, details: dict[str, Any]) -> ArchivedObjectError:
     return ArchivedObjectError(
-        f"the object lies in {refusal.storage_class or 'an archive class'} and must be restored before it can be read: "
-        "aws s3api restore-object --bucket ... --key ... --restore-request Days=1",
+        f"the object lies in {refusal.storage_class or 'an archive class'} and must be restored before it can be read:"
+        " 'coldparquet restore' of its table or partition shows the prices and asks for it",
         path=path,
         storage_class=refusal.storage_class,
         **details,

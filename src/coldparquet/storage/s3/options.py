@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from coldparquet.errors import InvalidInputError
+from coldparquet.storage.option_checks import boolean_option, mapping_option, refuse_unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 _MEANINGFUL = frozenset(
     {
@@ -22,6 +22,7 @@ _MEANINGFUL = frozenset(
         "password",
         "profile",
         "requester_pays",
+        "s3_additional_kwargs",
         "secret",
         "token",
         "use_ssl",
@@ -59,6 +60,24 @@ _CLIENT_KWARGS = frozenset(
         "verify",
     }
 )
+_CONFIG_KWARGS = frozenset({"region_name", "s3", "signature_version"})
+_CONFIG_OF_BOTOCORE_ONLY = frozenset(
+    {
+        "connect_timeout",
+        "max_pool_connections",
+        "parameter_validation",
+        "read_timeout",
+        "retries",
+        "tcp_keepalive",
+        "user_agent",
+        "user_agent_appid",
+        "user_agent_extra",
+    }
+)
+"""How patient botocore is, and how it calls itself: here ``StoreOptions`` say the former."""
+_S3_CONFIG = frozenset({"addressing_style", "use_dualstack_endpoint"})
+_SIGNATURE_VERSIONS = ("s3v4", "v4")
+_WHO_ASKS = frozenset({"anon", "aws_access_key_id", "key", "password", "profile", "secret", "token", "username"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +102,10 @@ class S3Options:
     """Check the server's certificate: False is no, a path names a file of trusted authorities."""
     use_tls: bool = True
     """Speak https to AWS; a custom endpoint's own scheme decides for that."""
-    addressing_style: str = "auto"
+    addressing_style: str | None = None
     """``path``, ``virtual`` or ``auto``: path for custom endpoints and buckets with a dot, else virtual-hosted."""
+    use_dualstack: bool | None = None
+    """Whether to reach AWS by the hosts that have IPv6 addresses as well."""
     requester_pays: bool = False
     """Agree to pay for the requests to somebody else's bucket."""
 
@@ -95,18 +116,24 @@ def parse_s3_options(storage_options: Mapping[str, Any]) -> S3Options:
     Args:
         storage_options: ``key``, ``secret``, ``token`` (or s3fs's ``username``, ``password``), ``anon``, ``profile``,
             ``endpoint_url``, ``use_ssl``, ``requester_pays``, ``client_kwargs`` (``endpoint_url``, ``region_name``,
-            ``verify``, ``use_ssl``, ``aws_access_key_id``, ``aws_secret_access_key``, ``aws_session_token``) and
-            ``config_kwargs`` (``region_name``, ``s3.addressing_style``). Options of s3fs's caches are ignored.
+            ``verify``, ``use_ssl``, ``aws_access_key_id``, ``aws_secret_access_key``, ``aws_session_token``),
+            ``config_kwargs`` (``region_name``, ``signature_version``, ``s3.addressing_style``,
+            ``s3.use_dualstack_endpoint``) and ``s3_additional_kwargs`` (``RequestPayer``). Options of s3fs's caches and of
+            botocore's patience are ignored.
 
     Raises:
         InvalidInputError: An option is unknown, half a pair, or has a value that cannot be meant. Values are not
             repeated in the message, since they may be secrets.
     """
-    _refuse_unknown("storage option", storage_options, _MEANINGFUL, _MEANINGFUL_TO_S3FS_ONLY)
-    client = storage_options.get("client_kwargs") or {}
-    config = storage_options.get("config_kwargs") or {}
-    _refuse_unknown("client_kwargs option", client, _CLIENT_KWARGS, ())
-    s3_config = config.get("s3") or {}
+    refuse_unknown(storage_options, known=_MEANINGFUL, ignored=_MEANINGFUL_TO_S3FS_ONLY)
+    client = mapping_option(storage_options, "client_kwargs")
+    config = mapping_option(storage_options, "config_kwargs")
+    refuse_unknown(client, known=_CLIENT_KWARGS, what="client_kwargs option")
+    refuse_unknown(config, known=_CONFIG_KWARGS, ignored=_CONFIG_OF_BOTOCORE_ONLY, what="config_kwargs option")
+    s3_config = mapping_option(config, "s3")
+    refuse_unknown(s3_config, known=_S3_CONFIG, what="config_kwargs.s3 option")
+    additional = mapping_option(storage_options, "s3_additional_kwargs")
+    refuse_unknown(additional, known={"RequestPayer"}, what="s3_additional_kwargs option")
 
     key = storage_options.get("key") or storage_options.get("username") or client.get("aws_access_key_id")
     secret = storage_options.get("secret") or storage_options.get("password") or client.get("aws_secret_access_key")
@@ -117,22 +144,55 @@ def parse_s3_options(storage_options: Mapping[str, Any]) -> S3Options:
             kind="IncompleteCredentials",
         )
     endpoint_url = storage_options.get("endpoint_url") or client.get("endpoint_url")
-    style = s3_config.get("addressing_style") or "auto"
-    if style not in ("auto", "path", "virtual"):
-        raise InvalidInputError("config_kwargs.s3.addressing_style must be 'auto', 'path' or 'virtual'", field="s3")
+    style, dualstack = s3_config.get("addressing_style") or None, s3_config.get("use_dualstack_endpoint")
+    if (config.get("signature_version") or "s3v4") not in _SIGNATURE_VERSIONS:
+        raise InvalidInputError(
+            "config_kwargs.signature_version must be 's3v4'; for unsigned requests pass anon=True", kind="BadOption"
+        )
     return S3Options(
         key=key or None,
         secret=secret or None,
         token=storage_options.get("token") or client.get("aws_session_token") or None,
-        anonymous=bool(storage_options.get("anon")),
+        anonymous=boolean_option(storage_options, "anon", default=False),
         profile=storage_options.get("profile") or None,
         endpoint_url=check_endpoint_url(endpoint_url) if endpoint_url else None,
         region=client.get("region_name") or config.get("region_name") or None,
         verify=client.get("verify", True) if client.get("verify") is not None else True,
-        use_tls=bool(storage_options.get("use_ssl", client.get("use_ssl", True))),
-        addressing_style=style,
-        requester_pays=bool(storage_options.get("requester_pays")),
+        use_tls=boolean_option(storage_options, "use_ssl", default=boolean_option(client, "use_ssl", default=True)),
+        addressing_style=None if style is None else check_addressing_style(style),
+        use_dualstack=None if dualstack is None else boolean_option(s3_config, "use_dualstack_endpoint", default=False),
+        requester_pays=boolean_option(
+            storage_options, "requester_pays", default=additional.get("RequestPayer") == "requester"
+        ),
     )
+
+
+def with_fsspec_config(
+    storage_options: Mapping[str, Any], fsspec_config: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return ``storage_options`` on top of what fsspec's own configuration says of S3, as s3fs takes them.
+
+    Whoever names an identity gets nothing of the configured one: a key of one and a token of another are neither.
+
+    Args:
+        storage_options: What the caller said.
+        fsspec_config: ``fsspec.config.conf``: files in ``~/.config/fsspec``, and ``FSSPEC_S3_...`` of the environment.
+    """
+    configured = {**fsspec_config.get("s3a", {}), **fsspec_config.get("s3", {})}
+    if not _WHO_ASKS.isdisjoint({*storage_options, *mapping_option(storage_options, "client_kwargs")}):
+        configured = {name: value for name, value in configured.items() if name not in _WHO_ASKS}
+    return {**configured, **storage_options}
+
+
+def check_addressing_style(style: object) -> str:
+    """Return ``style``.
+
+    Raises:
+        InvalidInputError: There is no such style.
+    """
+    if style not in ("auto", "path", "virtual"):
+        raise InvalidInputError("the addressing_style of S3 must be 'auto', 'path' or 'virtual'", field="s3")
+    return str(style)
 
 
 def check_endpoint_url(url: str) -> str:
@@ -150,11 +210,3 @@ def check_endpoint_url(url: str) -> str:
             kind="BadEndpoint",
         )
     return url.rstrip("/")
-
-
-def _refuse_unknown(what: str, given: Mapping[str, Any], known: frozenset[str], ignored: Iterable[str]) -> None:
-    for name in given:
-        if name not in known and name not in ignored:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known ones are {', '.join(sorted(known))}"
-            raise InvalidInputError(f"unknown {what} {name!r}; {hint}", kind="UnknownOption", option=name)

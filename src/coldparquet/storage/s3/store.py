@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from coldparquet.errors import ColdParquetError, NotFoundError, StorageError
-from coldparquet.storage.http.ranged_get import RANGE_ANSWERS, is_whole, may_be_whole, range_headers, take_ranged_answer
-from coldparquet.storage.object_checksums import check_whole
+from coldparquet.storage.http.ranged_get import RANGE_ANSWERS, may_be_whole, range_headers, take_ranged_answer
 from coldparquet.storage.objects import Listing, ObjectInfo, Upload, UploadedPart
 from coldparquet.storage.refusals import already_exists, version_gone
 from coldparquet.storage.s3 import writes as s3_writes
@@ -23,7 +22,6 @@ from coldparquet.storage.s3.errors import parse_refusal, refusal_error
 from coldparquet.storage.s3.listing import MAX_PAGE_BYTES, ListedPage, parse_list_page, parse_upload_page
 from coldparquet.storage.s3.object_facts import (
     ASK_FOR_CHECKSUM,
-    checksum_from_headers,
     info_from_headers,
     restore_document,
     restore_refusal,
@@ -120,11 +118,7 @@ class S3Store:
         )
 
         async def take(response: aiohttp.ClientResponse) -> FetchedRange:
-            fetched = await take_ranged_answer(response, request, stall_timeout_s=self._connection.stall_timeout_s)
-            stored = checksum_from_headers(response.headers) if is_whole(fetched) else None
-            if stored is not None:
-                await check_whole(fetched.data, stored, path=request.path)
-            return fetched
+            return await take_ranged_answer(response, request, stall_timeout_s=self._connection.stall_timeout_s)
 
         return await self._connection.exchange(call, take)
 

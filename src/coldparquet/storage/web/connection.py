@@ -12,7 +12,6 @@ from urllib.parse import quote, urlsplit
 import aiohttp
 from yarl import URL
 
-from coldparquet.errors import InvalidInputError
 from coldparquet.storage.http.broken_body import BrokenBodyError
 from coldparquet.storage.http.sessions import (
     READ_BUFFER_BYTES,
@@ -24,7 +23,7 @@ from coldparquet.storage.http.sessions import (
 from coldparquet.storage.s3.address import environment_proxy
 from coldparquet.storage.s3.answers import read_up_to
 from coldparquet.storage.s3.errors import CONNECTION_FAILURES, MAX_ERROR_BODY_BYTES, connection_error
-from coldparquet.storage.web.errors import redirect_refused, web_refusal
+from coldparquet.storage.web.errors import redirect_refused, unsound_options, web_refusal
 from coldparquet.storage.wrappers.ledger import note_answer
 
 if TYPE_CHECKING:
@@ -125,7 +124,7 @@ class WebConnection:
         session = await sessions.session(is_hedge=call.is_hedge)
         failure: Exception
         try:
-            response = await session.get(url, allow_redirects=False, **self._arguments(call, url, is_home=is_home))
+            response = await self._get(session, call, url, is_home=is_home)
             note_answer(http_status=response.status)
             try:
                 if response.status in call.accepted:
@@ -144,6 +143,21 @@ class WebConnection:
         except CONNECTION_FAILURES as error:
             elapsed_s = time.monotonic() - started_s
             failure = connection_error(error, path=call.path, elapsed_s=elapsed_s, **_ADVICE, **call.facts)
+        raise failure
+
+    async def _get(
+        self, session: aiohttp.ClientSession, call: WebCall, url: URL, *, is_home: bool
+    ) -> aiohttp.ClientResponse:
+        try:
+            return await session.get(url, allow_redirects=False, **self._arguments(call, url, is_home=is_home))
+        except CONNECTION_FAILURES:
+            raise
+        except (AttributeError, TypeError, ValueError):
+            # The URL was sound, so it is the caller's arguments; what aiohttp says of them may repeat a secret.
+            given = {**self._options.request, **self._options.personal}
+            if not given:
+                raise
+            failure = unsound_options(given, path=call.path)
         raise failure
 
     def _arguments(self, call: WebCall, url: URL, *, is_home: bool) -> dict[str, Any]:
@@ -209,8 +223,9 @@ class WebConnection:
             if "connector" not in arguments:
                 ours["connector"] = connector(max_connections=self._max_connections, tls=True)
             return aiohttp.ClientSession(**{**ours, **arguments})
-        except TypeError as error:
-            raise InvalidInputError(f"client_kwargs are not for aiohttp.ClientSession: {error}") from None
+        except (AttributeError, TypeError, ValueError):
+            failure = unsound_options(arguments, name="client_kwargs")
+        raise failure
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,16 @@ from coldparquet.errors import (
     AccessError,
     ArchivedObjectError,
     ColdParquetError,
+    InvalidInputError,
     NotFoundError,
-    ObjectChangedError,
     StorageError,
 )
+from coldparquet.storage.refusals import object_replaced
 from coldparquet.storage.s3.errors import parse_refusal
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import aiohttp
 
 _CODE = re.compile(r"[A-Za-z]{1,64}")
@@ -56,7 +59,7 @@ def web_refusal(response: aiohttp.ClientResponse, body: bytes, *, path: str, **f
             f"{said}: check the credentials in storage_options; a signed URL may have expired", path=path, **details
         )
     if status == HTTPStatus.PRECONDITION_FAILED:
-        return ObjectChangedError("the object was replaced since its ETag was seen; plan again", path=path, **details)
+        return object_replaced(path, **details)
     kind, advice = _cause_and_advice(status, code)
     return StorageError(f"{said}: {advice}", kind=kind, path=path, **details)
 
@@ -72,3 +75,21 @@ def _cause_and_advice(status: int, code: str) -> tuple[str, str]:
 def redirect_refused(path: str, why: str) -> StorageError:
     """Make the error for a redirection that is not followed."""
     return StorageError(f"{why}; open the address that is meant", kind="RedirectRefused", path=path)
+
+
+def unsound_options(
+    given: Mapping[str, Any], *, name: str = "storage_options", path: str | None = None
+) -> ColdParquetError:
+    """Make the error for arguments that aiohttp does not take. Their values may be secrets and are left out.
+
+    Args:
+        given: What it was given, by name.
+        name: Where the caller gave it.
+        path: The URL without its query string.
+    """
+    told = ", ".join(f"{argument} ({type(value).__name__})" for argument, value in sorted(given.items()))
+    return InvalidInputError(
+        f"aiohttp does not take what {name} give it, by name and type: {told}; check these against its documentation",
+        kind="BadOption",
+        path=path,
+    )

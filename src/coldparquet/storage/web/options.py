@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from coldparquet.errors import InvalidInputError
+from coldparquet.storage.option_checks import mapping_option, refuse_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -82,16 +82,18 @@ def parse_web_options(storage_options: Mapping[str, Any]) -> WebOptions:
             Options of fsspec's caches are ignored.
 
     Raises:
-        InvalidInputError: An option is unknown. Values are not repeated in the message, since they may be secrets.
+        InvalidInputError: An option is unknown or of another type. Values are not repeated in the message, since they may be
+            secrets.
     """
-    known = _FOR_EACH_REQUEST | _OF_THE_FILESYSTEM
-    for name in storage_options:
-        if name not in known | _MEANINGFUL_TO_FSSPEC_ONLY:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known ones are {', '.join(sorted(known))}"
-            raise InvalidInputError(f"unknown storage option {name!r}; {hint}", kind="UnknownOption", option=name)
-    request = {name: value for name, value in storage_options.items() if name in _FOR_EACH_REQUEST}
-    client = dict(storage_options.get("client_kwargs") or {})
+    refuse_unknown(storage_options, known=_FOR_EACH_REQUEST | _OF_THE_FILESYSTEM, ignored=_MEANINGFUL_TO_FSSPEC_ONLY)
+    client = dict(mapping_option(storage_options, "client_kwargs"))
+    for options in (storage_options, client):
+        for name in ("cookies", "headers"):
+            mapping_option(options, name)
+    max_redirects = storage_options.get("max_redirects", 10)
+    if not isinstance(max_redirects, int) or max_redirects < 0:
+        raise InvalidInputError("the storage option max_redirects must be a whole number, 0 or more", kind="BadOption")
+    request = {name: value for name, value in storage_options.items() if name in _FOR_EACH_REQUEST - {"max_redirects"}}
     personal: dict[str, Any] = {}
     for name in _PERSONAL:
         of_session, of_request = client.pop(name, None), request.pop(name, None)
@@ -102,7 +104,7 @@ def parse_web_options(storage_options: Mapping[str, Any]) -> WebOptions:
     return WebOptions(
         personal=personal,
         follows_redirects=bool(request.pop("allow_redirects", True)),
-        max_redirects=request.pop("max_redirects", 10),
+        max_redirects=max_redirects,
         request=request,
         client=client,
         get_client=storage_options.get("get_client"),

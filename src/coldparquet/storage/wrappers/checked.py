@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from coldparquet.errors import ObjectChangedError, StorageError
 from coldparquet.ranges import ByteRange
+from coldparquet.storage.object_checksums import check_whole
 from coldparquet.storage.objects import is_lasting_etag
 from coldparquet.storage.refusals import object_changed
 from coldparquet.storage.requests import clipped
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from coldparquet.storage.base import ObjectStore
-    from coldparquet.storage.objects import ObjectInfo, Upload, UploadedPart
+    from coldparquet.storage.objects import ObjectInfo, StoredChecksum, Upload, UploadedPart
     from coldparquet.storage.requests import FetchedRange, RangeRequest
 
 
@@ -51,7 +52,8 @@ class CheckedStore(StoreWrapper):
                 has another one than that for which a ``_pages`` was made (``kind="StalePages"``), or an entry of the
                 catalogue (``kind="StaleCatalogue"``).
             StorageError: ``kind="ShortRead"`` when bytes are missing, ``kind="RangeIgnored"`` when the answer holds
-                other bytes than those asked for.
+                other bytes than those asked for, ``kind="ChecksumMismatch"`` when it is the whole object, but not the bytes
+                of which the store told the checksum, with this answer or with :meth:`info`.
         """
         kind = (request.may_grow, request.version_header_bytes)
         pins = self._pins.setdefault(request.path, _Pins())
@@ -68,6 +70,10 @@ class CheckedStore(StoreWrapper):
             self.note_changed(request.path)
             raise
         self.check(request, fetched)
+        if fetched.is_whole:
+            stored = fetched.checksum or pins.checksums.get(fetched.etag)
+            if stored is not None:
+                await check_whole(fetched.data, stored, path=request.path)
         if found_etag is not None:
             pins.pin(kind, found_etag)
         return fetched
@@ -77,6 +83,8 @@ class CheckedStore(StoreWrapper):
         found = await super().info(path)
         if is_lasting_etag(found.etag):
             self.pin(path, found.etag)
+            if found.checksum is not None:
+                self._pins[path].checksums[found.etag] = found.checksum
         return found
 
     def check(self, request: RangeRequest, fetched: FetchedRange) -> None:
@@ -129,6 +137,7 @@ class CheckedStore(StoreWrapper):
         for path, pins in earlier._pins.items():
             if pins.lasting and path.rpartition("/")[0] in directories and not earlier.has_changed(path):
                 self.pin(path, pins.lasting)
+                self._pins[path].checksums |= pins.checksums
         for path, etag in earlier._packed_etags.items():
             if path.rpartition("/")[0] in directories:
                 self.expect_packed(path, etag)
@@ -195,6 +204,8 @@ class _Pins:
     """An object store's version."""
     by_kind: dict[_Kind, str] = field(default_factory=dict)
     """Versions of a file on a disk, in the words of each kind of request."""
+    checksums: dict[str | None, StoredChecksum] = field(default_factory=dict)
+    """Of whole versions of the object, as far as the store told them."""
 
     def etag_for(self, kind: _Kind) -> str | None:
         return self.lasting or self.by_kind.get(kind)

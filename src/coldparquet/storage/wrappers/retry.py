@@ -241,6 +241,7 @@ class _Body:
             if_match=last.etag,
             if_none_match=None,
             may_be_short=False,
+            wants_whole=False,
             attempt=attempt,
         )
 

@@ -1,0 +1,179 @@
+"""Large row groups that one answer brings as a whole are decoded where they lie, without a copy."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+import coldparquet as cp
+from coldparquet.errors import FormatError
+from coldparquet.maintenance.index import index_table
+from coldparquet.plan.read_plan import PlannedRequest
+from coldparquet.ranges import ByteRange
+from coldparquet.scanning.gathering import Fetch, Gathering
+from coldparquet.scanning.memory_room import Holding, Room
+from coldparquet.scanning.planned_partition import PlannedParquet
+from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
+from coldparquet.testing.simulator.faults import FaultRule
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROW_GROUPS, ROW_GROUP_ROWS = 3, 50_000
+EACH_ALONE = cp.ReadOptions(max_request_bytes=1_800_000)
+ALL_AT_ONCE = cp.ReadOptions(max_request_bytes=64 * 1024 * 1024)
+CUT = FaultRule("cut-body", path="*data.parquet", times=1)
+
+
+@pytest.fixture(scope="module")
+def rows() -> pa.Table:
+    generator = np.random.default_rng(11)
+    count = ROW_GROUPS * ROW_GROUP_ROWS
+    return pa.table(
+        {
+            "id": np.arange(count),
+            "price": generator.random(count),
+            "venue": pa.array(np.array(["XETR", "XNAS", "XLON"])[generator.integers(0, 3, count)]),
+            "size": generator.integers(0, 2**62, count),
+        }
+    )
+
+
+@pytest.fixture
+async def bucket(tmp_path: Path, rows: pa.Table) -> Path:
+    directory = tmp_path / "bucket" / "day"
+    directory.mkdir(parents=True)
+    pq.write_table(
+        rows, directory / "data.parquet", row_group_size=ROW_GROUP_ROWS, compression="none", use_dictionary=False
+    )
+    await index_table(directory)
+    return tmp_path
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the methods that made the memory of row groups."""
+    names: list[str] = []
+
+    def note(name: str) -> None:
+        method = getattr(PlannedParquet, name)
+
+        def noted(*arguments: Any) -> Any:
+            names.append(name)
+            return method(*arguments)
+
+        monkeypatch.setattr(PlannedParquet, name, noted)
+
+    note("new_buffer")
+    note("buffer_in_place")
+    return names
+
+
+async def scan(
+    bucket: Path,
+    options: cp.ReadOptions,
+    *,
+    columns: list[str] | None = None,
+    where: str | None = None,
+    store: ColdStoreOptions | None = None,
+) -> tuple[pa.Table, int]:
+    """Return the rows, and how many GETs of the Parquet file brought them."""
+    with ColdStoreServer(bucket, store or ColdStoreOptions()) as server:
+        async with cp.open_partition("s3://bucket/day", storage_options=server.storage_options) as table:
+            found = await table.scan(columns, where, options=options).to_arrow()
+        gets = [one for one in server.requests if one.operation == "GetObject" and one.path.endswith("data.parquet")]
+        return found, len(gets)
+
+
+def same(found: pa.Table, expected: pa.Table) -> bool:
+    return bool(found.cast(expected.schema).equals(expected))
+
+
+async def test_each_row_group_is_a_request_of_its_own(bucket: Path, rows: pa.Table, made: list[str]) -> None:
+    found, requests = await scan(bucket, EACH_ALONE)
+    assert same(found, rows)
+    assert requests == ROW_GROUPS
+    assert made == ["buffer_in_place"] * ROW_GROUPS
+
+
+async def test_one_answer_serves_several_row_groups(bucket: Path, rows: pa.Table, made: list[str]) -> None:
+    found, requests = await scan(bucket, ALL_AT_ONCE)
+    assert same(found, rows)
+    assert requests == 1
+    assert made == ["buffer_in_place"] * ROW_GROUPS
+
+
+async def test_a_filter_sees_the_same_rows(bucket: Path, rows: pa.Table) -> None:
+    found, _ = await scan(bucket, EACH_ALONE, where="price < 0.001 and venue = 'XNAS'")
+    expected = rows.filter((pc.field("price") < 0.001) & (pc.field("venue") == "XNAS"))
+    assert same(found, expected)
+
+
+async def test_columns_with_wide_gaps_between_them_are_copied(bucket: Path, rows: pa.Table, made: list[str]) -> None:
+    found, _ = await scan(bucket, ALL_AT_ONCE, columns=["id", "size"])
+    assert same(found, rows.select(["id", "size"]))
+    assert set(made) == {"new_buffer"}
+
+
+async def test_a_body_that_breaks_off_is_completed(bucket: Path, rows: pa.Table, made: list[str]) -> None:
+    found, requests = await scan(bucket, EACH_ALONE, store=ColdStoreOptions(faults=(CUT,)))
+    assert same(found, rows)
+    assert requests == ROW_GROUPS + 1
+    assert made == ["buffer_in_place"] * ROW_GROUPS
+
+
+async def test_damaged_pages_name_row_group_and_column(bucket: Path) -> None:
+    path = bucket / "bucket" / "day" / "data.parquet"
+    chunk = pq.read_metadata(path).row_group(2).column(1)
+    start = chunk.dictionary_page_offset or chunk.data_page_offset
+    content = bytearray(path.read_bytes())
+    content[start : start + 64] = b"\xff" * 64
+    path.write_bytes(content)
+    with pytest.raises(FormatError, match="row group 2, column 'price': the pages do not decode"):
+        await scan(bucket, EACH_ALONE)
+
+
+class InPlace:
+    """A partition whose reads all stay in place."""
+
+    def stays_in_place(self, _read: Any) -> bool:
+        return True
+
+    def buffer_in_place(self, read: Any, answer: bytes, answer_start: int) -> Any:
+        return read, answer, answer_start
+
+
+async def test_a_shared_answer_counts_once_until_the_last_row_group_has_done_with_it() -> None:
+    answer, room = bytes(100), Room(100)
+    partition: Any = InPlace()
+    reads: list[Any] = ["first", "second", "dropped"]
+    first, second, dropped = [Gathering(read, partition, Holding(room, turn=turn)) for turn, read in enumerate(reads)]
+    request = PlannedRequest(
+        partition_index=0, path="day/data.parquet", byte_range=ByteRange(50, 150), reason="row groups"
+    )
+    for gathering in (first, second, dropped):
+        gathering.expect_answer()
+    first.begin()  # the turn of the others has not come
+    dropped.drop()
+    Fetch(request=request, served={first: [], second: [], dropped: []}).distribute(answer)
+    await first.complete()
+    buffer: Any = first.take_buffer()
+    assert buffer == ("first", answer, 50)
+    assert room.most_held == len(answer)
+    first.drop()
+    second.begin()
+    await second.complete()
+    buffer = second.take_buffer()
+    assert buffer == ("second", answer, 50)
+    later = asyncio.create_task(room.take(100, turn=9))
+    await asyncio.sleep(0)
+    assert not later.done()
+    second.drop()
+    await later
+    assert room.most_held == len(answer)
