@@ -44,6 +44,12 @@ def test_a_table_answers_without_an_event_loop(partition_path: Path) -> None:
         assert table.request_log
 
 
+def test_tables_and_scans_print_what_they_are(partition_path: Path) -> None:
+    with cp.sync.open_partition(partition_path) as table:
+        assert repr(table) == f"<Table {table.url}: 1 partition, 2 columns>"
+        assert repr(table.scan(["x"], "x > 3")) == f"<Scan of {table.url}: x where x > 3>"
+
+
 def test_answers_are_those_of_the_async_api(tmp_path: Path) -> None:
     first = datetime(2024, 3, 1, tzinfo=UTC)
     times = [first + timedelta(hours=hour) for hour in range(24)]

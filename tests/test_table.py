@@ -122,6 +122,17 @@ async def test_an_empty_directory_says_what_was_expected() -> None:
         await cp.open_table("t", store=store)
 
 
+async def test_a_table_that_is_opened_as_a_partition_is_told_from_one_that_is_missing() -> None:
+    store = await store_of({"t/2024-03-01/data.parquet": parquet({"x": [1]}), "other/a/b.txt": b"hello"})
+    with pytest.raises(cp.errors.NotFoundError, match="this looks like a table: use open_table") as caught:
+        await cp.open_partition("t/", store=store)
+    assert (caught.value.kind, caught.value.path) == ("NotFound", "t/data.parquet")
+    for missing in ("other", "nothing", "t/2024-03-02", "t/data.parquet"):
+        with pytest.raises(cp.errors.NotFoundError) as caught:
+            await cp.open_partition(missing, store=store)
+        assert "looks like a table" not in caught.value.message
+
+
 @pytest.mark.parametrize("name", ["date=2024-03-01/part-0.parquet", "a.parquet"])
 async def test_a_dataset_of_other_tools_says_how_it_becomes_a_table(name: str) -> None:
     store = await store_of({f"t/{name}": parquet({"x": [1]})})

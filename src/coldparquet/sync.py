@@ -88,6 +88,9 @@ class Scan:
     def __init__(self, scan: AsyncScan) -> None:
         self._scan = scan
 
+    def __repr__(self) -> str:
+        return repr(self._scan)
+
     @property
     def schema(self) -> pa.Schema:
         """Columns and Arrow types of the result."""

@@ -18,6 +18,7 @@ from coldparquet.options import ReadOptions, StoreOptions, checked_options, chec
 from coldparquet.plan.bind import BoundField, bind
 from coldparquet.plan.projection import select_columns
 from coldparquet.plan.where import parse_predicate
+from coldparquet.plan.wording import plural
 from coldparquet.scan import Scan, row_limit
 from coldparquet.scanning.question import Question
 from coldparquet.scanning.remembered_speeds import RememberedSpeeds
@@ -70,7 +71,8 @@ class Table:
         self._speeds = RememberedSpeeds()
 
     def __repr__(self) -> str:
-        return f"<Table {self._url}: {len(self.partitions)} partitions, {len(self._snapshot.columns)} columns>"
+        partitions = plural(len(self.partitions), "partition")
+        return f"<Table {self._url}: {partitions}, {plural(len(self._snapshot.columns), 'column')}>"
 
     async def __aenter__(self) -> Self:
         return self
@@ -339,7 +341,9 @@ def open_partition(
     store_options: StoreOptions | None = None,
     store: ObjectStore | None = None,
 ) -> Opening:
-    """Open one partition: its directory or its Parquet file. 1 request with a sidecar of usual size, never a listing.
+    """Open one partition: its directory or its Parquet file. 1 request with a sidecar of usual size, no listing.
+
+    Where there is no such partition, 1 listing more tells whether the directory is that of a table.
 
     Args and errors are those of :func:`open_table`.
     """

@@ -93,6 +93,10 @@ def test_the_store_says_which(run: Run, table: Path, command: str) -> None:
         (("scan", "x", "--storage-option", "secret"), "--storage-option"),
         (("inspect", "x", "--pm-size", "many"), "--pm-size"),
         (("demo", "--days", "0"), "--days"),
+        (("demo", "x"), "unexpected extra argument(s) (x)"),
+        (("count", "x", "--where", "device", "=", "a"), "double quotes"),
+        (("scan", "x", "-w", "device", "=", "a", "--columns", "time"), "double quotes"),
+        (("scan", "x", "--columns", "time", "device"), "by commas"),
     ],
 )
 def test_wrong_usage_is_another_exit_code(run: Run, arguments: tuple[str, ...], expected: str) -> None:

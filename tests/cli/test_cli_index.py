@@ -60,6 +60,34 @@ def test_pages_are_told_beside_the_sidecars(run: Run, table: Path) -> None:
     }
 
 
+def test_files_of_another_name_are_told_and_fail_if_there_are_no_others(run: Run, table: Path) -> None:
+    first, *others = sorted(table.iterdir())
+    for partition in others:
+        (partition / "data.parquet").rename(partition / "part-0.parquet")
+    told = (
+        "holds part-0.parquet, but no data.parquet: rename it, or convert the lake with 'coldparquet pipeline convert'"
+    )
+    mixed = run("index", table)
+    assert mixed.exit_code == 0
+    assert " ".join(mixed.stdout.split()).count(told) == 3
+    assert run("index", table).exit_code == 0  # one has a sidecar
+
+    (first / "_pm").unlink()
+    (first / "data.parquet").rename(first / "part-0.parquet")
+    (first / "part-1.parquet").touch()
+    alone = run("index", table)
+    assert alone.exit_code == 1
+    text = " ".join(alone.stdout.split())
+    assert "holds part-0.parquet, part-1.parquet, but no data.parquet: convert the lake" in text
+    assert text.endswith("4 partitions: 4 skipped")
+    counted = run("count", table)
+    assert (counted.exit_code, counted.stdout) == (1, "")
+    expected = "there is no data.parquet in this directory, and a partition is one file of that name; it holds"
+    first_told, _, second_told = counted.stderr.partition(" part-0.parquet, part-1.parquet: convert the lake")
+    assert first_told.endswith(expected)
+    assert "or the partition was removed or replaced since" in second_told
+
+
 def test_a_failure_is_told_and_decides_the_exit_code(run: Run, table: Path) -> None:
     run("index", table)
     first, second, third, _ = sorted(table.iterdir())

@@ -186,6 +186,17 @@ def test_a_failed_scan_leaves_the_old_output_and_nothing_else(
     }
 
 
+def test_a_scan_that_fails_at_its_first_rows_prints_no_header(run: Run, questdb_table: Callable[[str], Path]) -> None:
+    table = questdb_table("interval_day")
+    first = min(table.iterdir()) / "data.parquet"
+    whole = first.read_bytes()
+    first.write_bytes(bytes(len(whole) - 2000) + whole[-2000:])  # the footer is there, the pages are not
+    for flags in ((), ("--tail", "10000")):
+        result = run("scan", table, *flags)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert result.stderr.startswith("error: ")
+
+
 def test_csv_null_and_empty_text_differ() -> None:
     text = io.BytesIO()
     sink = row_files.CsvSink(text, pa.schema([("s", pa.string())]))

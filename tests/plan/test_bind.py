@@ -324,10 +324,32 @@ def test_bound_predicates_read_as_sql(where: str, text: str) -> None:
     ],
 )
 def test_wrong_literals_name_column_type_and_a_right_one(name: str, literal: Any) -> None:
-    with pytest.raises(InvalidInputError, match=r"cannot be compared with .* write for example") as caught:
+    advice = r"cannot be compared with .* write for example|is no time.* write times .* for example"
+    with pytest.raises(InvalidInputError, match=advice) as caught:
         bound(col(name) == literal)
     assert caught.value.kind == "InvalidLiteral"
     assert caught.value.details == {"column": name, "type": TYPES[name].name}
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        (
+            "us >= '2024-13-03'",
+            "is no time; write times as 2024-03-01 or 2024-03-01T12:30:00, for example us >= '2024-03-01'",
+        ),
+        ("day < '03/01/2024'", "but '03/01/2024' is no time; write times .* for example day < '2024-03-01'"),
+        ("time > '25:00'", "but '25:00' is no time of day; write times of day .* for example time > '12:30:00'"),
+        ("us != true", "cannot be compared with TRUE; write for example us != '2024-03-01'"),
+        ("double > '5'", "cannot be compared with '5'; write for example double > 5"),
+        ("int <= '-3.5'", "cannot be compared with '-3.5'; write for example int <= -3.5"),
+        ("int <= 'many'", "cannot be compared with 'many'; write for example int <= 42"),
+    ],
+)
+def test_the_right_literal_is_shown_with_the_operator_that_was_meant(where: str, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"{message}$") as caught:
+        bound(where)
+    bound(str(caught.value).partition("for example ")[2])
 
 
 @pytest.mark.parametrize(

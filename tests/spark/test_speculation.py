@@ -10,7 +10,11 @@ import coldparquet as cp
 from tests.support.spark_copies import ROWS, SETTINGS, write_and_read_with_copies
 from tests.support.spark_sessions import run_in_spark
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.usefixtures("java")]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.soak,  # minutes: Spark copies a task only once it has hung for long
+    pytest.mark.usefixtures("java"),
+]
 
 
 def test_of_two_copies_of_a_task_one_counts(tmp_path: Path) -> None:

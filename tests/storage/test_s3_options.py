@@ -125,9 +125,20 @@ def test_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     assert key_of(key="given", secret="given") == "given"  # noqa: S106
     assert key_of(username="given", password="given") == "given"  # noqa: S106
     assert key_of(client_kwargs={"aws_access_key_id": "given", "aws_secret_access_key": "given"}) == "given"
-    with pytest.raises(InvalidInputError, match="nowhere") as unknown:
-        key_of(profile="nowhere")
-    assert unknown.value.kind == "UnknownProfile"
+
+
+def test_a_profile_that_does_not_exist_comes_with_its_origin(monkeypatch: pytest.MonkeyPatch) -> None:
+    def message_for(**storage_options: Any) -> str:
+        with pytest.raises(InvalidInputError) as caught:
+            resolve_account(parse_s3_options(storage_options))
+        assert caught.value.kind == "UnknownProfile"
+        return str(caught.value)
+
+    monkeypatch.setenv("AWS_PROFILE", "nope")
+    assert "no profile 'nope', which the environment variable AWS_PROFILE names" in message_for()
+    monkeypatch.setenv("AWS_DEFAULT_PROFILE", "gone")
+    assert "no profile 'gone', which the environment variable AWS_DEFAULT_PROFILE names" in message_for()
+    assert "no profile 'nowhere', which the storage option profile names" in message_for(profile="nowhere")
 
 
 @pytest.mark.parametrize(
@@ -228,6 +239,21 @@ def test_unknown_options_are_always_named(storage_options: dict[str, int]) -> No
     with pytest.raises(InvalidInputError) as caught:
         parse_s3_options(storage_options)
     assert caught.value.details["option"] in storage_options
+
+
+@pytest.mark.parametrize("value", [1, True, ["hunter2"], {"hunter2": 1}, b"hunter2", "hunter2\n", "hunter2\ud800"])
+@pytest.mark.parametrize("name", ["endpoint_url", "key", "profile", "token", "region_name"])
+def test_what_is_no_text(name: str, value: Any) -> None:
+    options = {"client_kwargs": {name: value}} if name == "region_name" else {name: value}
+    with pytest.raises(InvalidInputError, match=f"{name} must be text") as caught:
+        parse_s3_options(options)
+    assert caught.value.kind == "BadOption"
+    assert "hunter2" not in str(caught.value)
+
+
+def test_names_that_are_no_text_are_unknown() -> None:
+    with pytest.raises(InvalidInputError, match="unknown client_kwargs option 1"):
+        parse_s3_options({"client_kwargs": {1: 2}})
 
 
 def test_label_says_where() -> None:

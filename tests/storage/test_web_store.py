@@ -353,6 +353,7 @@ async def test_unknown_options_are_named() -> None:
         ({"headers": {"X-Key": b"hunter2"}}, r"headers \(dict\)"),
         ({"headers": ["hunter2"]}, "headers is a list; it must be a dictionary"),
         ({"max_redirects": "hunter2"}, "max_redirects must be a whole number"),
+        ({"get_client": "hunter2"}, "get_client must be a function"),
         ({"client_kwargs": ["hunter2"]}, "client_kwargs is a list; it must be a dictionary"),
         ({"client_kwargs": {"cookies": "hunter2"}}, "cookies is a str; it must be a dictionary"),
         ({"client_kwargs": {"connector": "hunter2"}}, r"client_kwargs give it, by name and type: connector \(str\)"),

@@ -13,6 +13,7 @@ from coldparquet.format.footer_blooms import sidecar_in_memory
 from coldparquet.format.footer_fetch import FooterFetch
 from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.plan.read_plan import MetadataRequest
+from coldparquet.plan.wording import few_names
 from coldparquet.storage.objects import Listing
 from coldparquet.storage.requests import RangeRequest
 
@@ -380,11 +381,15 @@ class Partition:
                 kind=NATIVE_PARTITION,
                 path=directory_path,
             ) from error
+        names = [info.path.rpartition("/")[2] for info in listing.objects]
+        misnamed = tuple(name for name in names if name.endswith(".parquet"))
+        found = f"; it holds {few_names(misnamed)}: {advice_for_misnamed(misnamed)}" if misnamed else ""
         raise NotFoundError(
-            f"there is no {DATA_FILE} in this directory: the partition was removed or replaced since the table was opened"
-            " (refresh it), or the copy of the table is not complete",
+            f"there is no {DATA_FILE} in this directory, and a partition is one file of that name{found}; or the partition was"
+            " removed or replaced since the table was opened (refresh it), or the copy of the table is not complete",
             kind=NO_DATA_FILE,
             path=self.data_path,
+            misnamed=misnamed,
         ) from error
 
     async def _fetch(
@@ -428,6 +433,12 @@ async def read_packed(partitions: Sequence[Partition], *, look_ahead: LookAhead 
             for partition in unread:
                 partition.take_packed(found.get(partition.name), spent)
                 spent = []
+
+
+def advice_for_misnamed(names: Sequence[str]) -> str:
+    """Say what to do about Parquet files of these names that lie in a directory in place of ``data.parquet``."""
+    rename = "rename it, or " if len(names) == 1 else ""
+    return f"{rename}convert the lake with 'coldparquet pipeline convert'"
 
 
 def _entry_not_used(problem: str) -> str:

@@ -16,7 +16,8 @@ from coldparquet.catalog.partition import NOT_IN_PARQUET, Partition
 from coldparquet.catalog.symbol_dictionaries import SymbolDictionaries
 from coldparquet.catalog.table_caches import NO_CACHES, TableCaches
 from coldparquet.concurrency import both
-from coldparquet.errors import InternalError, NotFoundError, UnsupportedError
+from coldparquet.errors import ColdParquetError, InternalError, NotFoundError, UnsupportedError
+from coldparquet.format.partition_names import parse_partition_directory
 from coldparquet.plan.projection import table_columns, table_columns_of_metadata
 from coldparquet.plan.read_plan import MetadataRequest
 from coldparquet.storage.wrappers.checked import CheckedStore
@@ -96,7 +97,11 @@ class TableOrigin:
         await self._distrust_changed(previous)
         if self.is_partition:
             locations = (partition_location(self.path),)
-            return await self._from_newest(locations, CatalogueFile(path=self.path), previous)
+            try:
+                return await self._from_newest(locations, CatalogueFile(path=self.path), previous)
+            except NotFoundError as error:
+                await self._tell_if_table(error)
+                raise
         column_versions_for: ColumnVersionsFor = "symbols" if self.options.symbols == "global" else "native"
         spent: list[MetadataRequest] = []
         discovery, file = await both(
@@ -107,6 +112,19 @@ class TableOrigin:
         if discovery.files is None:
             return await self._from_newest(discovery.locations, file, previous, discovery)
         return self._from_transaction(discovery, discovery.files, file, previous)
+
+    async def _tell_if_table(self, error: NotFoundError) -> None:
+        """Say so if what was opened as a partition, and holds no Parquet file, is the directory of a table. 1 listing."""
+        if error.kind != NotFoundError.default_kind or self.path.endswith(".parquet"):
+            return
+        try:
+            listing = await self.store.list(self.path.rstrip("/"), first_page_only=True)
+        except ColdParquetError:
+            return  # what is missing is told already, and a store need not be able to list
+        if any(parse_partition_directory(path.rpartition("/")[2]) is not None for path in listing.directories):
+            raise NotFoundError(
+                f"{error.message}; this looks like a table: use open_table", path=error.path, **error.details
+            ) from error
 
     async def _distrust_changed(self, previous: TableSnapshot | None) -> None:
         """Have kept sidecars asked for again whose data turned out to be another file's."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from coldparquet.cli import pipeline_commands, publishing_commands, question_commands, showing_commands, upkeep_commands
 
@@ -17,6 +18,31 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+_ADVICE_ON_WORDS_LEFT_OVER = {
+    ("--where", "-w"): "; put a condition in double quotes: --where \"device = 'a'\"",
+    ("--columns", "-c"): "; separate columns by commas: --columns time,device",
+}
+"""For the flags whose value the shell splits into several words, unless it is written like this."""
+
+
+class _Command(TyperCommand):
+    """A command that says how to write what the shell took apart."""
+
+    allow_extra_args = True  # so that they are refused here
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        words = tuple(args)  # parsing may use up the list
+        left_over: list[str] = super().parse_args(ctx, args)
+        if left_over:
+            advice = (
+                text
+                for flags, text in _ADVICE_ON_WORDS_LEFT_OVER.items()
+                if any(word.startswith(flags) for word in words)
+            )
+            ctx.fail(f"Got unexpected extra argument(s) ({' '.join(left_over)}){next(advice, '')}")
+        return left_over
 
 
 def _print_version(wanted: bool) -> None:
@@ -50,5 +76,5 @@ for command in (
     showing_commands.demo,
     showing_commands.bench,
 ):
-    app.command()(command)
+    app.command(cls=_Command)(command)
 app.add_typer(pipeline_commands.pipeline, name="pipeline")

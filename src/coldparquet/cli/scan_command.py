@@ -147,7 +147,7 @@ async def _scan_to(
     *,
     progress: Progress | None = None,
 ) -> int:
-    """Stream the rows into a file and return how many there were. Nothing is written before the question is planned."""
+    """Stream the rows into a file and return how many there were. Nothing is written before the first of them are read."""
     # Only Parquet takes dictionaries that differ from batch to batch.
     options = replace(question.options, symbols="dictionary" if make_sink is ParquetSink else "string")
     rows = 0
@@ -158,16 +158,19 @@ async def _scan_to(
             if question.tail is not None:
                 last = await chosen.tail(question.tail)
                 with closing(make_sink(file, chosen.schema)) as sink:
-                    for batch in last.to_batches():
-                        await asyncio.to_thread(sink.write, batch)
+                    for last_batch in last.to_batches():
+                        await asyncio.to_thread(sink.write, last_batch)
                 return last.num_rows
             async with chosen.batches() as batches:
                 watch = _Watch(table, batches.plan, progress)
+                # Before the sink, which may write a header: with nothing after it, that would be a valid empty answer.
+                batch = await batches.next_batch()
                 with closing(make_sink(file, chosen.schema)) as sink:
-                    async for batch in batches:
+                    while batch is not None:
                         await asyncio.to_thread(sink.write, batch)
                         rows += batch.num_rows
                         watch.update()
+                        batch = await batches.next_batch()
     return rows
 
 

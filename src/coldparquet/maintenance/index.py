@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from coldparquet.catalog.discovery import discover, partition_location
-from coldparquet.catalog.partition import DATA_FILE, NOT_IN_PARQUET, SIDECAR_FILE, Partition
+from coldparquet.catalog.partition import DATA_FILE, NOT_IN_PARQUET, SIDECAR_FILE, Partition, advice_for_misnamed
 from coldparquet.catalog.sidecar_lookup import look_up_sidecar, shorter_than_committed
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import ColdParquetError, InvalidInputError, NotFoundError
@@ -19,6 +19,7 @@ from coldparquet.maintenance.pack import renew_catalogue
 from coldparquet.options import ReadOptions
 from coldparquet.plan.coalescing_choice import choose_coalescing
 from coldparquet.plan.store_speed import StoreSpeed
+from coldparquet.plan.wording import few_names
 from coldparquet.ranges import SuffixRange
 from coldparquet.scanning.bloom_fetch import fetch_bloom_ranges
 from coldparquet.storage.open_store import shown_url
@@ -56,6 +57,8 @@ class IndexedPartition:
     """Why it was skipped or failed, what is wrong with a sidecar that was kept, or what one that was written lacks."""
     has_timestamp: bool = True
     """False if a sidecar was written that names no designated timestamp, by which partitions are pruned."""
+    misnamed: tuple[str, ...] = ()
+    """Names of the Parquet files that lie there in place of ``data.parquet``, if it was skipped for that."""
     is_stale: bool = False
     """True if the sidecar that was kept describes a Parquet file of another size than the one beside it."""
     pages: IndexedPages | None = None
@@ -73,6 +76,11 @@ class IndexReport:
     """Directories that were not looked into, and what the sidecars lack, one sentence each."""
     catalogue: PackReport | None = None
     """What became of the table's catalogue; None where there is none."""
+
+    @property
+    def found_only_misnamed(self) -> bool:
+        """Whether nothing was or had been indexed, because every Parquet file has another name than ``data.parquet``."""
+        return bool(self.partitions) and all(partition.misnamed for partition in self.partitions)
 
     def count(self, action: IndexAction) -> int:
         """Return how many partitions met this fate."""
@@ -291,7 +299,11 @@ class PartitionIndexer:
             return await self._index(location, path, is_sidecar_absent=is_sidecar_absent)
         except ColdParquetError as error:
             if error.kind in NOT_IN_PARQUET:
-                return IndexedPartition(path=path, action="skipped", reason=f"there is no {DATA_FILE}")
+                misnamed = error.details.get("misnamed", ())
+                reason = f"there is no {DATA_FILE}"
+                if misnamed:
+                    reason = f"holds {few_names(misnamed)}, but no {DATA_FILE}: {advice_for_misnamed(misnamed)}"
+                return IndexedPartition(path=path, action="skipped", reason=reason, misnamed=misnamed)
             file_name = (error.path or location.data_path).rpartition("/")[2]
             message = shorter_than_committed(error, location) or error.message
             return IndexedPartition(path=path, action="failed", reason=f"{file_name}: {message}")

@@ -210,7 +210,7 @@ def _field(column: str, fields: Mapping[str, BoundField]) -> BoundField:
 def _bind_comparison(bound_field: BoundField, operator: Operator, value: Value) -> BoundPredicate:
     is_equality = operator in (Operator.EQUAL, Operator.NOT_EQUAL)
     _check_comparable(bound_field, needs_order=not is_equality)
-    placed = place_literal(value, bound_field.type, bound_field.name)
+    placed = place_literal(value, bound_field.type, bound_field.name, operator)
     match placed.place:
         case Place.NULL:
             return BoundLiteral(None)

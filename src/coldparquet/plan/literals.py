@@ -32,7 +32,7 @@ from coldparquet.plan.instant import (
     parse_instant,
     parse_time_of_day,
 )
-from coldparquet.plan.predicate import Value, quote_name, value_text
+from coldparquet.plan.predicate import Operator, Value, quote_name, value_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,6 +84,7 @@ _EXTREME_EXPONENT = 400
 
 _GEOHASH_DIGITS = "0123456789bcdefghjkmnpqrstuvwxyz"
 _GEOHASH_OF_CHARACTERS = re.compile(r"GEOHASH\((\d+)c\)")
+_NUMBER_TEXT = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 _LONG256_TEXT = re.compile(r"0[xX][0-9a-fA-F]{1,64}")
 
 # Steps of numpy's datetime64 units: nanoseconds in one, or how many make one.
@@ -97,13 +98,16 @@ _NANOSECONDS_PER_NUMPY_UNIT = {
 _NUMPY_UNITS_PER_NANOSECOND = {"ps": 10**3, "fs": 10**6, "as": 10**9}
 
 
-def place_literal(value: Value, column_type: ColumnType, column: str) -> PlacedLiteral:
+def place_literal(
+    value: Value, column_type: ColumnType, column: str, operator: Operator = Operator.EQUAL
+) -> PlacedLiteral:
     """Find the place of a literal in the domain of a column.
 
     Args:
         value: What the caller wrote.
         column_type: Type of the column; not a list.
         column: Its name, for error messages.
+        operator: How it is compared, for them too.
 
     Raises:
         InvalidInputError: The literal cannot be compared with this type (kind ``InvalidLiteral``).
@@ -112,7 +116,7 @@ def place_literal(value: Value, column_type: ColumnType, column: str) -> PlacedL
         return NULL
     placed = _conversion(column_type).convert(value, column_type)
     if placed is None:
-        raise _mismatch(value, column_type, column)
+        raise _mismatch(value, column_type, column, operator)
     return placed
 
 
@@ -334,7 +338,12 @@ class _Conversion:
     convert: Callable[[Value, ColumnType], PlacedLiteral | None]
     write: Callable[[DomainValue, ColumnType], str]
     example: str
+    wrong_text: str | None = None
+    """What is said of text, where text is right but only in a certain spelling; an example follows."""
 
+
+_NO_TIME = "is no time; write times as 2024-03-01 or 2024-03-01T12:30:00, for example"
+_NO_TIME_OF_DAY = "is no time of day; write times of day as 12:30 or 12:30:00.123, for example"
 
 _WIDE_INTEGER = _Conversion(_wide_integer, _write_wide_integer, "'0x1f'")
 _GEOHASH = _Conversion(_geohash, _write_plain, "12345, or 'u33d8b12' if the column counts whole characters")
@@ -342,7 +351,7 @@ _INTEGER = _Conversion(_integer, _write_plain, "42")
 _FLOAT = _Conversion(_float, _write_plain, "1.5")
 _DECIMAL = _Conversion(_decimal, _write_decimal, "12.34")
 _TEXT = _Conversion(_text, _write_text, "'text'")
-_TIME_OF_DAY = _Conversion(_time_of_day, _write_time_of_day, "'12:30:00'")
+_TIME_OF_DAY = _Conversion(_time_of_day, _write_time_of_day, "'12:30:00'", _NO_TIME_OF_DAY)
 
 _BY_TAG = {
     TypeTag.CHAR: _Conversion(_character, _write_character, "'A'"),
@@ -364,8 +373,8 @@ _BY_ARROW = {
     "float64": _FLOAT,
     "decimal128": _DECIMAL,
     "decimal256": _DECIMAL,
-    "timestamp": _Conversion(_point_in_time, _write_point_in_time, "'2024-03-01T12:30:00.123456Z'"),
-    "date32": _Conversion(_point_in_time, _write_point_in_time, "'2024-03-01'"),
+    "timestamp": _Conversion(_point_in_time, _write_point_in_time, "'2024-03-01'", _NO_TIME),
+    "date32": _Conversion(_point_in_time, _write_point_in_time, "'2024-03-01'", _NO_TIME),
     "time32": _TIME_OF_DAY,
     "time64": _TIME_OF_DAY,
     "string": _TEXT,
@@ -378,12 +387,23 @@ def _conversion(column_type: ColumnType) -> _Conversion:
     return _BY_TAG.get(column_type.tag) or _BY_ARROW[column_type.arrow.name]
 
 
-def _mismatch(value: Value, column_type: ColumnType, column: str) -> InvalidInputError:
+def _example(value: Value, conversion: _Conversion) -> str:
+    """Return the number that the caller put in quotes, without them, or else the example of the type."""
+    if conversion in (_INTEGER, _FLOAT) and isinstance(value, str) and _NUMBER_TEXT.fullmatch(value):
+        return value
+    return conversion.example
+
+
+def _mismatch(value: Value, column_type: ColumnType, column: str, operator: Operator) -> InvalidInputError:
+    conversion = _conversion(column_type)
     shown = value_text(value)
     shown = shown if len(shown) <= 80 else shown[:77] + "..."
+    if isinstance(value, str) and conversion.wrong_text is not None:
+        complaint = f", but {shown} {conversion.wrong_text}"
+    else:
+        complaint = f" and cannot be compared with {shown}; write for example"
     return InvalidInputError(
-        f"column {column!r} is {column_type.name} and cannot be compared with {shown};"
-        f" write for example {quote_name(column)} = {_conversion(column_type).example}",
+        f"column {column!r} is {column_type.name}{complaint} {quote_name(column)} {operator} {_example(value, conversion)}",
         kind="InvalidLiteral",
         column=column,
         type=column_type.name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from datetime import UTC
 from typing import TYPE_CHECKING, Any, SupportsIndex
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
 
@@ -286,9 +286,10 @@ def _python_value(scalar: Any, column: str) -> Any:
             return scalar.as_py()
         # pyarrow imports pandas for times with a zone, which takes longer than most questions, even where it then has no use
         # for it.
+        zone = UTC if type_.tz == "UTC" else ZoneInfo(type_.tz)  # not every machine has a database of zones
         without_zone = pa.repeat(scalar, 1).view(pa.timestamp(type_.unit))[0].as_py()
-        return None if without_zone is None else without_zone.replace(tzinfo=UTC).astimezone(ZoneInfo(type_.tz))
-    except (ValueError, OverflowError) as error:
+        return None if without_zone is None else without_zone.replace(tzinfo=UTC).astimezone(zone)
+    except (ValueError, OverflowError, ZoneInfoNotFoundError) as error:
         raise UnsupportedError(
             f"Python has no object for {scalar!r} of column {column!r}; min_max({column!r}) returns it as Arrow has it",
             kind="NoPythonValue",

@@ -53,7 +53,8 @@ async def read_metadata(question: Question, kept: Sequence[Partition]) -> FoundP
     :meth:`coldparquet.catalog.partition.Partition.metadata`. For partitions of which these may send any, and of which not every
     row is wanted for certain, at the same time 1 for the ``_pages`` of each, if others have them; else for the first partition.
     For native partitions see :func:`coldparquet.scanning.native_partition.plan_native_rows`. At the same time, too, 1 look at
-    each partition's data object, see :mod:`coldparquet.catalog.data_objects`.
+    each partition's data object, see :mod:`coldparquet.catalog.data_objects`; and where these are one listing, those of
+    :meth:`coldparquet.catalog.packed_blooms.PackedBlooms.fetch_ahead` for the bloom filters that the question will ask.
 
     Args:
         question: What is asked.

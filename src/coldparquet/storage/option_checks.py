@@ -34,7 +34,7 @@ def refuse_unknown(
     """
     for name in given:
         if name not in known and name not in ignored:
-            near = difflib.get_close_matches(name, known, n=1)
+            near = difflib.get_close_matches(str(name), known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known ones are {', '.join(sorted(known))}"
             raise InvalidInputError(f"unknown {what} {name!r}; {hint}", kind="UnknownOption", option=name)
 
@@ -68,3 +68,21 @@ def mapping_option(given: Mapping[str, Any], name: str) -> Mapping[str, Any]:
             option=name,
         )
     return value
+
+
+def text_option(given: Mapping[str, Any], *names: str) -> str | None:
+    """Return an option that is text, by the first of its names that is given; None where it is empty or not given.
+
+    Raises:
+        InvalidInputError: ``kind="BadOption"``: it is something else, or holds characters that no header may have.
+    """
+    for name in names:
+        value = given.get(name)
+        if isinstance(value, str) and value.isprintable():
+            if value:
+                return value
+        elif value is not None:
+            raise InvalidInputError(
+                f"the storage option {name} must be text without control characters", kind="BadOption", option=name
+            )
+    return None

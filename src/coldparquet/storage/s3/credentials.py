@@ -75,8 +75,8 @@ def resolve_account(options: S3Options) -> S3Account:
             use_dualstack=_use_dualstack(options, of_s3, session),
             credentials=None if options.anonymous else _credentials(options, session),
         )
-    except ProfileNotFound:
-        failure = InvalidInputError(f"the AWS configuration has no profile {options.profile!r}", kind="UnknownProfile")
+    except ProfileNotFound as error:
+        failure = _unknown_profile(error.kwargs["profile"], is_given=options.profile is not None)
     except BotoCoreError as error:
         failure = _credentials_failed(error)
     # Raised out here so that botocore's exception, whose text may quote a credential process, is not its context.
@@ -139,6 +139,16 @@ def _configured_endpoint(scoped: dict[str, Any], full: dict[str, Any]) -> str | 
         or scoped.get("endpoint_url")
     )
     return check_endpoint_url(url) if url else None
+
+
+def _unknown_profile(name: str, *, is_given: bool) -> InvalidInputError:
+    # botocore looks at AWS_DEFAULT_PROFILE first.
+    variable = "AWS_DEFAULT_PROFILE" if "AWS_DEFAULT_PROFILE" in os.environ else "AWS_PROFILE"
+    origin = "the storage option profile" if is_given else f"the environment variable {variable}"
+    return InvalidInputError(
+        f"the AWS configuration has no profile {name!r}, which {origin} names; aws configure list-profiles shows what it has",
+        kind="UnknownProfile",
+    )
 
 
 def _credentials_failed(error: BotoCoreError) -> AccessError:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from coldparquet.errors import InvalidInputError
-from coldparquet.storage.option_checks import boolean_option, mapping_option, refuse_unknown
+from coldparquet.storage.option_checks import boolean_option, mapping_option, refuse_unknown, text_option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -135,28 +135,28 @@ def parse_s3_options(storage_options: Mapping[str, Any]) -> S3Options:
     additional = mapping_option(storage_options, "s3_additional_kwargs")
     refuse_unknown(additional, known={"RequestPayer"}, what="s3_additional_kwargs option")
 
-    key = storage_options.get("key") or storage_options.get("username") or client.get("aws_access_key_id")
-    secret = storage_options.get("secret") or storage_options.get("password") or client.get("aws_secret_access_key")
+    key = text_option(storage_options, "key", "username") or text_option(client, "aws_access_key_id")
+    secret = text_option(storage_options, "secret", "password") or text_option(client, "aws_secret_access_key")
     if bool(key) != bool(secret):
         raise InvalidInputError(
             f"storage_options give {'key without secret' if key else 'secret without key'}; give both, or neither to "
             "use the AWS environment",
             kind="IncompleteCredentials",
         )
-    endpoint_url = storage_options.get("endpoint_url") or client.get("endpoint_url")
+    endpoint_url = text_option(storage_options, "endpoint_url") or text_option(client, "endpoint_url")
     style, dualstack = s3_config.get("addressing_style") or None, s3_config.get("use_dualstack_endpoint")
     if (config.get("signature_version") or "s3v4") not in _SIGNATURE_VERSIONS:
         raise InvalidInputError(
             "config_kwargs.signature_version must be 's3v4'; for unsigned requests pass anon=True", kind="BadOption"
         )
     return S3Options(
-        key=key or None,
-        secret=secret or None,
-        token=storage_options.get("token") or client.get("aws_session_token") or None,
+        key=key,
+        secret=secret,
+        token=text_option(storage_options, "token") or text_option(client, "aws_session_token"),
         anonymous=boolean_option(storage_options, "anon", default=False),
-        profile=storage_options.get("profile") or None,
+        profile=text_option(storage_options, "profile"),
         endpoint_url=check_endpoint_url(endpoint_url) if endpoint_url else None,
-        region=client.get("region_name") or config.get("region_name") or None,
+        region=text_option(client, "region_name") or text_option(config, "region_name"),
         verify=client.get("verify", True) if client.get("verify") is not None else True,
         use_tls=boolean_option(storage_options, "use_ssl", default=boolean_option(client, "use_ssl", default=True)),
         addressing_style=None if style is None else check_addressing_style(style),

@@ -93,6 +93,11 @@ def parse_web_options(storage_options: Mapping[str, Any]) -> WebOptions:
     max_redirects = storage_options.get("max_redirects", 10)
     if not isinstance(max_redirects, int) or max_redirects < 0:
         raise InvalidInputError("the storage option max_redirects must be a whole number, 0 or more", kind="BadOption")
+    get_client = storage_options.get("get_client")
+    if get_client is not None and not callable(get_client):
+        raise InvalidInputError(
+            "the storage option get_client must be a function that makes sessions", kind="BadOption"
+        )
     request = {name: value for name, value in storage_options.items() if name in _FOR_EACH_REQUEST - {"max_redirects"}}
     personal: dict[str, Any] = {}
     for name in _PERSONAL:
@@ -107,6 +112,6 @@ def parse_web_options(storage_options: Mapping[str, Any]) -> WebOptions:
         max_redirects=max_redirects,
         request=request,
         client=client,
-        get_client=storage_options.get("get_client"),
+        get_client=get_client,
         is_encoded=bool(storage_options.get("encoded")),
     )
