@@ -65,10 +65,10 @@ def prices_found() -> list[float]:
     return [float(price) for price in range(first, DAYS * ROWS) if price % 2]
 
 
-def ask_everything(spark: SparkSession, bucket: str, directory: str) -> dict[str, Any]:
+def ask_everything(spark: SparkSession, bucket: str) -> dict[str, Any]:
     """Ask in every way: the data source with pushed filters, pieces of a plan, helpers that need no job; and who worked.
 
-    Then write a table, follow it with a stream, index another one, and ask for what is not there.
+    Then write a table, index another one, and ask for what is not there.
     """
     url = f"{bucket}/trades"
     source = spark.read.format("coldparquet").options(columns=",".join(COLUMNS), push_filters="true")
@@ -78,7 +78,7 @@ def ask_everything(spark: SparkSession, bucket: str, directory: str) -> dict[str
         "read": prices(cold.read(spark, f"{bucket}/read/trades", columns=COLUMNS, where=WHERE)),
         "explain": kind_or_text(lambda: cold.explain(source.load(url))),
         "explain_read": cold.explain_read(spark, url, columns=COLUMNS, where=WHERE),
-        "written": write_and_follow(spark, url, f"{bucket}/written", directory),
+        "written": prices(write_what_is_found(spark, url, f"{bucket}/written")),
         "pipeline": asyncio.run(run_pipeline(IndexJob(), f"{bucket}/lake", engine=SparkEngine(spark=spark))).actions,
         "nowhere": kind_or_text(lambda: str(source.load(f"{bucket}/nowhere").collect())),
         "broken write": kind_or_text(
@@ -91,14 +91,19 @@ def ask_everything(spark: SparkSession, bucket: str, directory: str) -> dict[str
     }
 
 
-def write_and_follow(spark: SparkSession, url: str, destination: str, directory: str) -> list[list[float]]:
-    """Write what :data:`WHERE` finds into a table of its own, and let a stream copy that; return both."""
+def write_what_is_found(spark: SparkSession, url: str, destination: str) -> DataFrame:
+    """Write what :data:`WHERE` finds into a table of its own, and return that."""
     cold.write(cold.read(spark, url, columns=COLUMNS, where=WHERE), destination, timestamp="ts")
-    stream = spark.readStream.format("coldparquet").option("columns", "price").load(destination)
+    return spark.read.format("coldparquet").load(destination)
+
+
+def follow_what_is_found(spark: SparkSession, bucket: str, directory: str) -> list[float]:
+    """Write it, let a stream copy that, and return the copy's prices."""
+    write_what_is_found(spark, f"{bucket}/trades", f"{bucket}/followed")
+    stream = spark.readStream.format("coldparquet").option("columns", "price").load(f"{bucket}/followed")
     writer = stream.writeStream.format("parquet").option("checkpointLocation", f"{directory}/checkpoint")
     follow_to_end(writer, f"{directory}/copied")
-    written = spark.read.format("coldparquet").load(destination)
-    return [prices(written), prices(spark.read.parquet(f"{directory}/copied"))]
+    return prices(spark.read.parquet(f"{directory}/copied"))
 
 
 def follow_to_end(writer: DataStreamWriter, path: str | None = None) -> StreamingQuery:
@@ -160,9 +165,9 @@ def ask_while_an_executor_dies(spark: SparkSession, url: str, marker: str) -> li
     return prices(frame.mapInArrow(kill_once, "price double"))
 
 
-def ask_cluster(spark: SparkSession, bucket: str, directory: str, marker: str) -> dict[str, Any]:
+def ask_cluster(spark: SparkSession, bucket: str, marker: str) -> dict[str, Any]:
     """Ask everything, then once more while an executor dies."""
-    answers = ask_everything(spark, bucket, directory)
+    answers = ask_everything(spark, bucket)
     return {**answers, "after a death": ask_while_an_executor_dies(spark, f"{bucket}/trades", marker)}
 
 
