@@ -3,7 +3,7 @@
 | given as | where it is resolved | who sees it |
 |---|---|---|
 | nothing | on the driver and on each executor: environment, instance role, profile | nobody |
-| ``credentials`` = ``env:NAME`` | on the driver and on each executor, from a JSON object in that environment variable | whoever may read the environment; Spark blackens ``spark.executorEnv.NAME`` where the name holds SECRET, TOKEN or PASSWORD |
+| ``credentials`` = ``env:NAME`` | on the driver and on each executor, from a JSON object in that environment variable | whoever may read the environment; Spark blackens ``spark.executorEnv.NAME`` where the name holds SECRET, TOKEN or PASSWORD, but not in its INFO log, which prints all settings when its listeners are slow: the machines' own environment is safer |
 | ``credentials`` = ``file:/path`` | the same, from a JSON file, such as a mounted secret | whoever may read the file |
 | ``storage_options`` = JSON, ``storage.KEY`` = value | travels from the driver to the executors with the reader | as the next line. Spark shows the ``OPTIONS`` of SQL, though, and knows secrets by words in their name or value: what looks like one and holds no such word, as ``storage.account_key``, is refused |
 | ``secret_options`` = JSON | the same | nobody in plans, the user interface and event logs of classic Spark: the word is in its name. A Spark Connect server shows the options of a request in both: use ``credentials`` there |
