@@ -12,7 +12,7 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "coldparquet"
 
 LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"byte_sizes", "errors", "ranges", "options", "telemetry", "prices", "price_file"}),
+    frozenset({"byte_sizes", "errors", "lazy_names", "ranges", "options", "telemetry", "prices", "price_file"}),
     frozenset({"format"}),
     frozenset({"plan"}),
     frozenset({"storage"}),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from coldparquet.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from coldparquet.maintenance.index import IndexedPartition, IndexReport, index_table
@@ -24,12 +25,4 @@ _MODULES = {
 
 
 if not TYPE_CHECKING:  # type checkers know which names there are
-
-    def __getattr__(name: str) -> Any:
-        if name not in _MODULES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(_MODULES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    __getattr__, __dir__ = lazy_names(__name__, _MODULES)
