@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import coldparquet as cp
-from coldparquet.catalog.partition import PartitionLocation
+from coldparquet.catalog.partition_location import PartitionLocation
 from coldparquet.catalog.sidecar_cache import KeptSidecar, SidecarCache, SidecarMemory
 from coldparquet.catalog.sidecar_lookup import SidecarLookup, look_up_sidecar
 from coldparquet.format.partition_records import PartitionRecord

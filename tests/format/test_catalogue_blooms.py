@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from coldparquet.errors import FormatError
 from coldparquet.format.bloom_filter import BLOCK_BYTES
 from coldparquet.format.catalogue_blooms import PackedBloom, encode_blooms, parse_blooms
-from coldparquet.format.catalogue_file import PackedSidecar, encode_catalogue, parse_catalogue_index
+from coldparquet.format.catalogue_file import parse_catalogue_index
+from coldparquet.format.catalogue_writer import PackedSidecar, encode_catalogue
 
 FILTERS = st.builds(
     lambda column, row_group, blocks, seed: PackedBloom(

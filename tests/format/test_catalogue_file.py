@@ -11,15 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.errors import FormatError, InvalidInputError, UnsupportedError
-from coldparquet.format import catalogue_file
-from coldparquet.format.catalogue_file import (
-    HEADER,
-    CatalogueIndex,
-    PackedSidecar,
-    encode_catalogue,
-    index_range,
-    parse_catalogue_index,
-)
+from coldparquet.format import catalogue_writer
+from coldparquet.format.catalogue_file import CatalogueIndex, index_range, parse_catalogue_index
+from coldparquet.format.catalogue_layout import HEADER
+from coldparquet.format.catalogue_writer import PackedSidecar, encode_catalogue
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -196,7 +191,7 @@ def test_what_is_not_ascii_is_not_packed() -> None:
 
 
 def test_a_catalogue_that_nobody_would_read_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalogue_file, "LARGEST_FILE_BYTES", 100)
+    monkeypatch.setattr(catalogue_writer, "LARGEST_FILE_BYTES", 100)
     with pytest.raises(UnsupportedError) as caught:
         encode_catalogue(ENTRIES)
     assert caught.value.kind == "TooLarge"

@@ -29,9 +29,9 @@ from coldparquet.write.partition_writer import write_partition
 from tests.support.packed_tables import TABLE, StoreWithClasses, objects_of
 
 if TYPE_CHECKING:
-    from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.catalog.partition_location import PartitionLocation
     from coldparquet.format.catalogue_blooms import PackedBloom
-    from coldparquet.format.catalogue_file import PackedSidecar
+    from coldparquet.format.catalogue_writer import PackedSidecar
     from coldparquet.maintenance.verify import VerifyReport
     from tests.support.quoting_store import QuotingStore
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from aiohttp import web
 
-from coldparquet.errors import AccessError, ColdParquetError
+from coldparquet.errors import AccessError, ColdParquetError, InvalidInputError
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.s3.credentials import resolve_account
 from coldparquet.storage.s3.errors import parse_refusal
@@ -79,10 +79,23 @@ async def test_reprs_and_labels(store: S3Store) -> None:
 
 
 @pytest.mark.parametrize("name", ["key", "secret", "token"])
-@pytest.mark.parametrize("mistake", ["\n", "\r\nx-amz-acl: public-read", " ", "\udc80"])
-async def test_characters_that_no_credential_has(name: str, mistake: str) -> None:
-    options = {**OPTIONS, name: OPTIONS[name] + mistake, "endpoint_url": "http://127.0.0.1:9"}
-    store = S3Store(storage_options=options)
+@pytest.mark.parametrize("mistake", ["\n", "\r\nx-amz-acl: public-read", "\udc80"])
+def test_options_with_characters_that_no_credential_has(name: str, mistake: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"{name} must be text without control characters") as caught:
+        S3Store(storage_options={**OPTIONS, name: OPTIONS[name] + mistake})
+    assert caught.value.kind == "BadOption"
+    assert_free_of_secrets("".join(traceback.format_exception(caught.value)) + repr(caught.value.as_dict()))
+
+
+@pytest.mark.parametrize("name", ["key", "secret", "token"])
+@pytest.mark.parametrize("mistake", ["\n", "\r\nx-amz-acl: public-read", " "])
+async def test_credentials_with_characters_that_none_has(
+    monkeypatch: pytest.MonkeyPatch, name: str, mistake: str
+) -> None:
+    variables = {"key": "AWS_ACCESS_KEY_ID", "secret": "AWS_SECRET_ACCESS_KEY", "token": "AWS_SESSION_TOKEN"}
+    for part, variable in variables.items():
+        monkeypatch.setenv(variable, OPTIONS[part] + (mistake if part == name else ""))
+    store = S3Store(storage_options={"endpoint_url": "http://127.0.0.1:9"})
     with pytest.raises(AccessError, match="holds a line break or another character") as caught:
         await store.get(request_for("bucket/key", ByteRange(0, 4)))
     await store.aclose()

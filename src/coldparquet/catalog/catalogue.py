@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from coldparquet.catalog.catalogue_fetch import CatalogueFile
     from coldparquet.catalog.packed_sidecars import LookAhead, PackedLookup
-    from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.catalog.partition_location import PartitionLocation
     from coldparquet.plan.read_plan import MetadataRequest
     from coldparquet.storage.caches.cached_store import CachedStore
 

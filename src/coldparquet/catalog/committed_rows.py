@@ -23,7 +23,7 @@ from coldparquet.storage.wrappers.wrapper import StoreWrapper
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.catalog.partition_location import PartitionLocation
     from coldparquet.catalog.table_files import TableFiles, TableMoment
     from coldparquet.format.partition_records import PartitionRecord
     from coldparquet.storage.base import ObjectStore

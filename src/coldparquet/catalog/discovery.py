@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from coldparquet.catalog.partition import DATA_FILE, SIDECAR_FILE, PartitionLocation
+from coldparquet.catalog.partition_location import DATA_FILE, SIDECAR_FILE, PartitionLocation
 from coldparquet.catalog.table_files import TRANSACTION_FILE, read_table_files
 from coldparquet.concurrency import both
 from coldparquet.errors import AccessError, FormatError, InvalidInputError, NotFoundError, StorageError

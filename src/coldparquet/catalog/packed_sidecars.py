@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from coldparquet.catalog.catalogue_fetch import CatalogueFile
     from coldparquet.catalog.listed_objects import ListedObjects
-    from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.catalog.partition_location import PartitionLocation
     from coldparquet.format.catalogue_file import CatalogueIndex
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.plan.read_plan import MetadataRequest

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from coldparquet.catalog.page_lookup import PagesFileLookup
-    from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.catalog.partition_location import PartitionLocation
     from coldparquet.format.partition_pages import PartitionPages
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.plan.read_plan import MetadataRequest

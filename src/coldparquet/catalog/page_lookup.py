@@ -28,7 +28,7 @@ from coldparquet.storage.requests import RangeRequest
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.catalog.partition_location import PartitionLocation
     from coldparquet.format.parquet_footer import ParquetFooter
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.storage.base import ObjectStore

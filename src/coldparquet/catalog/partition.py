@@ -1,20 +1,20 @@
-"""One partition: where it lies, and its metadata from the sidecar or, without one, from the Parquet footer."""
+"""One partition, and its metadata from the sidecar or, without one, from the Parquet footer."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import TYPE_CHECKING, Literal
 
 from coldparquet.catalog.catalogue_fetch import CATALOGUE_FILE
+from coldparquet.catalog.missing_data import NATIVE_PARTITION, raise_what_is_missing
+from coldparquet.catalog.partition_location import DATA_FILE
 from coldparquet.catalog.sidecar_lookup import look_up_sidecar
 from coldparquet.errors import FormatError, NotFoundError, UnsupportedError
 from coldparquet.format.footer_blooms import sidecar_in_memory
 from coldparquet.format.footer_fetch import FooterFetch
 from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.plan.read_plan import MetadataRequest
-from coldparquet.plan.wording import few_names
-from coldparquet.storage.objects import Listing
 from coldparquet.storage.requests import RangeRequest
 
 if TYPE_CHECKING:
@@ -22,56 +22,14 @@ if TYPE_CHECKING:
 
     from coldparquet.catalog.catalogue import Catalogue
     from coldparquet.catalog.packed_sidecars import LookAhead, PackedLookup
+    from coldparquet.catalog.partition_location import PartitionLocation
     from coldparquet.catalog.sidecar_cache import SidecarCache
     from coldparquet.format.parquet_footer import ParquetFooter
-    from coldparquet.format.partition_names import PartitionDirectory
     from coldparquet.format.sidecar import Sidecar
-    from coldparquet.format.txn import PartitionRecord
     from coldparquet.options import ReadOptions
     from coldparquet.ranges import ByteRange, SuffixRange
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.requests import FetchedRange
-
-DATA_FILE = "data.parquet"
-SIDECAR_FILE = "_pm"
-
-_NATIVE_COLUMN_SUFFIX = ".d"
-"""Of the one file that every column has in QuestDB's own format."""
-
-NATIVE_PARTITION, NO_DATA_FILE = "NativePartition", "NoDataFile"
-"""Kinds of the errors about a listed partition that is not in Parquet, and about one that holds nothing of the kind."""
-
-NOT_IN_PARQUET = frozenset({NATIVE_PARTITION, NO_DATA_FILE})
-"""Kinds of the errors about listed directories without a Parquet file."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionLocation:
-    """Where a partition lies; known from its path alone, without a request."""
-
-    name: str
-    """Directory name, such as ``2024-03-01.12``."""
-    directory_path: str
-    data_path: str
-    sidecar_path: str | None
-    """None for a Parquet file that is not named ``data.parquet``: such files share directories."""
-    directory: PartitionDirectory | None
-    """The time range that the name, or the transaction, says; None where the name follows no partition pattern."""
-    record: PartitionRecord | None = None
-    """What the table's transaction file says of it; None where there is none."""
-    is_listed: bool = False
-    """Whether a listing showed the directory; otherwise nobody knows yet that it exists."""
-
-    @property
-    def committed_size_bytes(self) -> int | None:
-        """Size of the Parquet file that the table's transaction states; None where it states none."""
-        record = self.record
-        return record.parquet_size if record is not None and record.is_parquet and record.parquet_size > 0 else None
-
-    @property
-    def is_native(self) -> bool:
-        """Whether the transaction says that the partition is in QuestDB's own column files."""
-        return self.record is not None and not self.record.is_parquet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -354,7 +312,7 @@ class Partition:
                 ) from error
             if not self._location.is_listed:
                 raise
-            await self._tell_what_is_missing(error)
+            await raise_what_is_missing(self._store, self._location, error)
         footer = await asyncio.to_thread(parse_footer, fetch.footer, path=path, offset=fetch.footer_offset)
         record = self._location.record
         if record is not None and footer.row_count != record.row_count:
@@ -366,31 +324,6 @@ class Partition:
                 field="row_count",
             )
         return footer
-
-    async def _tell_what_is_missing(self, error: NotFoundError) -> NoReturn:
-        """Raise what the absence of the Parquet file means, by what is there in its place. 1 listing."""
-        directory_path = self._location.directory_path
-        try:
-            listing = await self._store.list(directory_path, first_page_only=True)
-        except NotFoundError:
-            listing = Listing(directories=(), objects=())
-        if any(info.path.endswith(_NATIVE_COLUMN_SUFFIX) for info in listing.objects):
-            raise UnsupportedError(
-                f"there is neither {SIDECAR_FILE} nor {DATA_FILE}: the partition is in QuestDB's native format, which"
-                " can only be read with the table's _txn and _meta; copy them, or restrict the time range",
-                kind=NATIVE_PARTITION,
-                path=directory_path,
-            ) from error
-        names = [info.path.rpartition("/")[2] for info in listing.objects]
-        misnamed = tuple(name for name in names if name.endswith(".parquet"))
-        found = f"; it holds {few_names(misnamed)}: {advice_for_misnamed(misnamed)}" if misnamed else ""
-        raise NotFoundError(
-            f"there is no {DATA_FILE} in this directory, and a partition is one file of that name{found}; or the partition was"
-            " removed or replaced since the table was opened (refresh it), or the copy of the table is not complete",
-            kind=NO_DATA_FILE,
-            path=self.data_path,
-            misnamed=misnamed,
-        ) from error
 
     async def _fetch(
         self,
@@ -433,12 +366,6 @@ async def read_packed(partitions: Sequence[Partition], *, look_ahead: LookAhead 
             for partition in unread:
                 partition.take_packed(found.get(partition.name), spent)
                 spent = []
-
-
-def advice_for_misnamed(names: Sequence[str]) -> str:
-    """Say what to do about Parquet files of these names that lie in a directory in place of ``data.parquet``."""
-    rename = "rename it, or " if len(names) == 1 else ""
-    return f"{rename}convert the lake with 'coldparquet pipeline convert'"
 
 
 def _entry_not_used(problem: str) -> str:

@@ -18,7 +18,7 @@ from coldparquet.storage.requests import FetchedRange, RangeRequest
 from coldparquet.storage.wrappers.ledger import note_cache_hit
 
 if TYPE_CHECKING:
-    from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.catalog.partition_location import PartitionLocation
     from coldparquet.catalog.sidecar_cache import KeptSidecar, SidecarCache
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.options import ReadOptions

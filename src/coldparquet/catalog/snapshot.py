@@ -11,8 +11,9 @@ from coldparquet.catalog.committed_rows import CommittedRowsStore, CommittedStat
 from coldparquet.catalog.data_objects import DataObjects
 from coldparquet.catalog.discovery import discover, partition_location
 from coldparquet.catalog.listed_objects import ListedObjects
+from coldparquet.catalog.missing_data import NOT_IN_PARQUET
 from coldparquet.catalog.page_files import PageFiles
-from coldparquet.catalog.partition import NOT_IN_PARQUET, Partition
+from coldparquet.catalog.partition import Partition
 from coldparquet.catalog.symbol_dictionaries import SymbolDictionaries
 from coldparquet.catalog.table_caches import NO_CACHES, TableCaches
 from coldparquet.concurrency import both
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from coldparquet.catalog.discovery import Discovery
-    from coldparquet.catalog.partition import PartitionLocation, PartitionMetadata
+    from coldparquet.catalog.partition import PartitionMetadata
+    from coldparquet.catalog.partition_location import PartitionLocation
     from coldparquet.catalog.table_files import ColumnVersionsFor, TableFiles
     from coldparquet.options import ReadOptions
     from coldparquet.plan.projection import TableColumn

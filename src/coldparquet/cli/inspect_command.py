@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from coldparquet.catalog.partition import DATA_FILE, SIDECAR_FILE
+from coldparquet.catalog.partition_location import DATA_FILE, SIDECAR_FILE
 from coldparquet.cli.failures import FAILED, report
 from coldparquet.cli.inspect_table_command import describe_table, print_table
 from coldparquet.cli.output import facts_table, output_console, print_json, visible

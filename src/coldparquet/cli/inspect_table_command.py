@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from coldparquet.catalog.discovery import Discovery
-    from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.catalog.partition_location import PartitionLocation
     from coldparquet.catalog.sidecar_lookup import SidecarLookup
     from coldparquet.options import ReadOptions
     from coldparquet.storage.base import ObjectStore

@@ -1,52 +1,29 @@
-"""Our own `_catalogue` files: the sidecars of a table's partitions in one object, so that one request plans them all.
-
-It belongs to no version of the table as a whole. Each entry says of which state of its partition it is, and only counts
-where all that is known of the partition agrees: the name of its directory, the size and the rows of its Parquet file, the
-versions of both objects. It holds nothing that cannot be made again from the sidecars: without it each is fetched.
-
-All numbers are little-endian. A header of 64 bytes:
-
-    offset  type  field
-    0       8s    magic, ``COLDCATL``
-    8       u32   version of this format: 1
-    12      u32   CRC-32 of everything behind this field up to the end of the index
-    16      u64   size of this file
-    24      u32   number of entries
-    28      u32   number of blocks
-    32      u64   bytes of the index, compressed
-    40      u64   bytes of the index, decompressed
-    48      u32   bytes of the index of bloom filters, with its CRC-32; 0 where there is none
-    52      u32   bytes of that index, decompressed
-    56      u64   bytes of the stripes
-
-Then the index, compressed with zlib; the CRC-32 and the bytes of the index of bloom filters; the blocks; and the stripes up
-to the end of the file, see :mod:`coldparquet.format.catalogue_blooms`. A block is some sidecars one after the other,
-compressed together with zlib: neighbours are much alike. The index:
-
-    u64[entries]  size of the Parquet file, as far as it is committed
-    u64[entries]  rows of the partition
-    u32[entries]  bytes of the sidecar, as far as they are committed
-    u32[entries]  bytes of the partition's name
-    u32[entries]  bytes of the ETag of the Parquet object, quotes included; 0 where it has none that lasts
-    u32[entries]  bytes of the ETag of the sidecar; likewise
-    u32[entries]  1 if the partition had a ``_pages``, else 0
-    u32[blocks]   number of sidecars in each block; blocks and sidecars are in the order of the entries
-    u64[blocks]   bytes of each block, compressed
-    u32[blocks]   CRC-32 of these bytes
-    bytes         the names, one after the other, then the ETags of the Parquet objects, then those of the sidecars: ASCII
-"""
+"""Parses our own `_catalogue` files, see :mod:`coldparquet.format.catalogue_layout`."""
 
 from __future__ import annotations
 
-import struct
 import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from coldparquet.errors import FormatError, InvalidInputError, UnsupportedError
-from coldparquet.format.catalogue_blooms import encode_blooms, parse_blooms
+from coldparquet.errors import FormatError, UnsupportedError
+from coldparquet.format.catalogue_blooms import parse_blooms
+from coldparquet.format.catalogue_layout import (
+    BLOCK_ENTRY_BYTES,
+    BLOOMS,
+    CHECKSUM,
+    ENTRY_U32S,
+    ENTRY_U64S,
+    HEADER,
+    LARGEST_FILE_BYTES,
+    LARGEST_INDEX_BYTES,
+    LONGEST_BLOCK_BYTES,
+    MAGIC,
+    PREAMBLE,
+    VERSION,
+)
 from coldparquet.ranges import ByteRange
 
 if TYPE_CHECKING:
@@ -54,51 +31,12 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from coldparquet.format.catalogue_blooms import CatalogueBlooms, PackedBloom
+    from coldparquet.format.catalogue_blooms import CatalogueBlooms
 
-MAGIC = b"COLDCATL"
-VERSION = 1
-HEADER = struct.Struct("<8sIIQIIQQ16s")
-LARGEST_INDEX_BYTES = 64 * 1024 * 1024
-"""More is not fetched: it describes hundreds of thousands of partitions, or is no such file."""
-LARGEST_SIDECAR_BYTES = 4 * 1024 * 1024
-"""A longer sidecar is not packed: it is worth a request of its own."""
-LARGEST_FILE_BYTES = 256 * 1024 * 1024
-"""Room for half a million partitions, and little enough to be written, and read for that, in memory."""
-
-_PREAMBLE = struct.Struct("<8sII")
-_BLOOMS = struct.Struct("<IIQ")
-_CHECKSUM = struct.Struct("<I")
-_ENTRY_U64S, _ENTRY_U32S = 2, 5
-_BLOCK_BYTES = _PREAMBLE.size
 _LARGEST_NUMBER = (1 << 63) - 1
-_BLOCK_SIDECAR_BYTES = 64 * 1024
-"""Where a block is long enough: further neighbours hardly make it smaller, and a scan of few partitions fetches whole blocks."""
-_LONGEST_BLOCK_BYTES = _BLOCK_SIDECAR_BYTES + LARGEST_SIDECAR_BYTES
 _MOST_BYTES_PER_COMPRESSED_BYTE = 1032
 """Deflate makes at most 258 bytes out of 2 bits."""
 _PACK_AGAIN = "'coldparquet pack' writes it anew"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PackedSidecar:
-    """One sidecar, and which state of its partition it is of."""
-
-    name: str
-    """Name of the partition's directory, with the version suffix."""
-    parquet_size_bytes: int
-    """Size of the Parquet file as far as it is committed."""
-    row_count: int
-    sidecar: bytes | memoryview
-    """The file up to its committed size."""
-    data_etag: str | None
-    """Version of the Parquet object; None where it has none that lasts."""
-    sidecar_etag: str | None
-    """Version of the sidecar; likewise."""
-    has_pages: bool
-    """Whether a ``_pages`` lies beside it."""
-    blooms: tuple[PackedBloom, ...] = ()
-    """Bloom filters of the Parquet file, as far as they are packed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,8 +106,8 @@ class CatalogueIndex:
         Raises:
             FormatError: They are damaged (kinds ``ChecksumMismatch``, ``InvalidValue``).
         """
-        compressed = memoryview(data)[_CHECKSUM.size :]
-        if len(data) < _CHECKSUM.size or zlib.crc32(compressed) != _CHECKSUM.unpack_from(data)[0]:
+        compressed = memoryview(data)[CHECKSUM.size :]
+        if len(data) < CHECKSUM.size or zlib.crc32(compressed) != CHECKSUM.unpack_from(data)[0]:
             raise FormatError(
                 f"the index of the bloom filters does not have the CRC-32 that is stored: it is damaged; {_PACK_AGAIN}",
                 kind="ChecksumMismatch",
@@ -186,88 +124,6 @@ class CatalogueIndex:
     def sidecar_in(self, block: memoryview, entry: int) -> memoryview:
         """Return the sidecar of an entry, given its decompressed block."""
         return block[int(self.sidecar_starts[entry]) : int(self.sidecar_stops[entry])]
-
-
-def encode_catalogue(entries: Sequence[PackedSidecar]) -> bytes:
-    """Write a catalogue.
-
-    Args:
-        entries: In time order. None of the sidecars is longer than :data:`LARGEST_SIDECAR_BYTES`.
-
-    Raises:
-        InvalidInputError: Two entries have one name, or a name or an ETag is not ASCII.
-        UnsupportedError: The catalogue would be longer than any that is read (kind ``TooLarge``).
-    """
-    names = [entry.name for entry in entries]
-    if len(set(names)) != len(names):
-        raise InvalidInputError("two partitions of one name cannot be packed together")
-    lengths = np.array([len(entry.sidecar) for entry in entries], np.int64)
-    block_counts = _block_counts(lengths)
-    blocks, first = [], 0
-    for count in block_counts:
-        blocks.append(zlib.compress(b"".join(entry.sidecar for entry in entries[first : first + count])))
-        first += count
-    index = _encode_index(entries, block_counts, blocks)
-    compressed = zlib.compress(index)
-    blooms_index, stripes = encode_blooms([entry.blooms for entry in entries])
-    blooms = _with_checksum(zlib.compress(blooms_index)) if blooms_index else b""
-    file_bytes = HEADER.size + len(compressed) + len(blooms) + sum(map(len, blocks)) + len(stripes)
-    if file_bytes > LARGEST_FILE_BYTES or len(compressed) > LARGEST_INDEX_BYTES:
-        raise UnsupportedError(
-            f"sidecars and bloom filters of {len(entries):,} partitions make a catalogue of {file_bytes:,} bytes, more than is"
-            " read in one piece",
-            kind="TooLarge",
-        )
-    of_blooms = _BLOOMS.pack(len(blooms), len(blooms_index), len(stripes))
-    fields = (file_bytes, len(entries), len(blocks), len(compressed), len(index), of_blooms)
-    content = HEADER.pack(MAGIC, VERSION, 0, *fields)[_PREAMBLE.size :] + compressed
-    return b"".join([_PREAMBLE.pack(MAGIC, VERSION, zlib.crc32(content)), content, blooms, *blocks, stripes])
-
-
-def _with_checksum(data: bytes) -> bytes:
-    return _CHECKSUM.pack(zlib.crc32(data)) + data
-
-
-def _block_counts(lengths: npt.NDArray[np.int64]) -> list[int]:
-    """Say how many sidecars of these lengths go into each block: as many as it takes to fill it."""
-    counts, filled_bytes = [], _BLOCK_SIDECAR_BYTES
-    for length in lengths.tolist():
-        if filled_bytes >= _BLOCK_SIDECAR_BYTES:
-            counts.append(0)
-            filled_bytes = 0
-        counts[-1] += 1
-        filled_bytes += length
-    return counts
-
-
-def _encode_index(entries: Sequence[PackedSidecar], block_counts: Sequence[int], blocks: Sequence[bytes]) -> bytes:
-    texts = [
-        [entry.name for entry in entries],
-        [entry.data_etag or "" for entry in entries],
-        [entry.sidecar_etag or "" for entry in entries],
-    ]
-    sizes = [
-        [entry.parquet_size_bytes for entry in entries],
-        [entry.row_count for entry in entries],
-    ]
-    numbers = [
-        [len(entry.sidecar) for entry in entries],
-        *([len(text) for text in of_kind] for of_kind in texts),
-        [int(entry.has_pages) for entry in entries],
-        block_counts,
-    ]
-    try:
-        joined = "".join("".join(of_kind) for of_kind in texts).encode("ascii")
-    except UnicodeEncodeError as error:
-        raise InvalidInputError("a partition of which name or ETag is not ASCII cannot be packed") from error
-    parts = [
-        *(np.array(column, "<u8").tobytes() for column in sizes),
-        *(np.array(column, "<u4").tobytes() for column in numbers),
-        np.array([len(block) for block in blocks], "<u8").tobytes(),
-        np.array([zlib.crc32(block) for block in blocks], "<u4").tobytes(),
-        joined,
-    ]
-    return b"".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,7 +176,7 @@ def parse_catalogue_index(beginning: bytes, *, path: str | None) -> CatalogueInd
             field="index_bytes",
         )
     content = memoryview(beginning)[:stop]
-    computed = zlib.crc32(content[_PREAMBLE.size :])
+    computed = zlib.crc32(content[PREAMBLE.size :])
     if computed != header.checksum:
         raise FormatError(
             f"its CRC-32 is {computed:#010x}, stored is {header.checksum:#010x}: it is damaged; {_PACK_AGAIN}",
@@ -375,13 +231,13 @@ def _decompress(data: bytes | memoryview, raw_bytes: int, what: str, path: str |
 
 def _parse_index(body: bytes, header: _Header, path: str | None) -> CatalogueIndex:
     entries, blocks = header.entry_count, header.block_count
-    fixed_bytes = entries * (8 * _ENTRY_U64S + 4 * _ENTRY_U32S) + blocks * _BLOCK_BYTES
+    fixed_bytes = entries * (8 * ENTRY_U64S + 4 * ENTRY_U32S) + blocks * BLOCK_ENTRY_BYTES
     if fixed_bytes > len(body):
         raise _invalid(f"{entries:,} entries and {blocks:,} blocks do not fit the index; {_PACK_AGAIN}", "index", path)
-    sizes = np.frombuffer(body, "<u8", _ENTRY_U64S * entries).reshape(_ENTRY_U64S, -1)
+    sizes = np.frombuffer(body, "<u8", ENTRY_U64S * entries).reshape(ENTRY_U64S, -1)
     place = sizes.nbytes
-    numbers = np.frombuffer(body, "<u4", _ENTRY_U32S * entries, place).astype(np.int64).reshape(_ENTRY_U32S, -1)
-    place += 4 * _ENTRY_U32S * entries
+    numbers = np.frombuffer(body, "<u4", ENTRY_U32S * entries, place).astype(np.int64).reshape(ENTRY_U32S, -1)
+    place += 4 * ENTRY_U32S * entries
     block_counts = np.frombuffer(body, "<u4", blocks, place).astype(np.int64)
     block_lengths = np.frombuffer(body, "<u8", blocks, place + 4 * blocks)
     block_checksums = np.frombuffer(body, "<u4", blocks, place + 12 * blocks).astype(np.int64)
@@ -389,12 +245,12 @@ def _parse_index(body: bytes, header: _Header, path: str | None) -> CatalogueInd
     lengths, *text_lengths, pages = numbers
     if block_counts.sum() != entries or (blocks and not block_counts.all()):
         raise _invalid(f"the blocks do not hold the {entries:,} sidecars; {_PACK_AGAIN}", "blocks", path)
-    blooms_bytes, blooms_index_bytes, stripes_bytes = _BLOOMS.unpack(header.of_blooms)
+    blooms_bytes, blooms_index_bytes, stripes_bytes = BLOOMS.unpack(header.of_blooms)
     blooms_start = HEADER.size + header.index_bytes
     first_block = blooms_start + blooms_bytes
     # Each length is small, so that their sum cannot exceed 64 bits.
     stripes_start = first_block + int(block_lengths.sum())
-    if (block_lengths > 2 * _LONGEST_BLOCK_BYTES).any() or stripes_start + stripes_bytes != header.file_bytes:
+    if (block_lengths > 2 * LONGEST_BLOCK_BYTES).any() or stripes_start + stripes_bytes != header.file_bytes:
         raise _invalid(f"the blocks do not fill the file; {_PACK_AGAIN}", "blocks", path)
     if (sizes > _LARGEST_NUMBER).any() or not texts.isascii() or int(np.sum(text_lengths)) != len(texts):
         raise _invalid(f"sizes, names or ETags that cannot be; {_PACK_AGAIN}", "entries", path)
@@ -404,7 +260,7 @@ def _parse_index(body: bytes, header: _Header, path: str | None) -> CatalogueInd
     # The sidecars of a block begin where those of the blocks before it end.
     before = (stops - lengths)[np.cumsum(block_counts) - block_counts] if entries else stops
     block_sidecar_bytes = np.diff(np.append(before, stops[-1:])) if entries else before
-    if (block_sidecar_bytes > _LONGEST_BLOCK_BYTES).any():
+    if (block_sidecar_bytes > LONGEST_BLOCK_BYTES).any():
         raise _invalid(f"blocks that are longer than any that is written; {_PACK_AGAIN}", "sidecar_bytes", path)
     names, data_etags, sidecar_etags = _split(texts.decode("ascii"), text_lengths)
     entry_of = dict(zip(names, range(entries), strict=True))

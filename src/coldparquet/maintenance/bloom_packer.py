@@ -20,9 +20,9 @@ from coldparquet.storage.objects import is_lasting_etag
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.catalog.partition_location import PartitionLocation
     from coldparquet.format.bloom_places import BloomPlaces
-    from coldparquet.format.catalogue_file import PackedSidecar
+    from coldparquet.format.catalogue_writer import PackedSidecar
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.options import ReadOptions
     from coldparquet.storage.wrappers.checked import CheckedStore

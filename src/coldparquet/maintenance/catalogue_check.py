@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from coldparquet.catalog.packed_sidecars import PackedLookup
-    from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.catalog.partition_location import PartitionLocation
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.maintenance.packed_bloom_check import PartitionBlooms
     from coldparquet.storage.base import ObjectStore

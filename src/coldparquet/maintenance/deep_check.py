@@ -20,7 +20,7 @@ from coldparquet.storage.requests import RangeRequest
 if TYPE_CHECKING:
     from typing import IO
 
-    from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.catalog.partition_location import PartitionLocation
     from coldparquet.maintenance.packed_bloom_check import PartitionBlooms
     from coldparquet.plan.partition_check import PartitionCheck
     from coldparquet.storage.base import ObjectStore

@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from coldparquet.catalog.discovery import discover, partition_location
-from coldparquet.catalog.partition import DATA_FILE, NOT_IN_PARQUET, SIDECAR_FILE, Partition, advice_for_misnamed
+from coldparquet.catalog.missing_data import NOT_IN_PARQUET, advice_for_misnamed
+from coldparquet.catalog.partition import Partition
+from coldparquet.catalog.partition_location import DATA_FILE, SIDECAR_FILE
 from coldparquet.catalog.sidecar_lookup import look_up_sidecar, shorter_than_committed
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import ColdParquetError, InvalidInputError, NotFoundError
@@ -30,7 +32,7 @@ from coldparquet.storage.wrappers.checked import CheckedStore
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.catalog.partition_location import PartitionLocation
     from coldparquet.catalog.sidecar_lookup import SidecarLookup
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.format.sidecar_content import SidecarContent

@@ -24,7 +24,7 @@ from coldparquet.storage.requests import RangeRequest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.catalog.partition_location import PartitionLocation
     from coldparquet.format.chunk_places import ChunkPlaces
     from coldparquet.format.partition_pages import PagesFound, PartitionPages
     from coldparquet.format.sidecar import Sidecar

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from coldparquet.catalog.discovery import discover
-from coldparquet.catalog.partition import SIDECAR_FILE
+from coldparquet.catalog.partition_location import SIDECAR_FILE
 from coldparquet.catalog.table_files import TRANSACTION_FILE
 from coldparquet.errors import NotFoundError
 from coldparquet.format.partition_intervals import PartitionInterval
@@ -28,7 +28,7 @@ from coldparquet.storage.wrappers.checked import CheckedStore
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.catalog.partition_location import PartitionLocation
     from coldparquet.storage.base import ObjectStore
 
 

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 from coldparquet.catalog.packed_sidecars import may_count
 from coldparquet.errors import FormatError, UnsupportedError
-from coldparquet.format.catalogue_file import PackedSidecar, parse_catalogue_index
+from coldparquet.format.catalogue_file import parse_catalogue_index
+from coldparquet.format.catalogue_writer import PackedSidecar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.catalog.partition_location import PartitionLocation
     from coldparquet.format.catalogue_blooms import PackedBloom
     from coldparquet.format.catalogue_file import CatalogueIndex
 

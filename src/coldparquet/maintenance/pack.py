@@ -11,7 +11,8 @@ from coldparquet.catalog.catalogue_fetch import CATALOGUE_FILE, CATALOGUE_REASON
 from coldparquet.catalog.discovery import discover
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import ColdParquetError, InternalError, InvalidInputError, NotFoundError, ObjectChangedError
-from coldparquet.format.catalogue_file import LARGEST_FILE_BYTES, PackedSidecar, encode_catalogue
+from coldparquet.format.catalogue_layout import LARGEST_FILE_BYTES
+from coldparquet.format.catalogue_writer import PackedSidecar, encode_catalogue
 from coldparquet.maintenance.bloom_packer import DEFAULT_LIMIT_BYTES, BloomPacker, bloom_bytes
 from coldparquet.maintenance.older_catalogue import has_blooms, kept_entries
 from coldparquet.maintenance.partition_packer import LeftOut, PartitionPacker
@@ -24,7 +25,7 @@ from coldparquet.storage.wrappers.checked import CheckedStore
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.catalog.partition_location import PartitionLocation
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.requests import FetchedRange
 

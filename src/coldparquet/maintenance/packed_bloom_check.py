@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from coldparquet.catalog.catalogue_fetch import CatalogueFile
-    from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.catalog.partition_location import PartitionLocation
     from coldparquet.format.bloom_places import BloomPlaces
     from coldparquet.format.catalogue_blooms import PackedBloom
     from coldparquet.format.catalogue_file import CatalogueIndex

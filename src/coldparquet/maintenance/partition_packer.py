@@ -6,16 +6,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from coldparquet.catalog.page_lookup import PAGES_FILE
-from coldparquet.catalog.partition import DATA_FILE, SIDECAR_FILE
+from coldparquet.catalog.partition_location import DATA_FILE, SIDECAR_FILE
 from coldparquet.catalog.sidecar_lookup import look_up_sidecar
 from coldparquet.errors import AccessError, NotFoundError
-from coldparquet.format.catalogue_file import LARGEST_SIDECAR_BYTES, PackedSidecar
+from coldparquet.format.catalogue_layout import LARGEST_SIDECAR_BYTES
+from coldparquet.format.catalogue_writer import PackedSidecar
 from coldparquet.storage.objects import is_lasting_etag
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.catalog.partition_location import PartitionLocation
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.options import ReadOptions
     from coldparquet.storage.base import ObjectStore

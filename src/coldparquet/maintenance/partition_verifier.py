@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from coldparquet.catalog.page_lookup import look_up_pages_file
-from coldparquet.catalog.partition import DATA_FILE, SIDECAR_FILE
+from coldparquet.catalog.partition_location import DATA_FILE, SIDECAR_FILE
 from coldparquet.catalog.sidecar_lookup import look_up_sidecar, shorter_than_committed
 from coldparquet.concurrency import both
 from coldparquet.errors import (
@@ -30,7 +30,7 @@ from coldparquet.storage.requests import RangeRequest
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.catalog.partition_location import PartitionLocation
     from coldparquet.catalog.sidecar_lookup import SidecarLookup, SidecarState
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.maintenance.catalogue_check import PackedEntry

@@ -22,7 +22,7 @@ from coldparquet.storage.wrappers.checked import CheckedStore
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.catalog.partition_location import PartitionLocation
     from coldparquet.plan.finding import Severity
     from coldparquet.storage.base import ObjectStore
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from coldparquet.catalog.discovery import discover
 from coldparquet.catalog.page_lookup import PAGES_FILE
-from coldparquet.catalog.partition import DATA_FILE, SIDECAR_FILE
+from coldparquet.catalog.partition_location import DATA_FILE, SIDECAR_FILE
 from coldparquet.concurrency import both, gather_or_cancel
 from coldparquet.maintenance.index import PartitionIndexer, index_with_pages
 from coldparquet.maintenance.index_pages import PagesIndexer, make_window_slots
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Literal
 
-    from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.catalog.partition_location import PartitionLocation
     from coldparquet.maintenance.index import IndexedPartition
     from coldparquet.pipelines.access import LakeStores
     from coldparquet.pipelines.lakes import Lake

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from coldparquet.catalog.partition import DATA_FILE, SIDECAR_FILE, PartitionLocation
+from coldparquet.catalog.partition_location import DATA_FILE, SIDECAR_FILE, PartitionLocation
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import AccessError, ColdParquetError
 from coldparquet.format.partition_intervals import PartitionInterval

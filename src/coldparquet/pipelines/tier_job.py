@@ -28,7 +28,7 @@ from coldparquet.storage.wrappers.checked import CheckedStore
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.catalog.partition_location import PartitionLocation
     from coldparquet.pipelines.access import LakeStores
     from coldparquet.pipelines.lakes import Lake
     from coldparquet.pipelines.tables import TableToPlan

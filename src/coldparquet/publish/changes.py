@@ -15,7 +15,7 @@ from coldparquet.publish.storage_classes import storage_class_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.catalog.partition_location import PartitionLocation
     from coldparquet.format.partition_records import PartitionRecord
     from coldparquet.format.table_metadata import TableMetadata
     from coldparquet.publish.published import PublishedTable, PublishedVersion

@@ -33,7 +33,7 @@ from coldparquet.storage.upload import MemoryBudget, upload_request_count
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.catalog.partition_location import PartitionLocation
     from coldparquet.maintenance.pack import PackReport
     from coldparquet.prices import PriceTable
     from coldparquet.publish.changes import Changes, NewPartition, PublishedAlready

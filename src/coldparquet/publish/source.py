@@ -32,7 +32,7 @@ from coldparquet.storage.upload import StoreSource
 from coldparquet.storage.wrappers.checked import CheckedStore
 
 if TYPE_CHECKING:
-    from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.catalog.partition_location import PartitionLocation
     from coldparquet.format.column_versions import ColumnVersions
     from coldparquet.format.partition_records import PartitionRecord
     from coldparquet.format.sidecar import Sidecar

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from coldparquet.catalog.page_lookup import PAGES_FILE
-from coldparquet.catalog.partition import DATA_FILE, SIDECAR_FILE
+from coldparquet.catalog.partition_location import DATA_FILE, SIDECAR_FILE
 from coldparquet.errors import FormatError, InvalidInputError, NotFoundError, ObjectChangedError, UnsupportedError
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.publish.objects import publisher_conflict

@@ -83,6 +83,8 @@ def text_option(given: Mapping[str, Any], *names: str) -> str | None:
                 return value
         elif value is not None:
             raise InvalidInputError(
-                f"the storage option {name} must be text without control characters", kind="BadOption", option=name
+                f"the storage option {name} must be text without control characters; look for a line break at its end",
+                kind="BadOption",
+                option=name,
             )
     return None

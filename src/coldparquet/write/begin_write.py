@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from coldparquet.catalog.discovery import PUBLISHING_FILE
-from coldparquet.catalog.partition import DATA_FILE
+from coldparquet.catalog.partition_location import DATA_FILE
 from coldparquet.catalog.table_files import TRANSACTION_FILE, read_table_files
 from coldparquet.errors import InvalidInputError, NotFoundError, ObjectChangedError
 from coldparquet.format.partition_intervals import PartitionInterval

@@ -11,7 +11,7 @@ from coldparquet.write.compaction_report import CompactedPartition, FileShape
 from coldparquet.write.rewrite_source import read_footer
 
 if TYPE_CHECKING:
-    from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.catalog.partition_location import PartitionLocation
     from coldparquet.catalog.table_files import TableFiles
     from coldparquet.format.partition_records import PartitionRecord
     from coldparquet.options import ReadOptions

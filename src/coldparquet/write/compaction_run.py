@@ -54,7 +54,7 @@ from coldparquet.write.version_commit import commit_version
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.catalog.partition_location import PartitionLocation
     from coldparquet.catalog.table_files import TableFiles
     from coldparquet.format.partition_names import PartitionDirectory
     from coldparquet.maintenance.pack import PackReport

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from coldparquet.catalog.partition import DATA_FILE, SIDECAR_FILE
+from coldparquet.catalog.partition_location import DATA_FILE, SIDECAR_FILE
 from coldparquet.decode.arrow_schema import DICTIONARY_TYPE, TEXT_AS_STORED, arrow_type
 from coldparquet.errors import FormatError, NotFoundError, UnsupportedError
 from coldparquet.format.footer_fetch import FooterFetch

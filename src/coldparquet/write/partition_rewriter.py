@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from coldparquet.catalog.partition import DATA_FILE, SIDECAR_FILE
+from coldparquet.catalog.partition_location import DATA_FILE, SIDECAR_FILE
 from coldparquet.errors import InternalError
 from coldparquet.format.foreign_annotations import FOREIGN_ANNOTATIONS_CODE
 from coldparquet.format.page_counts import count_pages, offset_index_span

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
-from coldparquet.catalog.partition import DATA_FILE, SIDECAR_FILE
+from coldparquet.catalog.partition_location import DATA_FILE, SIDECAR_FILE
 from coldparquet.errors import InternalError, InvalidInputError, NotFoundError, UnsupportedError
 from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.format.parquet_footer_rewrite import FooterBytes, KeptRowGroup, NewRowGroup, splice_footers

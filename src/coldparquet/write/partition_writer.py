@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coldparquet.catalog.partition import DATA_FILE, SIDECAR_FILE
+from coldparquet.catalog.partition_location import DATA_FILE, SIDECAR_FILE
 from coldparquet.errors import InvalidInputError
 from coldparquet.format.parquet_footer import frame_footer, parse_footer
 from coldparquet.format.sidecar_writer import encode_sidecar

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.catalog.partition_location import PartitionLocation
     from coldparquet.format.parquet_footer import ParquetFooter
     from coldparquet.format.questdb_json import QuestdbMetadata
     from coldparquet.format.sidecar import Sidecar

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coldparquet.catalog.page_lookup import PAGES_FILE
-from coldparquet.catalog.partition import DATA_FILE, SIDECAR_FILE
+from coldparquet.catalog.partition_location import DATA_FILE, SIDECAR_FILE
 from coldparquet.storage.local.errors import translated_errors
 from coldparquet.storage.local.store import LocalStore
 from coldparquet.storage.upload import StoreSource

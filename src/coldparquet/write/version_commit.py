@@ -15,7 +15,7 @@ from coldparquet.write.new_version import remove_version
 from coldparquet.write.table_commit import commit_partitions
 
 if TYPE_CHECKING:
-    from coldparquet.catalog.partition import PartitionLocation
+    from coldparquet.catalog.partition_location import PartitionLocation
     from coldparquet.catalog.table_files import TableFiles
     from coldparquet.format.partition_records import PartitionRecord, PartitionRecords
     from coldparquet.storage.base import ObjectStore

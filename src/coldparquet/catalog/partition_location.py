@@ -1,0 +1,42 @@
+"""Where a partition lies: what its path, and the table's transaction, tell of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from coldparquet.format.partition_names import PartitionDirectory
+    from coldparquet.format.txn import PartitionRecord
+
+DATA_FILE = "data.parquet"
+SIDECAR_FILE = "_pm"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionLocation:
+    """Where a partition lies; known from its path alone, without a request."""
+
+    name: str
+    """Directory name, such as ``2024-03-01.12``."""
+    directory_path: str
+    data_path: str
+    sidecar_path: str | None
+    """None for a Parquet file that is not named ``data.parquet``: such files share directories."""
+    directory: PartitionDirectory | None
+    """The time range that the name, or the transaction, says; None where the name follows no partition pattern."""
+    record: PartitionRecord | None = None
+    """What the table's transaction file says of it; None where there is none."""
+    is_listed: bool = False
+    """Whether a listing showed the directory; otherwise nobody knows yet that it exists."""
+
+    @property
+    def committed_size_bytes(self) -> int | None:
+        """Size of the Parquet file that the table's transaction states; None where it states none."""
+        record = self.record
+        return record.parquet_size if record is not None and record.is_parquet and record.parquet_size > 0 else None
+
+    @property
+    def is_native(self) -> bool:
+        """Whether the transaction says that the partition is in QuestDB's own column files."""
+        return self.record is not None and not self.record.is_parquet
