@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from coldparquet.plan.read_plan import ReadPlan
     from coldparquet.restoring.restore_ticket import RestoreTicket
     from coldparquet.scan import Scan
-    from coldparquet.table import Table, open_partition, open_table
+    from coldparquet.table import Table, open_partition, open_partitions, open_table
     from coldparquet.write.table_write import write_table
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "col",
     "errors",
     "open_partition",
+    "open_partitions",
     "open_table",
     "parse_sidecar",
     "pieces",
@@ -63,6 +64,7 @@ _MODULES = {
     "Table": "coldparquet.table",
     "col": "coldparquet.plan.predicate",
     "open_partition": "coldparquet.table",
+    "open_partitions": "coldparquet.table",
     "open_table": "coldparquet.table",
     "parse_sidecar": "coldparquet.format.sidecar",
     "write_table": "coldparquet.write.table_write",

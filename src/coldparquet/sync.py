@@ -294,6 +294,21 @@ def open_partition(
     return Table(background.run(_opened(opening)))
 
 
+def open_partitions(
+    urls: Iterable[str | os.PathLike[str]],
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    options: ReadOptions | None = None,
+    store_options: StoreOptions | None = None,
+    store: ObjectStore | None = None,
+) -> Table:
+    """Open some partitions of a table; see :func:`coldparquet.open_partitions`."""
+    opening = asynchronous.open_partitions(
+        urls, storage_options=storage_options, options=options, store_options=store_options, store=store
+    )
+    return Table(background.run(_opened(opening)))
+
+
 def write_table(  # noqa: PLR0913 - those of coldparquet.write_table
     url: str | os.PathLike[str],
     rows: Rows,

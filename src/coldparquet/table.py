@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import pyarrow as pa
 
+from coldparquet.catalog.named_partitions import table_of_partitions
 from coldparquet.catalog.snapshot import TableOrigin
 from coldparquet.catalog.table_caches import TableCaches
 from coldparquet.concurrency import TableThreads
@@ -39,12 +40,15 @@ if TYPE_CHECKING:
     from coldparquet.storage.wrappers.store_stack import StoreStack
     from coldparquet.storage.wrappers.trace import RequestRecord
 
+_ITSELF = ""
+"""The name of the one partition that a URL is, below that URL."""
+
 _SENDING_S = 0.005
 """The first requests are on their way after this time, and whoever waits for a distant store has time for other things."""
 
 
 class Table:
-    """Partitions that are read as one table. Made by :func:`open_table` and :func:`open_partition`.
+    """Partitions that are read as one table. Made by :func:`open_table`, :func:`open_partition` and :func:`open_partitions`.
 
     Everything that it fetched stays valid while it is open: later writers change nothing that it returns. Close it with
     ``async with`` or :meth:`aclose`.
@@ -216,14 +220,14 @@ class Opening:
         options: ReadOptions | None,
         store_options: StoreOptions | None,
         store: ObjectStore | None,
-        is_partition: bool,
+        partitions: tuple[str, ...] | None = None,
     ) -> None:
         self._url = url
         self._storage_options = storage_options
         self._options = checked_options(options) or ReadOptions()
         self._store_options = checked_store_options(store_options)
         self._store = store
-        self._is_partition = is_partition
+        self._partitions = partitions
         self._table: Table | None = None
 
     def __await__(self) -> Generator[Any, None, Table]:
@@ -268,7 +272,7 @@ class Opening:
             store=stack.store,
             path=path,
             options=self._options,
-            is_partition=self._is_partition or path.endswith(".parquet"),
+            named=self._named(path),
             caches=TableCaches.of(store, self._store_options, url=self._url if self._store is None else None),
             use_catalogue=self._store_options.use_catalogue,
         )
@@ -288,6 +292,12 @@ class Opening:
         return Table(
             shown_url(self._url), origin=origin, snapshot=snapshot, stack=stack, owns_store=owns_store, threads=threads
         )
+
+    def _named(self, path: str) -> tuple[str, ...]:
+        """Return the paths of the partitions that were named, given that of the URL."""
+        if self._partitions is None:
+            return (path,) if path.endswith(".parquet") else ()
+        return tuple(f"{path}/{name}" if name else path for name in self._partitions)
 
 
 def open_table(
@@ -329,7 +339,6 @@ def open_table(
         options=options,
         store_options=store_options,
         store=store,
-        is_partition=False,
     )
 
 
@@ -353,5 +362,44 @@ def open_partition(
         options=options,
         store_options=store_options,
         store=store,
-        is_partition=True,
+        partitions=(_ITSELF,),
+    )
+
+
+def open_partitions(
+    urls: Iterable[str | os.PathLike[str]],
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    options: ReadOptions | None = None,
+    store_options: StoreOptions | None = None,
+    store: ObjectStore | None = None,
+) -> Opening:
+    """Open some partitions of a table, and no others: for whoever knows which ones hold the answer.
+
+    They are read as their sidecars describe them; :func:`open_table` reads one transaction. The columns are those of the
+    newest of them.
+
+    Requests: no listing. The metadata of each (1 or 2), on stores with storage classes 1 HEAD of the data of each, and 1 for the
+    ``_pages`` of the newest, all at the same time.
+
+    Args:
+        urls: Partition directories of one table, or the ``data.parquet`` in them, in any order.
+        storage_options: Credentials, endpoint and so on, as fsspec and s3fs take them.
+        options: How to read.
+        store_options: How patient to be with the store, and what to remember of it.
+        store: A store of your own, which stays open; the URLs are then paths in it.
+
+    Raises:
+        InvalidInputError: There are no URLs, they are not in one directory (kind ``NotOneTable``), one has no partition's name
+            (``NotAPartition``), or two are of the same time (``SamePartition``).
+        NotFoundError: One is not there. Other errors are those of :func:`open_table`.
+    """
+    table_url, names = table_of_partitions(urls)
+    return Opening(
+        table_url,
+        storage_options=storage_options,
+        options=options,
+        store_options=store_options,
+        store=store,
+        partitions=names,
     )

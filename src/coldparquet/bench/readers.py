@@ -7,7 +7,6 @@ takes part where files are named; pyarrow does not compare UUIDs. Every reader u
 
 from __future__ import annotations
 
-import asyncio
 import operator
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,7 +20,7 @@ import pyarrow as pa
 import coldparquet as cp
 from coldparquet.bench.measurement import BUCKET, OURS, Reader
 from coldparquet.storage.open_store import open_store
-from coldparquet.table import Table, open_partition, open_table
+from coldparquet.table import Table, open_partitions, open_table
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -139,7 +138,7 @@ def our_reader(
         path: Bucket and path of a table.
         endpoint_url: Where the store listens.
         ask: Asks the question of an open table, and returns the answer.
-        partitions: Only these, each opened by itself; the answers are added up.
+        partitions: Names of the only ones to open.
         way: How to use it.
     """
     way = way or OurWay()
@@ -148,20 +147,12 @@ def our_reader(
     opened: list[Table] = []
 
     async def first() -> Any:
-        if not partitions:
-            opened.append(await open_table(path_in_store, **kept))
-            return await warm()
-        paths = [f"{path_in_store}/{name}" for name in partitions]
-        return sum(await asyncio.gather(*map(open_and_ask, paths)))
-
-    async def open_and_ask(partition: str) -> Any:
-        table = await open_partition(partition, **kept)
-        opened.append(table)
-        return await ask(table)
+        urls = [f"{path_in_store}/{name}" for name in partitions]
+        opened.append(await (open_partitions(urls, **kept) if urls else open_table(path_in_store, **kept)))
+        return await warm()
 
     async def warm() -> Any:
-        answers = await asyncio.gather(*map(ask, opened))
-        return sum(answers) if partitions else answers[0]
+        return await ask(opened[0])
 
     async def close() -> None:
         for table in opened:

@@ -9,14 +9,15 @@ from coldparquet.catalog.catalogue import Catalogue
 from coldparquet.catalog.catalogue_fetch import CatalogueFile, fetch_catalogue
 from coldparquet.catalog.committed_rows import CommittedRowsStore, CommittedState
 from coldparquet.catalog.data_objects import DataObjects
-from coldparquet.catalog.discovery import discover, partition_location
+from coldparquet.catalog.discovery import discover
 from coldparquet.catalog.listed_objects import ListedObjects
 from coldparquet.catalog.missing_data import NOT_IN_PARQUET
+from coldparquet.catalog.named_partitions import named_locations
 from coldparquet.catalog.page_files import PageFiles
 from coldparquet.catalog.partition import Partition
 from coldparquet.catalog.symbol_dictionaries import SymbolDictionaries
 from coldparquet.catalog.table_caches import NO_CACHES, TableCaches
-from coldparquet.concurrency import both
+from coldparquet.concurrency import both, gather_or_cancel
 from coldparquet.errors import ColdParquetError, InternalError, NotFoundError, UnsupportedError
 from coldparquet.format.partition_names import parse_partition_directory
 from coldparquet.plan.projection import table_columns, table_columns_of_metadata
@@ -74,8 +75,8 @@ class TableOrigin:
     """It must not pin versions: each snapshot pins its own."""
     path: str
     options: ReadOptions
-    is_partition: bool
-    """Whether ``path`` is one partition, or one Parquet file, rather than a directory of them."""
+    named: tuple[str, ...] = ()
+    """Paths of partitions of the table that were named, or of one Parquet file; none where all below ``path`` are read."""
     caches: TableCaches = NO_CACHES
     """What is remembered from one state to the next."""
     use_catalogue: bool = True
@@ -86,7 +87,8 @@ class TableOrigin:
 
         Requests: the listing, ``_txn``, ``_meta`` and the catalogue, all at the same time; ``_cv`` after them if there
         are native partitions, or if symbols are to be numbered as in the table. Without a ``_txn``, the metadata of the
-        newest partition (1 or 2), and the look for its ``_pages`` (1) after them. For one partition only these.
+        newest partition (1 or 2), and the look for its ``_pages`` (1) after them. For partitions that were named only these, and
+        the metadata and a look at the data object of each, all at the same time.
 
         Args:
             previous: An older snapshot. What it knows of partitions that did not change since is not read again.
@@ -97,10 +99,9 @@ class TableOrigin:
             StorageError: The table files kept changing while they were read.
         """
         await self._distrust_changed(previous)
-        if self.is_partition:
-            locations = (partition_location(self.path),)
+        if self.named:
             try:
-                return await self._from_newest(locations, CatalogueFile(path=self.path), previous)
+                return await self._from_newest(named_locations(self.named), CatalogueFile(path=self.path), previous)
             except NotFoundError as error:
                 await self._tell_if_table(error)
                 raise
@@ -117,7 +118,8 @@ class TableOrigin:
 
     async def _tell_if_table(self, error: NotFoundError) -> None:
         """Say so if what was opened as a partition, and holds no Parquet file, is the directory of a table. 1 listing."""
-        if error.kind != NotFoundError.default_kind or self.path.endswith(".parquet"):
+        is_one = self.named == (self.path,)
+        if error.kind != NotFoundError.default_kind or not is_one or self.path.endswith(".parquet"):
             return
         try:
             listing = await self.store.list(self.path.rstrip("/"), first_page_only=True)
@@ -154,8 +156,9 @@ class TableOrigin:
     ) -> TableSnapshot:
         """Take the columns of the newest partition for those of the table: 1 or 2 requests, for its metadata.
 
-        At the same time 1 for its ``_pages``, which tells whether the table has such files. Where it is the only partition
-        that was asked for, also 1 look at its data object, which later would cost a round trip of its own.
+        At the same time 1 for its ``_pages``, which tells whether the table has such files. Of partitions that were named it is
+        known that they are wanted: also the metadata of the others, and 1 look at the data object of each, which later would
+        cost round trips of their own.
         """
         store = self.caches.above(CheckedStore(self.store))
         listed = ListedObjects(store)
@@ -163,12 +166,16 @@ class TableOrigin:
         partitions = tuple(self._partition(location, store, catalogue, len(locations)) for location in locations)
         page_files, spent = _new_page_files(store, catalogue), list[MetadataRequest]()
         data_objects = _new_data_objects(store, listed, previous, locations)
-        looks_ahead = self.is_partition and self.options.check_storage_classes and data_objects.can_be_asked
+        wanted = partitions if self.named else ()
+        looks_ahead = self.options.check_storage_classes and data_objects.can_be_asked
         newest, _ = await both(
             _newest_readable(partitions),
             both(
-                self._look_up_pages(page_files, partitions[-1].location, spent),
-                data_objects.look_at([partitions[-1].data_path] if looks_ahead else (), spent),
+                gather_or_cancel([partition.metadata() for partition in wanted[:-1]]),
+                both(
+                    self._look_up_pages(page_files, partitions[-1].location, spent),
+                    data_objects.look_at([partition.data_path for partition in wanted if looks_ahead], spent),
+                ),
             ),
         )
         return TableSnapshot(
