@@ -29,6 +29,7 @@ NAMES = [
     "col",
     "errors",
     "open_partition",
+    "open_partitions",
     "open_table",
     "parse_sidecar",
     "pieces",

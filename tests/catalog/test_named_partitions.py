@@ -30,10 +30,10 @@ async def store() -> MemoryStore:
     return await store_of({day: day_of_trades(day, rows=ROWS, row_groups=4) for day in range(4)})
 
 
-async def prices(store: MemoryStore, names: list[str], where: str | None = None) -> list[float]:
+async def prices(store: MemoryStore, names: list[str], where: str | None = None) -> list[Any]:
     async with cp.open_partitions(names, store=store) as table:
-        found: list[float] = (await table.scan(["price"], where).to_arrow())["price"].to_pylist()
-        return found
+        rows = await table.scan(["price"], where).to_arrow()
+        return rows["price"].to_pylist()
 
 
 async def test_their_rows_come_in_time_order(store: MemoryStore) -> None:

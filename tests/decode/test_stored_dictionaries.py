@@ -115,7 +115,7 @@ def test_text_that_is_not_utf_8_is_damage(sparse_file: Any) -> None:
 def test_an_index_without_entry_is_damage(index: int) -> None:
     indices = pa.array([0, index, None], pa.int32())
     array: Any = pa.DictionaryArray.from_arrays(indices, pa.array(["a", "b"]), safe=False)
-    with pytest.raises(FormatError, match="column 'text': an index is not one of the 2 entries"):
+    with pytest.raises(FormatError, match=r"column 'text': .* out of bounds: .*should be in \[0, 1\]"):
         is_as_stored(pa.chunked_array([array]), 2, LABEL)
 
 

@@ -97,7 +97,7 @@ def check_values(array: pa.ChunkedArray[Any], label: ChunkLabel) -> None:
     """Check what pyarrow decodes without complaint although whoever gets it next may crash.
 
     Raises:
-        FormatError: Text is not UTF-8, or a decimal has more digits than its type.
+        FormatError: Text is not UTF-8, an index has no entry in its dictionary, or a decimal has more digits than its type.
     """
     try:
         array.validate(full=True)
