@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from coldparquet.bench.physical_limit import longest_chain_s
+from coldparquet.bench.stolen_time import StolenTime
 from coldparquet.errors import InternalError
 from coldparquet.prices import PriceTable
 from coldparquet.storage.wrappers.trace import round_trips
@@ -154,6 +155,9 @@ class Result:
     """As above."""
     peak_memory_mb: float | None
     """Largest resident memory of the whole process, with interpreter and libraries; None as above."""
+    stolen_fraction: float | None
+    """Largest part of the processors' time that the host gave to other machines during one of its processes; None where the
+    system does not say it."""
     first: Spent
     warm: Spent
 
@@ -236,11 +240,11 @@ def _ask(
 
 def _measure_in_child(module: str, question: str, name: str, endpoint_url: str) -> dict[str, Any]:
     command = [sys.executable, "-m", module, "--question", question, "--reader", name, "--endpoint-url", endpoint_url]
+    stolen = StolenTime()
     child = subprocess.run(  # noqa: S603 - our own interpreter, and names of our own
         command, stdout=subprocess.PIPE, text=True, check=True, timeout=_CHILD_TIMEOUT_S
     )
-    measured: dict[str, Any] = json.loads(child.stdout.splitlines()[-1])
-    return measured
+    return {**json.loads(child.stdout.splitlines()[-1]), "stolen_fraction": stolen.fraction}
 
 
 def result_of(of_reader: list[dict[str, Any]], store: ColdStoreOptions) -> Result:
@@ -253,6 +257,7 @@ def result_of(of_reader: list[dict[str, Any]], store: ColdStoreOptions) -> Resul
         return median(key) if key in of_reader[0] else None
 
     last = of_reader[-1]
+    stolen = [fraction for measured in of_reader if (fraction := measured.get("stolen_fraction")) is not None]
     return Result(
         answer=last["answer"],
         first_s=median("first_s"),
@@ -261,6 +266,7 @@ def result_of(of_reader: list[dict[str, Any]], store: ColdStoreOptions) -> Resul
         first_processor_s=median_or_none("first_processor_s"),
         warm_processor_s=median_or_none("warm_processor_s"),
         peak_memory_mb=median_or_none("peak_memory_mb"),
+        stolen_fraction=max(stolen, default=None),
         first=Spent(log=tuple(ServedRequest(**request) for request in last["first_log"]), store=store),
         warm=Spent(log=tuple(ServedRequest(**request) for request in last["warm_log"]), store=store),
     )

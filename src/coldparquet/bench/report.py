@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _PACKAGES = ("coldparquet", "polars", "pyarrow", "duckdb", "datafusion", "pyspark", "s3fs", "aiohttp")
 _LEAST_CALLS_FOR_PERCENTILES = 20
+_NOTEWORTHY_STOLEN_FRACTION = 0.05
 
 
 def report(results: Mapping[str, Results]) -> str:
@@ -42,6 +43,9 @@ def table(results: Results) -> str:
     ]
     if any(name.startswith(OURS) for name in results) and any(not name.startswith(OURS) for name in results):
         lines += ["", *(_ratios(name, results) for name in results if name.startswith(OURS))]
+    stolen = max((result.stolen_fraction or 0.0 for result in results.values()), default=0.0)
+    if stolen >= _NOTEWORTHY_STOLEN_FRACTION:
+        lines += ["", f"**The host gave {stolen:.0%} of the processors to other machines meanwhile: measure again.**"]
     return "\n".join(lines)
 
 
@@ -133,6 +137,7 @@ def _result(result: Result) -> dict[str, Any]:
         "first_processor_s": result.first_processor_s,
         "warm_processor_s": result.warm_processor_s,
         "peak_memory_mb": result.peak_memory_mb,
+        "stolen_fraction": result.stolen_fraction,
         **{
             name: {
                 "requests": spent.requests,

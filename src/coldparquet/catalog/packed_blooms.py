@@ -122,7 +122,8 @@ class PackedBlooms:
     ) -> _Found | None:
         """Find the stripes; None where it is cheaper to ask the partitions' own files."""
         own_requests = len(asked)
-        least_requests = 0 if at_hand else 1 if self._is_at_hand else 2
+        index_requests = 0 if self._is_at_hand else 1
+        least_requests = 0 if at_hand else index_requests + 1
         if not self.are_there or own_requests <= least_requests:
             return None
         found = _Found.of(self._file, await self._parsed(spent), asked, at_hand)
