@@ -235,7 +235,7 @@ class Table:
 
     @property
     def partitions(self) -> tuple[Partition, ...]:
-        """All partitions, oldest first."""
+        """The partitions that are read, oldest first."""
         return self._table.partitions
 
     @property
@@ -294,8 +294,9 @@ def open_partition(
     return Table(background.run(_opened(opening)))
 
 
-def open_partitions(
-    urls: Iterable[str | os.PathLike[str]],
+def open_partitions(  # noqa: PLR0913 - those of coldparquet.open_partitions
+    url: str | os.PathLike[str],
+    names: Iterable[str],
     *,
     storage_options: Mapping[str, Any] | None = None,
     options: ReadOptions | None = None,
@@ -304,7 +305,7 @@ def open_partitions(
 ) -> Table:
     """Open some partitions of a table; see :func:`coldparquet.open_partitions`."""
     opening = asynchronous.open_partitions(
-        urls, storage_options=storage_options, options=options, store_options=store_options, store=store
+        url, names, storage_options=storage_options, options=options, store_options=store_options, store=store
     )
     return Table(background.run(_opened(opening)))
 

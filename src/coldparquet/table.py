@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import posixpath
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import pyarrow as pa
 
-from coldparquet.catalog.named_partitions import table_of_partitions
+from coldparquet.catalog.named_partitions import checked_names
 from coldparquet.catalog.snapshot import TableOrigin
 from coldparquet.catalog.table_caches import TableCaches
 from coldparquet.concurrency import TableThreads
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from coldparquet.storage.wrappers.trace import RequestRecord
 
 _ITSELF = ""
-"""The name of the one partition that a URL is, below that URL."""
+"""In place of a partition's name: the URL is that of the partition, or of its file."""
 
 _SENDING_S = 0.005
 """The first requests are on their way after this time, and whoever waits for a distant store has time for other things."""
@@ -109,12 +110,12 @@ class Table:
 
     @property
     def partitions(self) -> tuple[Partition, ...]:
-        """All partitions, oldest first."""
+        """The partitions that are read, oldest first."""
         return self._snapshot.partitions
 
     @property
     def txn(self) -> int | None:
-        """Transaction of the table that is read; None where a directory listing decided."""
+        """Transaction of the table that is read; None where a directory listing decided, or partitions were named."""
         files = self._snapshot.files
         return None if files is None else files.transaction.txn
 
@@ -220,7 +221,7 @@ class Opening:
         options: ReadOptions | None,
         store_options: StoreOptions | None,
         store: ObjectStore | None,
-        partitions: tuple[str, ...] | None = None,
+        partitions: tuple[str, ...] = (),
     ) -> None:
         self._url = url
         self._storage_options = storage_options
@@ -294,10 +295,9 @@ class Opening:
         )
 
     def _named(self, path: str) -> tuple[str, ...]:
-        """Return the paths of the partitions that were named, given that of the URL."""
-        if self._partitions is None:
-            return (path,) if path.endswith(".parquet") else ()
-        return tuple(f"{path}/{name}" if name else path for name in self._partitions)
+        """Return the paths of what was named, given that of the URL; none where all below it are read."""
+        names = self._partitions or ((_ITSELF,) if path.endswith(".parquet") else ())
+        return tuple(path if name == _ITSELF else posixpath.join(path, name) for name in names)
 
 
 def open_table(
@@ -314,8 +314,8 @@ def open_table(
     read, whatever is written later. Without a ``_txn`` the newest version of each partition directory is taken.
 
     Requests: the listing, ``_txn``, ``_meta`` and the catalogue at the same time, and ``_cv`` after them if there are native partitions.
-    Without a ``_txn``, the newest partition's metadata (1 or 2) after them. For a Parquet file, or with
-    :func:`open_partition`, only the metadata.
+    Without a ``_txn``, the newest partition's metadata (1 or 2) and 1 for its ``_pages`` after them. For a Parquet file those of
+    :func:`open_partition`.
 
     Args:
         url: Any fsspec URL, or a local path.
@@ -350,9 +350,10 @@ def open_partition(
     store_options: StoreOptions | None = None,
     store: ObjectStore | None = None,
 ) -> Opening:
-    """Open one partition: its directory or its Parquet file. 1 request with a sidecar of usual size, no listing.
+    """Open one partition: its directory or its Parquet file.
 
-    Where there is no such partition, 1 listing more tells whether the directory is that of a table.
+    Requests: no listing. Its metadata (1 or 2), 1 for its ``_pages`` and, on stores with storage classes, 1 HEAD of its data, all at
+    the same time. Where there is no such partition, 1 listing more tells whether the directory is that of a table.
 
     Args and errors are those of :func:`open_table`.
     """
@@ -366,8 +367,9 @@ def open_partition(
     )
 
 
-def open_partitions(
-    urls: Iterable[str | os.PathLike[str]],
+def open_partitions(  # noqa: PLR0913 - those of open_table, and names
+    url: str | os.PathLike[str],
+    names: Iterable[str],
     *,
     storage_options: Mapping[str, Any] | None = None,
     options: ReadOptions | None = None,
@@ -376,30 +378,34 @@ def open_partitions(
 ) -> Opening:
     """Open some partitions of a table, and no others: for whoever knows which ones hold the answer.
 
-    They are read as their sidecars describe them; :func:`open_table` reads one transaction. The columns are those of the
-    newest of them.
+    They are read as their sidecars describe them, whatever a ``_txn`` says; :func:`open_table` reads one transaction. The columns
+    are those of the newest of them.
 
     Requests: no listing. The metadata of each (1 or 2), on stores with storage classes 1 HEAD of the data of each, and 1 for the
-    ``_pages`` of the newest, all at the same time.
+    ``_pages`` of the newest, all at the same time. Scans with a condition may ask for the ``_pages`` of the others.
 
     Args:
-        urls: Partition directories of one table, or the ``data.parquet`` in them, in any order.
+        url: Directory of the table, as for :func:`open_table`.
+        names: Of the partitions' directories in it, with the version suffix, such as ``2024-03-01.12``; in any order.
         storage_options: Credentials, endpoint and so on, as fsspec and s3fs take them.
         options: How to read.
         store_options: How patient to be with the store, and what to remember of it.
-        store: A store of your own, which stays open; the URLs are then paths in it.
+        store: A store of your own, which stays open; ``url`` is then a path in it.
+
+    Returns:
+        As :func:`open_table`.
 
     Raises:
-        InvalidInputError: There are no URLs, they are not in one directory (kind ``NotOneTable``), one has no partition's name
-            (``NotAPartition``), or two are of the same time (``SamePartition``).
-        NotFoundError: One is not there. Other errors are those of :func:`open_table`.
+        InvalidInputError: No name is given, one is not the name of a partition (kind ``NotAPartition``), or two begin at the same
+            time (kind ``SamePartition``).
+        NotFoundError: One is not there, or is not in Parquet: native partitions are only read by :func:`open_table`. Other errors
+            are those of :func:`open_table`.
     """
-    table_url, names = table_of_partitions(urls)
     return Opening(
-        table_url,
+        os.fspath(url),
         storage_options=storage_options,
         options=options,
         store_options=store_options,
         store=store,
-        partitions=names,
+        partitions=checked_names(names),
     )

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import coldparquet as cp
-from coldparquet.catalog.discovery import partition_location
+from coldparquet.catalog.partition_location import partition_location
 from coldparquet.catalog.sidecar_lookup import look_up_sidecar
 from coldparquet.errors import ObjectChangedError
 from coldparquet.maintenance.index import index_table

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from coldparquet.catalog import page_lookup
-from coldparquet.catalog.discovery import partition_location
 from coldparquet.catalog.page_lookup import PAGES_FILE, look_up_pages_file, parse_pages_lookup, read_page_index
-from coldparquet.catalog.partition_location import PartitionLocation
+from coldparquet.catalog.partition_location import PartitionLocation, partition_location
 from coldparquet.errors import AccessError, NotFoundError, ObjectChangedError, StorageError
 from coldparquet.format import page_index
 from coldparquet.format.page_index import page_index_range

@@ -245,7 +245,7 @@ def test_unknown_options_are_always_named(storage_options: dict[str, int]) -> No
 @pytest.mark.parametrize("name", ["endpoint_url", "key", "profile", "token", "region_name"])
 def test_what_is_no_text(name: str, value: Any) -> None:
     options = {"client_kwargs": {name: value}} if name == "region_name" else {name: value}
-    with pytest.raises(InvalidInputError, match=f"{name} must be text") as caught:
+    with pytest.raises(InvalidInputError, match=f"{name} .*must be text") as caught:
         parse_s3_options(options)
     assert caught.value.kind == "BadOption"
     assert "hunter2" not in str(caught.value)

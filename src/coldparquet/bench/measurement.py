@@ -1,7 +1,7 @@
 """Measures readers: data on a simulated cold store, every reader in processes of its own, in turn, on the same store.
 
 The store waits 30 ms before the first byte and sends 90 MB/s per connection, unless a benchmark says otherwise. Imports and
-client are made before the clock starts. "First" is the first call of a process, "warm" the median of the calls after it,
+client are made, and the data is read once, before the clock starts. "First" is the first call of a process, "warm" the median of the calls after it,
 with what the reader keeps. Requests, bytes and round trips are what the server saw, metadata and listings included.
 """
 
@@ -33,6 +33,7 @@ COLD_STORE = ColdStoreOptions(first_byte_s=0.030, bandwidth_bytes_per_s=90e6)
 OURS = "coldparquet"
 
 _BLOCK_BYTES = 1024 * 1024
+"""Read at once, so that large files do not fill the memory."""
 _LOG_SETTLES_S = 0.05
 """A client can have the last byte a moment before the server has noted the request."""
 _CHILD_TIMEOUT_S = 600
@@ -184,7 +185,6 @@ def run(
         InternalError: The readers disagree about the answer.
     """
     root = asyncio.run(made_data(directory, benchmark.data, benchmark.make_data))
-    _read_all(root)
     with ColdStoreProcess(root, benchmark.store) as server:
         return {
             question: _ask(benchmark, question, server.endpoint_url, rounds, on_reader)
@@ -193,7 +193,7 @@ def run(
 
 
 async def made_data(directory: Path, data: str, make_data: MakeData) -> Path:
-    """Make data, unless it is there from an earlier run; what was interrupted is made anew.
+    """Make data, unless it is there from an earlier run, and read it once; what was interrupted is made anew.
 
     Args:
         directory: Where the data of all benchmarks is.
@@ -210,16 +210,16 @@ async def made_data(directory: Path, data: str, make_data: MakeData) -> Path:
         (unfinished / BUCKET).mkdir(parents=True)
         await make_data(unfinished / BUCKET)
         unfinished.rename(root)
+    _read_all(root)
     return root
 
 
 def _read_all(root: Path) -> None:
     """Read every file, so that the store answers from memory: who comes first is not to wait for this machine's disk."""
-    block = bytearray(_BLOCK_BYTES)
     for path in root.rglob("*"):
         if path.is_file():
             with path.open("rb", buffering=0) as file:
-                while file.readinto(block):
+                while file.read(_BLOCK_BYTES):
                     pass
 
 

@@ -138,7 +138,7 @@ def our_reader(
         path: Bucket and path of a table.
         endpoint_url: Where the store listens.
         ask: Asks the question of an open table, and returns the answer.
-        partitions: Names of the only ones to open.
+        partitions: Names of those to open; all where there are none.
         way: How to use it.
     """
     way = way or OurWay()
@@ -147,8 +147,10 @@ def our_reader(
     opened: list[Table] = []
 
     async def first() -> Any:
-        urls = [f"{path_in_store}/{name}" for name in partitions]
-        opened.append(await (open_partitions(urls, **kept) if urls else open_table(path_in_store, **kept)))
+        opening = (
+            open_partitions(path_in_store, partitions, **kept) if partitions else open_table(path_in_store, **kept)
+        )
+        opened.append(await opening)
         return await warm()
 
     async def warm() -> Any:

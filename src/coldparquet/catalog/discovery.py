@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from coldparquet.catalog.partition_location import DATA_FILE, SIDECAR_FILE, PartitionLocation
+from coldparquet.catalog.partition_location import DATA_FILE, SIDECAR_FILE, PartitionLocation, partition_location
 from coldparquet.catalog.table_files import TRANSACTION_FILE, read_table_files
 from coldparquet.concurrency import both
 from coldparquet.errors import AccessError, FormatError, InvalidInputError, NotFoundError, StorageError
 from coldparquet.format.partition_names import (
     PartitionDirectory,
     infer_interval,
-    parse_partition_directory,
     recorded_directory_name,
 )
 from coldparquet.format.partition_ranges import partition_ranges
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from coldparquet.catalog.table_files import ColumnVersionsFor, TableFiles
-    from coldparquet.format.partition_intervals import PartitionInterval
     from coldparquet.storage.base import ObjectStore
 
 _LATEST_TIMESTAMP = (1 << 63) - 1
@@ -297,30 +295,6 @@ def chosen_partitions(
 def _names_of(location: PartitionLocation) -> set[str]:
     base_name = location.directory.base_name if location.directory is not None else location.name
     return {location.name, base_name}
-
-
-def partition_location(
-    path: str, *, interval: PartitionInterval | None = None, is_listed: bool = False
-) -> PartitionLocation:
-    """Say where a partition lies, given its directory or its Parquet file and, where known, its table's interval."""
-    path = path.rstrip("/")
-    if path.endswith(".parquet"):
-        directory_path, _, file_name = path.rpartition("/")
-        sidecar_path = f"{directory_path}/{SIDECAR_FILE}" if file_name == DATA_FILE else None
-        name = directory_path.rpartition("/")[2] if sidecar_path else file_name
-        data_path = path
-    else:
-        directory_path, name = path, path.rpartition("/")[2]
-        data_path, sidecar_path = f"{path}/{DATA_FILE}", f"{path}/{SIDECAR_FILE}"
-    directory = parse_partition_directory(name, interval=interval) if sidecar_path else None
-    return PartitionLocation(
-        name=name,
-        directory_path=directory_path,
-        data_path=data_path,
-        sidecar_path=sidecar_path,
-        directory=directory,
-        is_listed=is_listed,
-    )
 
 
 def _newest_versions(listing: Listing) -> tuple[list[PartitionLocation], list[str]]:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from coldparquet.format.partition_names import parse_partition_directory
+
 if TYPE_CHECKING:
+    from coldparquet.format.partition_intervals import PartitionInterval
     from coldparquet.format.partition_names import PartitionDirectory
     from coldparquet.format.txn import PartitionRecord
 
@@ -15,7 +18,7 @@ SIDECAR_FILE = "_pm"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLocation:
-    """Where a partition lies; known from its path alone, without a request."""
+    """Where a partition lies, and what is known of it without looking at it."""
 
     name: str
     """Directory name, such as ``2024-03-01.12``."""
@@ -40,3 +43,27 @@ class PartitionLocation:
     def is_native(self) -> bool:
         """Whether the transaction says that the partition is in QuestDB's own column files."""
         return self.record is not None and not self.record.is_parquet
+
+
+def partition_location(
+    path: str, *, interval: PartitionInterval | None = None, is_listed: bool = False
+) -> PartitionLocation:
+    """Say where a partition lies, given its directory or its Parquet file and, where known, its table's interval."""
+    path = path.rstrip("/")
+    if path.endswith(".parquet"):
+        directory_path, _, file_name = path.rpartition("/")
+        sidecar_path = f"{directory_path}/{SIDECAR_FILE}" if file_name == DATA_FILE else None
+        name = directory_path.rpartition("/")[2] if sidecar_path else file_name
+        data_path = path
+    else:
+        directory_path, name = path, path.rpartition("/")[2]
+        data_path, sidecar_path = f"{path}/{DATA_FILE}", f"{path}/{SIDECAR_FILE}"
+    directory = parse_partition_directory(name, interval=interval) if sidecar_path else None
+    return PartitionLocation(
+        name=name,
+        directory_path=directory_path,
+        data_path=data_path,
+        sidecar_path=sidecar_path,
+        directory=directory,
+        is_listed=is_listed,
+    )

@@ -49,7 +49,7 @@ class TableSnapshot:
     designated_timestamp: int | None
     """Index of the designated timestamp among the columns."""
     files: TableFiles | None
-    """The table's own files; None where the directory listing decided."""
+    """The table's own files; None where there are none, or partitions were named."""
     symbol_dictionaries: SymbolDictionaries | None
     """Values of the table's symbol columns; None where there are no table files."""
     page_files: PageFiles
@@ -61,10 +61,11 @@ class TableSnapshot:
     catalogue: Catalogue
     """The sidecars that were packed together; empty where there is no such thing, or nobody looked for it."""
     source: str | None
-    """How the partitions were found, for people; None for a table of one partition."""
+    """How the partitions were found, for people; None where they were named."""
     notes: tuple[str, ...]
     requests: tuple[MetadataRequest, ...]
-    """What finding the partitions cost, and the metadata of the newest one where the columns come from there."""
+    """What finding the partitions cost, and the metadata that was read with it: of the newest one where the columns come from
+    there, or of all that were named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +77,7 @@ class TableOrigin:
     path: str
     options: ReadOptions
     named: tuple[str, ...] = ()
-    """Paths of partitions of the table that were named, or of one Parquet file; none where all below ``path`` are read."""
+    """Paths of the partitions, or of the one Parquet file, to read; none where all below ``path`` are."""
     caches: TableCaches = NO_CACHES
     """What is remembered from one state to the next."""
     use_catalogue: bool = True
@@ -94,6 +95,7 @@ class TableOrigin:
             previous: An older snapshot. What it knows of partitions that did not change since is not read again.
 
         Raises:
+            InvalidInputError: Two partitions that were named begin at the same time (kind ``SamePartition``).
             NotFoundError: There is nothing at the path, or nothing that is a partition.
             FormatError: A table file, or the metadata of the newest partition, is damaged.
             StorageError: The table files kept changing while they were read.
@@ -103,7 +105,7 @@ class TableOrigin:
             try:
                 return await self._from_newest(named_locations(self.named), CatalogueFile(path=self.path), previous)
             except NotFoundError as error:
-                await self._tell_if_table(error)
+                await self._tell_what_to_do(error)
                 raise
         column_versions_for: ColumnVersionsFor = "symbols" if self.options.symbols == "global" else "native"
         spent: list[MetadataRequest] = []
@@ -116,11 +118,19 @@ class TableOrigin:
             return await self._from_newest(discovery.locations, file, previous, discovery)
         return self._from_transaction(discovery, discovery.files, file, previous)
 
-    async def _tell_if_table(self, error: NotFoundError) -> None:
-        """Say so if what was opened as a partition, and holds no Parquet file, is the directory of a table. 1 listing."""
-        is_one = self.named == (self.path,)
-        if error.kind != NotFoundError.default_kind or not is_one or self.path.endswith(".parquet"):
+    async def _tell_what_to_do(self, error: NotFoundError) -> None:
+        """Say what to do about a partition that was named and has no Parquet file.
+
+        Of one that was opened by itself 1 listing tells whether it is the directory of a table.
+        """
+        if error.kind != NotFoundError.default_kind or self.path.endswith(".parquet"):
             return
+        if self.named != (self.path,):
+            raise NotFoundError(
+                f"{error.message}; check the name, or use open_table, which reads partitions in QuestDB's native format, too",
+                path=error.path,
+                **error.details,
+            ) from error
         try:
             listing = await self.store.list(self.path.rstrip("/"), first_page_only=True)
         except ColdParquetError:
@@ -157,8 +167,7 @@ class TableOrigin:
         """Take the columns of the newest partition for those of the table: 1 or 2 requests, for its metadata.
 
         At the same time 1 for its ``_pages``, which tells whether the table has such files. Of partitions that were named it is
-        known that they are wanted: also the metadata of the others, and 1 look at the data object of each, which later would
-        cost round trips of their own.
+        known that they are wanted: see :meth:`_look_ahead`.
         """
         store = self.caches.above(CheckedStore(self.store))
         listed = ListedObjects(store)
@@ -166,16 +175,11 @@ class TableOrigin:
         partitions = tuple(self._partition(location, store, catalogue, len(locations)) for location in locations)
         page_files, spent = _new_page_files(store, catalogue), list[MetadataRequest]()
         data_objects = _new_data_objects(store, listed, previous, locations)
-        wanted = partitions if self.named else ()
-        looks_ahead = self.options.check_storage_classes and data_objects.can_be_asked
-        newest, _ = await both(
+        newest, (others, _) = await both(
             _newest_readable(partitions),
             both(
-                gather_or_cancel([partition.metadata() for partition in wanted[:-1]]),
-                both(
-                    self._look_up_pages(page_files, partitions[-1].location, spent),
-                    data_objects.look_at([partition.data_path for partition in wanted if looks_ahead], spent),
-                ),
+                self._look_ahead(partitions if self.named else (), data_objects, spent),
+                self._look_up_pages(page_files, partitions[-1].location, spent),
             ),
         )
         return TableSnapshot(
@@ -191,8 +195,27 @@ class TableOrigin:
             catalogue=catalogue,
             source=discovery.source if discovery else None,
             notes=(*(discovery.notes if discovery else ()), *catalogue.notes_about(locations)),
-            requests=(*(discovery.requests if discovery else ()), *newest.metadata_requests, *spent),
+            requests=(
+                *(discovery.requests if discovery else ()),
+                *(request for metadata in (*others, newest) for request in metadata.metadata_requests),
+                *spent,
+            ),
         )
+
+    async def _look_ahead(
+        self, named: Sequence[Partition], data_objects: DataObjects, spent: list[MetadataRequest]
+    ) -> list[PartitionMetadata]:
+        """Read what scans of partitions that were named need, and what later would cost round trips of its own.
+
+        Requests: 1 look at the data object of each, and for all but the newest 1 or 2 for its metadata, which are not put
+        into ``spent``.
+        """
+        looks = self.options.check_storage_classes and data_objects.can_be_asked
+        others, _ = await both(
+            gather_or_cancel([partition.metadata() for partition in named[:-1]]),
+            data_objects.look_at([partition.data_path for partition in named] if looks else (), spent),
+        )
+        return others
 
     def _partition(
         self, location: PartitionLocation, store: ObjectStore, catalogue: Catalogue, partition_count: int

@@ -1,4 +1,4 @@
-"""Parses our own `_catalogue` files, see :mod:`coldparquet.format.catalogue_layout`."""
+"""Bytes to model: read a `_catalogue`. :mod:`coldparquet.format.catalogue_layout` describes the bytes."""
 
 from __future__ import annotations
 

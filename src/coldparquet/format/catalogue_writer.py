@@ -1,4 +1,4 @@
-"""Writes our own `_catalogue` files, see :mod:`coldparquet.format.catalogue_layout`."""
+"""Model to bytes: write a `_catalogue`, as :mod:`coldparquet.format.catalogue_layout` describes it."""
 
 from __future__ import annotations
 

@@ -7,10 +7,10 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from coldparquet.catalog.discovery import discover, partition_location
+from coldparquet.catalog.discovery import discover
 from coldparquet.catalog.missing_data import NOT_IN_PARQUET, advice_for_misnamed
 from coldparquet.catalog.partition import Partition
-from coldparquet.catalog.partition_location import DATA_FILE, SIDECAR_FILE
+from coldparquet.catalog.partition_location import DATA_FILE, SIDECAR_FILE, partition_location
 from coldparquet.catalog.sidecar_lookup import look_up_sidecar, shorter_than_committed
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import ColdParquetError, InvalidInputError, NotFoundError

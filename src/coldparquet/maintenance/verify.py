@@ -7,7 +7,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from coldparquet.catalog.discovery import chosen_partitions, discover, partition_location, unnamed_directories
+from coldparquet.catalog.discovery import chosen_partitions, discover, unnamed_directories
+from coldparquet.catalog.partition_location import partition_location
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import AccessError
 from coldparquet.maintenance.catalogue_check import check_catalogue

@@ -268,7 +268,7 @@ class ReadPlan:
     """How ranges became requests, one for each partition."""
     snapshot: str | None = None
     """How the partitions were found, and so which state of the table is read: by a transaction, or by a directory
-    listing. None for one partition that was named."""
+    listing. None where partitions were named."""
     notes: tuple[str, ...] = ()
     """What a person should know about the table as a whole, one sentence each."""
     partitions_skipped: tuple[SkippedPartition, ...] = ()

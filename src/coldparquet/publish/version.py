@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from coldparquet.catalog.discovery import partition_location
+from coldparquet.catalog.partition_location import partition_location
 from coldparquet.format.partition_ranges import partition_stops
 from coldparquet.format.partition_records import PartitionRecords
 from coldparquet.format.txn import Lag

@@ -82,8 +82,9 @@ def text_option(given: Mapping[str, Any], *names: str) -> str | None:
             if value:
                 return value
         elif value is not None:
+            found = "holds a line break or the like" if isinstance(value, str) else f"is a {type(value).__name__}"
             raise InvalidInputError(
-                f"the storage option {name} must be text without control characters; look for a line break at its end",
+                f"the storage option {name} {found}; it must be text without control characters",
                 kind="BadOption",
                 option=name,
             )
