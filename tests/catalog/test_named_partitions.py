@@ -38,7 +38,9 @@ def write_days(directory: Path, days: range, *, rows: int) -> None:
     for day in days:
         partition = directory / f"2024-03-{day + 1:02}"
         partition.mkdir(parents=True)
-        content = parquet_of(trades_of(day, rows), row_groups=4, write_batch_size=50, data_page_size=64)
+        content = parquet_of(
+            trades_of(day, rows), row_groups=4, write_batch_size=50, data_page_size=64, write_page_index=True
+        )
         (partition / "data.parquet").write_bytes(content)
 
 
