@@ -378,8 +378,9 @@ def open_partitions(  # noqa: PLR0913 - those of open_table, and names
 ) -> Opening:
     """Open some partitions of a table, and no others: for whoever knows which ones hold the answer.
 
-    They are read as their sidecars describe them, whatever a ``_txn`` says; :func:`open_table` reads one transaction. The columns
-    are those of the newest of them.
+    They are read as their sidecars describe them, whatever ``_txn`` and ``_meta`` say; :func:`open_table` reads one transaction.
+    The columns are those of the newest of them: one that was dropped and added again, or whose type was changed, is null in
+    those from before.
 
     Requests: no listing. The metadata of each (1 or 2), on stores with storage classes 1 HEAD of the data of each, and 1 for the
     ``_pages`` of the newest, all at the same time. Scans with a condition may ask for the ``_pages`` of the others.
@@ -398,6 +399,8 @@ def open_partitions(  # noqa: PLR0913 - those of open_table, and names
     Raises:
         InvalidInputError: No name is given, one is not the name of a partition (kind ``NotAPartition``), or two begin at the same
             time (kind ``SamePartition``).
+        FormatError: Rows of one are of times before its name's, or after the beginning of the next one (kind
+            ``TimeRangeMismatch``).
         NotFoundError: One is not there, or is not in Parquet: native partitions are only read by :func:`open_table`. Other errors
             are those of :func:`open_table`.
     """

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import coldparquet as cp
-from coldparquet.errors import InvalidInputError, NotFoundError
+from coldparquet.errors import FormatError, InvalidInputError, NotFoundError
 from coldparquet.maintenance.index import index_table
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.testing.simulator import ColdStoreServer
@@ -116,14 +116,24 @@ async def test_a_name_that_may_be_a_day_or_the_rest_of_a_month(tmp_path: Path) -
         assert await table.scan(where="ts >= '2024-03-09'").count() == 10
 
 
-async def test_a_name_that_tells_how_long_its_partition_is(tmp_path: Path) -> None:
-    """Another partition that begins in it is no reason to look for fewer of its rows."""
-    for name, days in (("2024-03", (0, 1, 2)), ("2024-03-02", (1,))):
+@pytest.mark.parametrize(
+    ("days_of", "match"),
+    [
+        ({"2024-03": (0, 1, 2), "2024-03-02": (1,)}, r"2024-03: its rows are of 2024-03-01.* to 2024-03-03"),
+        ({"2024-03-01.9": (0,), "2024-03-01T12.4": (0,)}, r"2024-03-01\.9: its rows are of 2024-03-01"),
+        ({"2024-03-01": (0,), "2024-03-03": (0,)}, r"2024-03-03: its rows are of 2024-03-01"),
+    ],
+)
+async def test_rows_that_would_be_read_twice_or_missed(
+    tmp_path: Path, days_of: dict[str, tuple[int, ...]], match: str
+) -> None:
+    for name, days in days_of.items():
         rows = pa.concat_tables([trades_of(day, 10) for day in days])
         (tmp_path / name).mkdir()
         (tmp_path / name / "data.parquet").write_bytes(parquet_of(rows, row_groups=1))
-    async with cp.open_partitions(tmp_path, ["2024-03", "2024-03-02"]) as table:
-        assert await table.scan(where="ts >= '2024-03-03'").count() == 10
+    with pytest.raises(FormatError, match=match) as caught:
+        await cp.open_partitions(tmp_path, days_of)
+    assert caught.value.kind == "TimeRangeMismatch"
 
 
 async def test_archived_ones_are_refused_or_left_out() -> None:
@@ -135,8 +145,35 @@ async def test_archived_ones_are_refused_or_left_out() -> None:
         assert set(left["day"].to_pylist()) == {0, 2}
 
 
+@pytest.mark.parametrize(
+    ("archived", "command"),
+    [
+        (DAYS[:1], f"coldparquet restore trades/{DAYS[0]} --all"),
+        (DAYS[:2], f"for name in {DAYS[0]} {DAYS[1]}; do coldparquet restore trades/$name --all; done"),
+    ],
+)
+async def test_no_more_is_restored_than_was_named(archived: list[str], command: str) -> None:
+    store = await make_store(*archived)
+    async with cp.open_partitions("trades", DAYS[:3], store=store) as table:
+        for where in (None, "price >= -100"):
+            with pytest.raises(cp.errors.ArchivedObjectError) as caught:
+                await table.scan(["price"], where).to_arrow()
+            assert command in str(caught.value)
+
+
+async def test_archived_metadata_is_a_matter_of_the_scans() -> None:
+    store = await make_store(DAYS[1])
+    for day in DAYS:
+        await store.delete(f"trades/{day}/_pm")
+    async with cp.open_partitions("trades", DAYS[:3], store=store) as table:
+        with pytest.raises(cp.errors.ArchivedObjectError):
+            await table.scan(["price"]).to_arrow()
+        left = await table.scan(["day", "price"], options=cp.ReadOptions(archived="skip")).to_arrow()
+        assert set(left["day"].to_pylist()) == {0, 2}
+
+
 async def test_one_that_is_not_there(store: MemoryStore) -> None:
-    with pytest.raises(NotFoundError, match=r"2024-03-09.*check the name, or use open_table"):
+    with pytest.raises(NotFoundError, match=r"2024-03-09.*no partition of this name .* open_table"):
         await cp.open_partitions("trades", [NAMES[0], "2024-03-09"], store=store)
 
 
@@ -159,8 +196,9 @@ async def test_a_refresh_sees_what_was_replaced(store: MemoryStore) -> None:
         ([""], "NotAPartition", "'' is no name"),
         ([7], "NotAPartition", "7 is no name"),
         (["2024-03-01.7", "other.parquet"], "NotAPartition", "'other.parquet' is no name"),
-        (["../trades/2024-03-01.7"], "NotAPartition", "is no name of a partition's directory"),
-        (["2024-03-01.7/"], "NotAPartition", "is no name of a partition's directory"),
+        (["https://u:SECRET@h/t/2024-03-01?X-Amz-Signature=SECRET"], "NotAPartition", "a name holds a slash"),
+        (["../trades/2024-03-01.7"], "NotAPartition", "a name holds a slash"),
+        (["x" * 3_000], "NotAPartition", "'x{79} is no name"),
         (["2024-03-01.7", "2024-03-01.7"], "SamePartition", "begin at the same time"),
         (["2024-03-01.7", "2024-03-01"], "SamePartition", "begin at the same time"),
         (["2024-03", "2024-03-01"], "SamePartition", "begin at the same time"),
@@ -170,3 +208,4 @@ async def test_what_cannot_be_read_together(store: MemoryStore, names: Any, kind
     with pytest.raises(InvalidInputError, match=match) as caught:
         await cp.open_partitions("trades", names, store=store)
     assert caught.value.kind == kind
+    assert "SECRET" not in str(caught.value)

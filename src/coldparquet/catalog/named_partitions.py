@@ -7,15 +7,22 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from coldparquet.catalog.partition_location import partition_location
-from coldparquet.errors import InvalidInputError
+from coldparquet.errors import FormatError, InvalidInputError
 from coldparquet.format.partition_names import parse_partition_directory
+from coldparquet.plan.stated_times import misplaced_times, stated_times_ns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from coldparquet.catalog.partition_location import PartitionLocation
     from coldparquet.format.partition_names import PartitionDirectory
+    from coldparquet.format.sidecar import Sidecar
+
+
+_MOST_SHOWN_LETTERS = 80
 
 
 def checked_names(names: Iterable[str]) -> tuple[str, ...]:
@@ -32,10 +39,15 @@ def checked_names(names: Iterable[str]) -> tuple[str, ...]:
     if not listed:
         raise InvalidInputError("no partition was named; open_table opens all of a table")
     for name in listed:
+        if isinstance(name, str) and "/" in name:  # perhaps a URL, which may hold a secret
+            raise InvalidInputError(
+                "a name holds a slash; needed: names of directories in the table, such as '2024-03-01.12', without a path",
+                kind="NotAPartition",
+            )
         if not isinstance(name, str) or parse_partition_directory(name) is None:
             raise InvalidInputError(
-                f"{name!r} is no name of a partition's directory, such as '2024-03-01' or '2024-03-01.12'; one file is opened"
-                " with open_partition",
+                f"{repr(name)[:_MOST_SHOWN_LETTERS]} is no name of a partition's directory, such as '2024-03-01' or"
+                " '2024-03-01.12'; one file is opened with open_partition",
                 kind="NotAPartition",
             )
     return listed
@@ -71,6 +83,38 @@ def named_locations(paths: Sequence[str]) -> tuple[PartitionLocation, ...]:
         stop_ns = directory.stop_ns if is_told else min(directory.stop_ns, next_directory.start_ns)
         ended.append(replace(location, directory=replace(directory, stop_ns=stop_ns)))
     return (*ended, ordered[-1][0])
+
+
+def refuse_overlaps(locations: Sequence[PartitionLocation], sidecars: Sequence[Sidecar | None]) -> None:
+    """Refuse partitions that were named, and of which rows would be read twice or missed.
+
+    Args:
+        locations: In time order.
+        sidecars: Of each; None where it cannot be read now.
+
+    Raises:
+        FormatError: Rows of one are known to be of times before its name's, or after the beginning of the next one (kind
+            ``TimeRangeMismatch``).
+    """
+    starts_ns = [location.directory.start_ns for location in locations if location.directory is not None]
+    if len(starts_ns) < len(locations):  # one alone may have any name
+        return
+    for position, (location, sidecar) in enumerate(zip(locations, sidecars, strict=True)):
+        if sidecar is None or sidecar.designated_timestamp is None or location.directory is None:
+            continue
+        borders = np.array([0, sidecar.row_group_count])
+        [stated] = stated_times_ns(sidecar, sidecar.designated_timestamp, borders)
+        stop_ns = min([location.directory.stop_ns, *starts_ns[position + 1 : position + 2]])
+        found = misplaced_times(stated, (starts_ns[position], stop_ns))
+        if found is not None:
+            raise FormatError(
+                f"its rows are of {found}, which is not between the time of its name and that of the next partition that was"
+                " named, so that rows would be read twice or missed: one of them is an old version or misnamed; leave it out,"
+                " or use open_table, which reads what the table's _txn names",
+                kind="TimeRangeMismatch",
+                path=location.directory_path,
+                field="timestamp",
+            )
 
 
 def _start_of(located: tuple[PartitionLocation, PartitionDirectory]) -> int:

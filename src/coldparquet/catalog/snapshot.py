@@ -12,13 +12,13 @@ from coldparquet.catalog.data_objects import DataObjects
 from coldparquet.catalog.discovery import discover
 from coldparquet.catalog.listed_objects import ListedObjects
 from coldparquet.catalog.missing_data import NOT_IN_PARQUET
-from coldparquet.catalog.named_partitions import named_locations
+from coldparquet.catalog.named_partitions import named_locations, refuse_overlaps
 from coldparquet.catalog.page_files import PageFiles
 from coldparquet.catalog.partition import Partition
 from coldparquet.catalog.symbol_dictionaries import SymbolDictionaries
 from coldparquet.catalog.table_caches import NO_CACHES, TableCaches
 from coldparquet.concurrency import both, gather_or_cancel
-from coldparquet.errors import ColdParquetError, InternalError, NotFoundError, UnsupportedError
+from coldparquet.errors import ArchivedObjectError, ColdParquetError, InternalError, NotFoundError, UnsupportedError
 from coldparquet.format.partition_names import parse_partition_directory
 from coldparquet.plan.projection import table_columns, table_columns_of_metadata
 from coldparquet.plan.read_plan import MetadataRequest
@@ -62,6 +62,8 @@ class TableSnapshot:
     """The sidecars that were packed together; empty where there is no such thing, or nobody looked for it."""
     source: str | None
     """How the partitions were found, for people; None where they were named."""
+    are_chosen: bool
+    """Whether the partitions were named, so that the table may have others."""
     notes: tuple[str, ...]
     requests: tuple[MetadataRequest, ...]
     """What finding the partitions cost, and the metadata that was read with it: of the newest one where the columns come from
@@ -96,6 +98,7 @@ class TableOrigin:
 
         Raises:
             InvalidInputError: Two partitions that were named begin at the same time (kind ``SamePartition``).
+            ArchivedObjectError: The metadata of the newest partition lies in an archived object.
             NotFoundError: There is nothing at the path, or nothing that is a partition.
             FormatError: A table file, or the metadata of the newest partition, is damaged.
             StorageError: The table files kept changing while they were read.
@@ -127,9 +130,9 @@ class TableOrigin:
             return
         if self.named != (self.path,):
             raise NotFoundError(
-                f"{error.message}; check the name, or use open_table, which reads partitions in QuestDB's native format, too",
+                "no partition of this name is here, or it is not in Parquet; check the name, or use open_table, which reads"
+                " partitions in QuestDB's native format, too",
                 path=error.path,
-                **error.details,
             ) from error
         try:
             listing = await self.store.list(self.path.rstrip("/"), first_page_only=True)
@@ -182,6 +185,10 @@ class TableOrigin:
                 self._look_up_pages(page_files, partitions[-1].location, spent),
             ),
         )
+        if self.named:
+            refuse_overlaps(
+                locations, [None if metadata is None else metadata.sidecar for metadata in (*others, newest)]
+            )
         return TableSnapshot(
             store=store,
             partitions=partitions,
@@ -194,25 +201,29 @@ class TableOrigin:
             listed_objects=listed,
             catalogue=catalogue,
             source=discovery.source if discovery else None,
+            are_chosen=self.named not in {(), (self.path,)},
             notes=(*(discovery.notes if discovery else ()), *catalogue.notes_about(locations)),
             requests=(
                 *(discovery.requests if discovery else ()),
-                *(request for metadata in (*others, newest) for request in metadata.metadata_requests),
+                *(request for metadata in (*others, newest) if metadata for request in metadata.metadata_requests),
                 *spent,
             ),
         )
 
     async def _look_ahead(
         self, named: Sequence[Partition], data_objects: DataObjects, spent: list[MetadataRequest]
-    ) -> list[PartitionMetadata]:
+    ) -> list[PartitionMetadata | None]:
         """Read what scans of partitions that were named need, and what later would cost round trips of its own.
 
         Requests: 1 look at the data object of each, and for all but the newest 1 or 2 for its metadata, which are not put
         into ``spent``.
+
+        Returns:
+            The metadata of all but the newest; None where it lies in an archived object, which is a matter of the scans.
         """
         looks = self.options.check_storage_classes and data_objects.can_be_asked
         others, _ = await both(
-            gather_or_cancel([partition.metadata() for partition in named[:-1]]),
+            gather_or_cancel([_metadata_unless_archived(partition) for partition in named[:-1]]),
             data_objects.look_at([partition.data_path for partition in named] if looks else (), spent),
         )
         return others
@@ -271,6 +282,7 @@ class TableOrigin:
             listed_objects=listed,
             catalogue=catalogue,
             source=discovery.source,
+            are_chosen=False,
             notes=(*discovery.notes, *catalogue.notes_about(discovery.locations)),
             requests=discovery.requests,
         )
@@ -313,6 +325,13 @@ def _unchanged(
         for location in locations
         if location in earlier and not previous.store.has_changed(location.data_path)
     }
+
+
+async def _metadata_unless_archived(partition: Partition) -> PartitionMetadata | None:
+    try:
+        return await partition.metadata()
+    except ArchivedObjectError:
+        return None
 
 
 async def _newest_readable(partitions: tuple[Partition, ...]) -> PartitionMetadata:

@@ -28,6 +28,8 @@ def restore_command(question: Question, archived: Sequence[ArchivedObject]) -> s
         question: What was asked.
         archived: What has to be restored for it.
     """
+    if question.snapshot.are_chosen:  # a condition would be asked of the whole table
+        return _one_by_one(question.url, [each.partition for each in archived])
     conditions = [] if question.predicate_text is None else [question.predicate_text]
     if not conditions or question.limit is not None or question.last_rows is not None:
         times = _time_conditions(question, {each.partition for each in archived})
@@ -35,6 +37,12 @@ def restore_command(question: Question, archived: Sequence[ArchivedObject]) -> s
         conditions += times
     command = f"coldparquet restore {question.url}"
     return f"{command} --where {_shell_word(' and '.join(conditions))}" if conditions else f"{command} --all"
+
+
+def _one_by_one(url: str, names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return f"coldparquet restore {url}/{names[0]} --all"
+    return f"for name in {' '.join(names)}; do coldparquet restore {url}/$name --all; done"
 
 
 def _time_conditions(question: Question, names: set[str]) -> list[str]:

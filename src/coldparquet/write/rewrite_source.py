@@ -208,6 +208,7 @@ def scan_as_stored(source: RewriteSource, store: CheckedStore, options: ReadOpti
         listed_objects=ListedObjects(cached),
         catalogue=Catalogue(CatalogueFile(path=location.directory_path), cached),
         source=None,
+        are_chosen=False,
         notes=(),
         requests=(),
     )
