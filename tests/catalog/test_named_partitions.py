@@ -15,6 +15,7 @@ from coldparquet.testing.simulator import ColdStoreServer
 from tests.support.answers import day_of_trades, parquet_of, store_of, trades_of
 from tests.support.archived_days import DAYS, make_store
 from tests.support.questdb_tables import GOLDEN, assert_same_rows, copy_parquet_partitions, expected_rows
+from tests.support.served_requests import finished_requests
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,17 +83,17 @@ async def test_requests_on_a_store(tmp_path: Path, *, pages: bool) -> None:
     with ColdStoreServer(tmp_path) as server:
         options = server.storage_options
         async with cp.open_partitions("s3://bucket/trades", names, storage_options=options) as table:
-            opened = [(request.method, request.path.rpartition("/")[2]) for request in server.requests]
+            opened = [(request.method, request.path.rpartition("/")[2]) for request in await finished_requests(server)]
             assert sorted(opened) == sorted([("GET", "_pm"), ("HEAD", "data.parquet")] * 3 + [("GET", "_pages")])
             reading = cp.ReadOptions(page_index="always" if pages else "never")
             plan = await table.scan(["price"], "price >= 10 and price < 1990", options=reading).plan()
-            of_pages = [request.path for request in server.requests[len(opened) :]]
+            of_pages = [request.path for request in (await finished_requests(server))[len(opened) :]]
             assert sorted(of_pages) == [f"bucket/trades/{name}/_pages" for name in names[:2] if pages]
             announced = sorted(request.path for request in plan.metadata_requests)
             assert announced == sorted(record.path for record in table.request_log)
-            before = len(server.requests)
+            before = len(await finished_requests(server))
             assert (await table.scan(["price"]).to_arrow()).num_rows == 3 * ROWS
-            data = [(request.method, request.path) for request in server.requests[before:]]
+            data = [(request.method, request.path) for request in (await finished_requests(server))[before:]]
             assert sorted(data) == [("GET", f"bucket/trades/{name}/data.parquet") for name in names]
 
 

@@ -19,6 +19,7 @@ from coldparquet.storage.wrappers.store_stack import stack_store
 from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer, FaultRule
 from coldparquet.testing.store_contract import request_for
 from tests.support.questdb_tables import GOLDEN, assert_same_rows, expected_rows
+from tests.support.served_requests import finished_requests
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -48,13 +49,13 @@ async def store(server: ColdStoreServer) -> AsyncIterator[ObjectStore]:
 
 async def test_a_whole_object_comes_without_a_range(store: ObjectStore, server: ColdStoreServer) -> None:
     assert (await read_whole(store, PATH)).data == CONTENT
-    assert [(request.method, request.status) for request in server.requests] == [("GET", 200)]
+    assert [(request.method, request.status) for request in await finished_requests(server)] == [("GET", 200)]
 
 
 async def test_an_empty_object_is_read(store: ObjectStore, server: ColdStoreServer, tmp_path: Path) -> None:
     (tmp_path / PATH).write_bytes(b"")
     assert (await read_whole(store, PATH)).data == b""
-    assert [request.status for request in server.requests] == [200]
+    assert [request.status for request in await finished_requests(server)] == [200]
 
 
 async def test_one_flipped_bit_is_found(store: ObjectStore, server: ColdStoreServer) -> None:
@@ -68,7 +69,7 @@ async def test_one_flipped_bit_is_found(store: ObjectStore, server: ColdStoreSer
 async def test_a_body_that_is_put_together_is_compared(store: ObjectStore, server: ColdStoreServer) -> None:
     server.set_faults(FaultRule("cut-body", times=1))
     assert (await read_whole(store, PATH)).data == CONTENT
-    assert [request.status for request in server.requests] == [200, 206]
+    assert [request.status for request in await finished_requests(server)] == [200, 206]
     server.set_faults(FaultRule("cut-body", times=1), FaultRule("damaged-body", skip=1, times=1))
     with pytest.raises(StorageError, match="not the bytes that were stored"):
         await read_whole(store, PATH)
@@ -79,7 +80,7 @@ async def test_a_long_object_is_compared_after_its_last_range(
 ) -> None:
     monkeypatch.setattr(whole_object, "_REQUEST_BYTES", 100_000)
     assert (await read_whole(store, PATH)).data == CONTENT
-    assert [request.status for request in server.requests] == [200, 206, 206]
+    assert [request.status for request in await finished_requests(server)] == [200, 206, 206]
     server.set_faults(FaultRule("damaged-body", skip=2, times=1))
     with pytest.raises(StorageError, match="not the bytes that were stored"):
         await read_whole(store, PATH)
@@ -103,7 +104,7 @@ async def test_a_checksum_is_that_of_one_version(store: ObjectStore, server: Col
     (tmp_path / PATH).write_bytes(CONTENT[::-1])
     checked.forget(PATH)
     assert (await checked.get(request_for(PATH, ByteRange(0, len(CONTENT))))).data == CONTENT[::-1]
-    assert [request.method for request in server.requests] == ["HEAD", "GET"]
+    assert [request.method for request in await finished_requests(server)] == ["HEAD", "GET"]
 
 
 @pytest.mark.parametrize("file", ["_txn", "_meta", "2024-01-02.5/data.parquet", "2024-01-01.8/data.parquet"])

@@ -96,9 +96,9 @@ def refuse_overlaps(locations: Sequence[PartitionLocation], sidecars: Sequence[S
         FormatError: Rows of one are known to be of times before its name's, or after the beginning of the next one (kind
             ``TimeRangeMismatch``).
     """
-    starts_ns = [location.directory.start_ns for location in locations if location.directory is not None]
-    if len(starts_ns) < len(locations):  # one alone may have any name
+    if len(locations) == 1:  # it may have any name; whoever asks about times is told if it is a wrong one
         return
+    starts_ns = [location.directory.start_ns for location in locations if location.directory is not None]
     for position, (location, sidecar) in enumerate(zip(locations, sidecars, strict=True)):
         if sidecar is None or sidecar.designated_timestamp is None or location.directory is None:
             continue
