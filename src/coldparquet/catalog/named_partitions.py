@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from coldparquet.catalog.partition_location import partition_location
-from coldparquet.errors import FormatError, InvalidInputError
+from coldparquet.errors import FormatError, InternalError, InvalidInputError
 from coldparquet.format.partition_names import parse_partition_directory
 from coldparquet.plan.stated_times import misplaced_times, stated_times_ns
 
@@ -68,10 +68,10 @@ def named_locations(paths: Sequence[str]) -> tuple[PartitionLocation, ...]:
     """
     if len(paths) == 1:
         return (partition_location(paths[0]),)
-    located = [(location, location.directory) for location in map(partition_location, paths)]
-    ordered = sorted(((location, directory) for location, directory in located if directory is not None), key=_start_of)
+    ordered = sorted(map(partition_location, paths), key=_start_ns)
     ended = []
-    for (location, directory), (next_location, next_directory) in pairwise(ordered):
+    for location, next_location in pairwise(ordered):
+        directory, next_directory = _directory_of(location), _directory_of(next_location)
         if directory.start_ns == next_directory.start_ns:
             raise InvalidInputError(
                 f"{location.name} and {next_location.name} begin at the same time: they are versions of one partition, whose"
@@ -82,7 +82,7 @@ def named_locations(paths: Sequence[str]) -> tuple[PartitionLocation, ...]:
         is_told = directory.interval is not None
         stop_ns = directory.stop_ns if is_told else min(directory.stop_ns, next_directory.start_ns)
         ended.append(replace(location, directory=replace(directory, stop_ns=stop_ns)))
-    return (*ended, ordered[-1][0])
+    return (*ended, ordered[-1])
 
 
 def refuse_overlaps(locations: Sequence[PartitionLocation], sidecars: Sequence[Sidecar | None]) -> None:
@@ -98,13 +98,13 @@ def refuse_overlaps(locations: Sequence[PartitionLocation], sidecars: Sequence[S
     """
     if len(locations) == 1:  # it may have any name; whoever asks about times is told if it is a wrong one
         return
-    starts_ns = [location.directory.start_ns for location in locations if location.directory is not None]
+    starts_ns = [_start_ns(location) for location in locations]
     for position, (location, sidecar) in enumerate(zip(locations, sidecars, strict=True)):
-        if sidecar is None or sidecar.designated_timestamp is None or location.directory is None:
+        if sidecar is None or sidecar.designated_timestamp is None:
             continue
         borders = np.array([0, sidecar.row_group_count])
         [stated] = stated_times_ns(sidecar, sidecar.designated_timestamp, borders)
-        stop_ns = min([location.directory.stop_ns, *starts_ns[position + 1 : position + 2]])
+        stop_ns = min([_directory_of(location).stop_ns, *starts_ns[position + 1 : position + 2]])
         found = misplaced_times(stated, (starts_ns[position], stop_ns))
         if found is not None:
             raise FormatError(
@@ -117,5 +117,11 @@ def refuse_overlaps(locations: Sequence[PartitionLocation], sidecars: Sequence[S
             )
 
 
-def _start_of(located: tuple[PartitionLocation, PartitionDirectory]) -> int:
-    return located[1].start_ns
+def _start_ns(location: PartitionLocation) -> int:
+    return _directory_of(location).start_ns
+
+
+def _directory_of(location: PartitionLocation) -> PartitionDirectory:
+    if location.directory is None:
+        raise InternalError("one of several partitions has a name that was not looked at", path=location.directory_path)
+    return location.directory

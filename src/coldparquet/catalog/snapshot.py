@@ -85,6 +85,10 @@ class TableOrigin:
     use_catalogue: bool = True
     """Whether to look for the table's catalogue, in a store that lists versions."""
 
+    @property
+    def _are_chosen(self) -> bool:
+        return self.named not in {(), (self.path,)}
+
     async def read(self, *, previous: TableSnapshot | None = None) -> TableSnapshot:
         """Read the newest state.
 
@@ -128,7 +132,7 @@ class TableOrigin:
         """
         if error.kind != NotFoundError.default_kind or self.path.endswith(".parquet"):
             return
-        if self.named != (self.path,):
+        if self._are_chosen:
             raise NotFoundError(
                 "no partition of this name is here, or it is not in Parquet; check the name, or use open_table, which reads"
                 " partitions in QuestDB's native format, too",
@@ -201,7 +205,7 @@ class TableOrigin:
             listed_objects=listed,
             catalogue=catalogue,
             source=discovery.source if discovery else None,
-            are_chosen=self.named not in {(), (self.path,)},
+            are_chosen=self._are_chosen,
             notes=(*(discovery.notes if discovery else ()), *catalogue.notes_about(locations)),
             requests=(
                 *(discovery.requests if discovery else ()),
