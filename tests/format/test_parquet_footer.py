@@ -205,7 +205,6 @@ def test_the_sound_footer_parses() -> None:
         ({"leaf__type": None}, "InvalidSchema"),
         ({"leaf__type": 7}, "InvalidSchema"),
         ({"leaf__repetition_type": 3}, "InvalidSchema"),
-        ({"leaf__repetition_type": None}, "InvalidSchema"),
         ({"root__num_children": 2}, "InvalidSchema"),
         ({"root__num_children": 0}, "InvalidSchema"),
         ({"root__num_children": -1}, "InvalidSchema"),

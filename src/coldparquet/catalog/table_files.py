@@ -177,8 +177,8 @@ class _Attempt:
             return None
         if metadata_bytes is None:
             raise NotFoundError(
-                f"there is a {TRANSACTION_FILE}, but no {METADATA_FILE}, without which the columns are not known; copy"
-                " both from the table's directory",
+                f"there is a {TRANSACTION_FILE}, but no {METADATA_FILE}, without which the columns are not known: open the table"
+                " again if a server altered or dropped it meanwhile; else copy both from the table's directory",
                 kind="IncompleteTable",
                 path=f"{self._path}/{METADATA_FILE}",
             )

@@ -88,8 +88,8 @@ def _translated(error: Exception, label: ChunkLabel) -> FormatError | Unsupporte
             columns=label.columns,
         )
     return label.damaged(
-        f"the pages do not decode: {reason}; the file is damaged or, if it was"
-        " rewritten, its sidecar is of the old one: make it anew with 'coldparquet index --force'"
+        f"the pages do not decode: {reason}; either they are damaged, or the file was rewritten after its sidecar ('coldparquet"
+        f" index --force' writes that anew), or pyarrow {pa.__version__} does not read how the file was written: try another version"
     )
 
 
@@ -102,4 +102,8 @@ def check_values(array: pa.ChunkedArray[Any], label: ChunkLabel) -> None:
     try:
         array.validate(full=True)
     except pa.ArrowInvalid as error:
-        raise label.damaged(f"{error}; the file is damaged", field="values") from error
+        raise label.damaged(
+            f"{error}; the file's writer stored what the column's type does not allow: rewrite the column with another type,"
+            " or leave it out with columns=[...]",
+            field="values",
+        ) from error

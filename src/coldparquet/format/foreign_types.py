@@ -36,6 +36,8 @@ _TIMES: dict[tuple[PhysicalType, str | None], Inferred] = {
 _INTEGERS: dict[tuple[PhysicalType, int, bool], Inferred] = {
     (PhysicalType.INT32, 8, True): (TypeTag.BYTE, None),
     (PhysicalType.INT32, 16, True): (TypeTag.SHORT, None),
+    (PhysicalType.INT32, 32, True): (TypeTag.INT, None),
+    (PhysicalType.INT64, 64, True): (TypeTag.LONG, None),
     (PhysicalType.INT32, 8, False): (TypeTag.INT, ForeignAnnotation.UINT_8),
     (PhysicalType.INT32, 16, False): (TypeTag.INT, ForeignAnnotation.UINT_16),
     (PhysicalType.INT32, 32, False): (TypeTag.INT, ForeignAnnotation.UINT_32),
@@ -50,6 +52,11 @@ _DEFAULTS: dict[PhysicalType, int] = {
     PhysicalType.BYTE_ARRAY: TypeTag.BINARY,
 }
 """What is left where no annotation says more."""
+_DECIMALS = frozenset(
+    {PhysicalType.INT32, PhysicalType.INT64, PhysicalType.BYTE_ARRAY, PhysicalType.FIXED_LEN_BYTE_ARRAY}
+)
+_CONTRADICTION: Inferred = (UNKNOWN_TYPE_CODE, None)
+"""The annotation cannot stand at this physical type, such as a 64-bit integer in 32 bits: nobody knows what is meant."""
 _NULLABLE_TAGS = frozenset({TypeTag.BOOLEAN, TypeTag.BYTE, TypeTag.SHORT})
 """Types that QuestDB reads as 0 or false where the file has a null."""
 
@@ -58,8 +65,8 @@ def infer_type(leaf: SchemaLeaf) -> Inferred | None:
     """Infer the type of a foreign column as QuestDB does when it makes a sidecar for one.
 
     Returns:
-        Type code and annotation. The code is -1 for a flat column without counterpart, such as FLOAT16: the file can be
-        read, that column cannot. None for a nested column that is not an array of doubles.
+        Type code and annotation. The code is -1 for a flat column without counterpart, such as FLOAT16, and for one whose
+        annotation contradicts its physical type: the file can be read, that column cannot. None for a nested column that is not an array of doubles.
     """
     if leaf.depth > 1:
         is_array = leaf.list_optionals is not None and leaf.max_rep_level <= MAX_ARRAY_DIMENSIONS
@@ -76,16 +83,15 @@ def infer_type(leaf: SchemaLeaf) -> Inferred | None:
 
 def _infer_flat(leaf: SchemaLeaf, logical: LogicalType) -> Inferred:  # noqa: PLR0911  # a table, read from the top
     physical = leaf.physical_type
-    default = _DEFAULTS.get(physical, UNKNOWN_TYPE_CODE)
     match physical, logical.kind:
         case (PhysicalType.INT96, _):
             return (TypeTag.TIMESTAMP | NANOSECOND_BIT if leaf.logical is None else UNKNOWN_TYPE_CODE), None
-        case (PhysicalType.BOOLEAN | PhysicalType.FLOAT | PhysicalType.DOUBLE, _):
-            return default, None
-        case (_, LogicalKind.DECIMAL):
-            return decimal_type_code(logical.precision, logical.scale), None
-        case (PhysicalType.FIXED_LEN_BYTE_ARRAY, kind):
+        case (PhysicalType.FIXED_LEN_BYTE_ARRAY, kind) if kind is not LogicalKind.DECIMAL:
             return _fixed_length_code(leaf.fixed_byte_length, kind), None
+        case (_, LogicalKind.OTHER):
+            return _DEFAULTS[physical], None
+        case (_, LogicalKind.DECIMAL) if physical in _DECIMALS:
+            return decimal_type_code(logical.precision, logical.scale), None
         case (PhysicalType.BYTE_ARRAY, LogicalKind.STRING):
             return TypeTag.VARCHAR, None
         case (PhysicalType.INT32, LogicalKind.DATE):
@@ -94,10 +100,10 @@ def _infer_flat(leaf: SchemaLeaf, logical: LogicalType) -> Inferred:  # noqa: PL
             type_code, local = _TIMESTAMPS[logical.unit]
             return type_code, None if logical.is_utc else local
         case (_, LogicalKind.TIME):
-            return _TIMES.get((physical, logical.unit), (default, None))
+            return _TIMES.get((physical, logical.unit), _CONTRADICTION)
         case (_, LogicalKind.INTEGER):
-            return _INTEGERS.get((physical, logical.bit_width, logical.is_signed), (default, None))
-    return default, None
+            return _INTEGERS.get((physical, logical.bit_width, logical.is_signed), _CONTRADICTION)
+    return _CONTRADICTION
 
 
 def _fixed_length_code(length: int, kind: LogicalKind) -> int:

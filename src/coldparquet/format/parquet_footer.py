@@ -92,7 +92,8 @@ def parse_footer(footer: bytes, *, path: str | None, offset: int) -> ParquetFoot
     row_count = sum(row_group.row_count for row_group in row_groups)
     if metadata.num_rows not in {row_count, ABSENT}:
         raise FormatError(
-            f"the footer counts {metadata.num_rows} rows, its row groups {row_count}; the footer is damaged",
+            f"the footer counts {metadata.num_rows} rows, its row groups {row_count}: its writer contradicts itself, or the"
+            " footer is damaged; rewrite the file",
             path=path,
             offset=offset,
             field="num_rows",

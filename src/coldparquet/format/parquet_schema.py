@@ -74,7 +74,7 @@ def parse_schema(elements: Sequence[thrift.SchemaElement], *, path: str | None) 
     """Find the leaves of a schema, in the order of the column chunks.
 
     Raises:
-        FormatError: The elements do not form a tree, or one lacks its type or repetition (kind ``InvalidSchema``).
+        FormatError: The elements do not form a tree, or one lacks its type (kind ``InvalidSchema``).
         UnsupportedError: A leaf lies deeper than 255 levels.
     """
     if not elements:
@@ -98,6 +98,8 @@ def _walk(elements: Sequence[thrift.SchemaElement], path: str | None) -> Iterato
         if not open_groups:
             raise _invalid(f"schema element {element.name!r} belongs to no group", path)
         open_groups[-1].children_left -= 1
+        if element.repetition_type is None:
+            element.repetition_type = Repetition.REQUIRED  # as Arrow and DuckDB read what some writers leave out
         if element.repetition_type not in _REPETITIONS:
             raise _invalid(f"schema element {element.name!r} has the repetition {element.repetition_type}", path)
         if element.type is None:
@@ -131,7 +133,7 @@ def _leaf(fields: list[thrift.SchemaElement], path: str | None) -> SchemaLeaf:
     optional = sum(field.repetition_type == Repetition.OPTIONAL for field in fields)
     return SchemaLeaf(
         name=top.name,
-        repetition=Repetition(top.repetition_type or 0),
+        repetition=Repetition(top.repetition_type),
         field_id=top.field_id,
         physical_type=physical_type,
         fixed_byte_length=length,

@@ -35,7 +35,12 @@ def misplaced_times(stated: StatedTimes | None, time_range_ns: tuple[int, int]) 
     """
     if stated is None or time_range_ns[0] <= stated[0] <= stated[1] < time_range_ns[1]:
         return None
-    return f"{Instant(stated[0])} to {Instant(stated[1])}"
+    return f"{_readable(stated[0])} to {_readable(stated[1])}"
+
+
+def _readable(time_ns: int) -> str:
+    text = str(Instant(time_ns))
+    return text if text.endswith("Z") else "a time outside of the years 1 to 9999"
 
 
 def stated_times_ns(table: RowGroupTable, column: int, borders: IntArray) -> list[StatedTimes | None]:

@@ -1,0 +1,151 @@
+"""One Parquet file read by us in every mode, and by pyarrow: values, and answers to random questions."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from enum import StrEnum
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+import coldparquet as cp
+from coldparquet.errors import ColdParquetError, UnsupportedError
+from coldparquet.maintenance.index import index_table
+from coldparquet.storage.memory import MemoryStore
+from tests.support.random_tables import assert_identical
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+PARTITION = "corpus/one"
+QUESTIONS = 6
+"""For each file and mode; the seed is the file's length, so that they are the same in each run."""
+_COMPARISONS = {"__eq__": pc.equal, "__lt__": pc.less, "__ge__": pc.greater_equal}
+
+
+class Mode(StrEnum):
+    """From what a file is planned."""
+
+    FOOTER = "no sidecar"
+    SIDECAR = "index"
+    PAGES = "index --pages"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of one file in one mode."""
+
+    outcome: str
+    """``equal``; ``refused``, also where single columns are; ``unreadable``, for pyarrow too; ``no oracle``."""
+    reason: str = ""
+    """Of a refusal: class and text of our error."""
+
+
+async def compare(data: bytes, mode: Mode) -> Verdict:
+    """Compare one file; raises AssertionError where a row differs, and what is no error of ours as it is."""
+    expected = _expected(data)
+    try:
+        store = await _store(data, mode)
+        async with cp.open_partition(PARTITION, store=store) as partition:
+            refused = [reason async for reason in _refused_columns(partition)]
+            names = [name for name in partition.schema.names if name not in {column for column, _ in refused}]
+            found = await partition.scan(names).to_arrow()
+            if expected is None:
+                return Verdict("no oracle")
+            assert_same(found, expected.select(names))
+            await _ask(partition, expected.select(names), Random(len(data)))
+    except ColdParquetError as error:
+        return Verdict("unreadable" if expected is None else "refused", f"{type(error).__name__}: {error}")
+    return Verdict("refused", refused[0][1]) if refused else Verdict("equal")
+
+
+def _expected(data: bytes) -> pa.Table | None:
+    """Read a file with pyarrow; None if it refuses it, or reads what it itself calls invalid."""
+    try:
+        table = pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True, arrow_extensions_enabled=False).read()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError, NotImplementedError):
+        return None
+    return table
+
+
+async def _store(data: bytes, mode: Mode) -> MemoryStore:
+    store = MemoryStore()
+    await store.put(f"{PARTITION}/data.parquet", data, overwrite=False)
+    if mode is not Mode.FOOTER:
+        # Where that fails, opening the partition says why.
+        await index_table(PARTITION, store=store, pages=mode is Mode.PAGES)
+    return store
+
+
+async def _refused_columns(partition: cp.Table) -> AsyncIterator[tuple[str, str]]:
+    """Yield the columns that cannot be read although others can, with the reason."""
+    try:
+        await partition.scan().to_arrow()
+    except UnsupportedError as error:
+        for name in partition.schema.names:
+            try:
+                await partition.scan([name]).to_arrow()
+            except UnsupportedError as of_column:
+                yield name, f"{type(of_column).__name__}: {of_column}"
+        if len(partition.schema.names) == 1:
+            raise error from None
+
+
+def assert_same(found: pa.Table, expected: pa.Table) -> None:
+    """Equal values, in types that hold the same: each converts into the other without loss."""
+    assert found.schema.names == expected.schema.names
+    for position, field in enumerate(expected.schema):
+        if pa.types.is_null(field.type):  # what no value has; the file's physical type is as good
+            column = expected.column(position).cast(found.schema.field(position).type)
+            expected = expected.set_column(position, field.name, column)
+    assert_identical(found.cast(expected.schema.remove_metadata()), expected)
+    assert_identical(_plain(expected).cast(_plain(found).schema), _plain(found))
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    columns = [
+        column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+        for column in table.columns
+    ]
+    return pa.table(columns, names=table.schema.names)
+
+
+async def _ask(partition: cp.Table, rows: pa.Table, random: Random) -> None:
+    """Ask for values that are there; the oracle is Arrow's comparison of the column that pyarrow read."""
+    names = [name for name in rows.schema.names if _has_order(rows.schema.field(name).type)]
+    for _ in range(QUESTIONS if names and rows.num_rows else 0):
+        name = random.choice(names)
+        column = rows.column(name)
+        value = column[random.randrange(len(column))]
+        try:
+            literal = value.as_py()
+        except (OverflowError, ValueError):
+            continue  # Python has no such date
+        if literal is None:
+            where, mask = cp.col(name).is_null(), pc.is_null(column)
+        else:
+            word = random.choice(list(_COMPARISONS))
+            where, mask = getattr(cp.col(name), word)(literal), _COMPARISONS[word](column, value)
+        wanted = rows.filter(mask)
+        question = partition.scan([name], where)
+        assert await question.count() == wanted.num_rows, f"count where {where}"
+        assert_same(await question.to_arrow(), wanted.select([name]))
+
+
+def _has_order(type_: Any) -> bool:
+    return any(
+        matches(type_)
+        for matches in (
+            pa.types.is_integer,
+            pa.types.is_floating,
+            pa.types.is_decimal,
+            pa.types.is_string,
+            pa.types.is_timestamp,
+            pa.types.is_date,
+        )
+    )
