@@ -102,12 +102,12 @@ async def discover(
     if files is not None and not _is_partition(listing):
         locations = await asyncio.to_thread(recorded_locations, path.rstrip("/"), files)
         unread = unread_beside(listing, locations, (), has_transaction=True)
-        notes = (*_notes_beside_transaction(listing, locations), *(finding.message for finding in unread))
+        notes = _notes_beside_transaction(listing, locations)
         return Discovery(
             locations=locations,
             files=files,
             source=f"transaction {files.transaction.txn:,} of {TRANSACTION_FILE}",
-            notes=notes,
+            notes=(*notes, *(finding.message for finding in unread)),
             unread=unread,
             requests=tuple(requests),
         )

@@ -97,26 +97,6 @@ def logged_table_error(found: LoggedFormat, path: str) -> UnsupportedError:
     )
 
 
-async def refuse_part_of_logged_table(store: ObjectStore, path: str) -> None:
-    """Refuse a directory or a file that is a table that keeps a log, or a part of one. 1 listing for each level looked at.
-
-    Looked at are the directory, and those above it as long as their names are those of parts: ``name=value`` and ``data``.
-
-    Raises:
-        UnsupportedError: It is (kind ``LoggedTable``).
-        NotFoundError: There is no such directory.
-    """
-    path = path.rstrip("/")
-    if path.endswith(_PARQUET_SUFFIXES):
-        path = path.rpartition("/")[0]
-    while path:
-        await refuse_logged_table(store, path, await store.list(path))
-        parent, _, name = path.rpartition("/")
-        if "=" not in name and name != "data":
-            return
-        path = parent
-
-
 def is_parquet_name(name: str) -> bool:
     """Tell whether a file is Parquet by its name; hidden ones are temporary, or of somebody's own use."""
     return name.endswith(_PARQUET_SUFFIXES) and not name.startswith(("_", "."))
@@ -196,11 +176,18 @@ def second_files(paths: Iterable[str], directories: Collection[str]) -> list[str
         paths: Of files.
         directories: Of partitions.
     """
+    shown = set(paths)
     found = []
-    for path in paths:
+    for path in sorted(shown):
         directory, _, name = path.rpartition("/")
-        if name != DATA_FILE and is_parquet_name(name) and directory in directories:
-            found.append("/".join(path.rsplit("/", 2)[1:]))
+        # Where there is no data.parquet, whoever reads the partition is told what is there in its place.
+        if (
+            name != DATA_FILE
+            and is_parquet_name(name)
+            and directory in directories
+            and f"{directory}/{DATA_FILE}" in shown
+        ):
+            found.append(f"{directory.rpartition('/')[2]}/{name}")
     return found
 
 
@@ -215,7 +202,7 @@ async def find_second_files(store: ObjectStore, directories: Sequence[str], *, m
     if not may_ask:
         return []
     if store.has_version_listings:
-        return second_files(sorted(await ListedObjects(store).below(directories, [])), set(directories))
+        return second_files(await ListedObjects(store).below(directories, []), set(directories))
     slots = asyncio.Semaphore(_LISTINGS_AT_ONCE)
 
     async def look(directory: str) -> list[str]:
@@ -234,7 +221,7 @@ def _second_files_on_disk(directories: Iterable[str]) -> list[str]:
     for directory in directories:
         try:
             with os.scandir(directory) as entries:
-                names = sorted(entry.name for entry in entries)
+                names = [entry.name for entry in entries]
         except OSError:  # whoever reads the partition can say more
             continue
         found += second_files([f"{directory}/{name}" for name in names], {directory})

@@ -13,18 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from coldparquet.catalog.other_layouts import (
-    LOGGED_FORMATS,
-    logged_format,
-    logged_table_error,
-    refuse_part_of_logged_table,
-)
-from coldparquet.catalog.table_files import TRANSACTION_FILE
+from coldparquet.catalog.other_layouts import LOGGED_FORMATS
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import ColdParquetError, InvalidInputError, NotFoundError, UnsupportedError
 from coldparquet.format.partition_intervals import PartitionInterval
-from coldparquet.format.partition_names import parse_partition_directory
 from coldparquet.options import MIB, ReadOptions
+from coldparquet.pipelines.convert_sources import parquet_files, refuse_part_of_logged_table
 from coldparquet.pipelines.tables import TablesToPlan, tables_of
 from coldparquet.pipelines.work import WorkItem, WorkPlan, WorkResult, failure, join_url
 from coldparquet.plan.wording import few_names
@@ -40,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     import pyarrow as pa
-    from pyarrow import dataset
 
     from coldparquet.pipelines.access import LakeStores
     from coldparquet.pipelines.lakes import Lake
@@ -138,8 +131,7 @@ class ConvertJob:
         if self.source_format == COLDPARQUET or self.source_format in LOGGED_FORMATS:
             return None
         try:
-            store, path = stores.table(item)
-            await refuse_part_of_logged_table(store, path)
+            await refuse_part_of_logged_table(item.table_url, stores)
         except UnsupportedError as error:
             if error.kind == "LoggedTable":
                 return failure(item, error)
@@ -157,7 +149,7 @@ class ConvertJob:
 
     def _check_files(self, url: str, stores: LakeStores) -> None:
         """Refuse files of which no table can be made, by the schema of the first one."""
-        schema = _parquet_files(url, stores, check_all=False).schema
+        schema = parquet_files(url, stores, check_all=False).schema
         if self.destination_format == COLDPARQUET and self.timestamp is not None:
             new_table_metadata(
                 schema,
@@ -215,7 +207,7 @@ class ConvertJob:
             "storage_options": stores.access.destination_options,
             "store_options": stores.access.store_options,
         }
-        files = await asyncio.to_thread(_parquet_files, item.table_url, stores)
+        files = await asyncio.to_thread(parquet_files, item.table_url, stores)
         written = await write_table(url, files.to_batches(), **terms)
         if not written.is_written:
             terms = {name: terms[name] for name in ("storage_options", "store_options")}
@@ -320,65 +312,6 @@ def check_same_columns(found: Sequence[str], source: Sequence[str], place: str) 
             kind="OtherTable",
             path=place,
         )
-
-
-def _parquet_files(url: str, stores: LakeStores, *, check_all: bool = True) -> dataset.Dataset:
-    """Find a directory of Parquet files, or one, by pyarrow; ``key=value`` in the names of directories are columns.
-
-    Args:
-        url: Where they lie.
-        stores: With which settings.
-        check_all: Whether to compare the columns of all files, for which their footers are read.
-
-    Raises:
-        InvalidInputError: The files do not have the same columns (kind ``SchemaMismatch``), of which pyarrow would leave
-            out those that the first file lacks; or not all of them count (``NotPlainFiles``).
-        UnsupportedError: Some belong to a table of Delta, Iceberg or Hudi (kind ``LoggedTable``).
-    """
-    import fsspec  # noqa: PLC0415 - as above
-    from pyarrow import dataset  # noqa: PLC0415
-
-    filesystem, path = fsspec.url_to_fs(url, **stores.access.storage_options)
-    found: dataset.Dataset = dataset.dataset(path, filesystem=filesystem, format="parquet", partitioning="hive")
-    if found.files != [path]:
-        _check_plain(path, [name.removeprefix(path) for name in filesystem.find(path)])
-    for fragment in found.get_fragments() if check_all else ():
-        others = sorted(set(fragment.physical_schema.names) - set(found.schema.names))
-        if others:
-            raise InvalidInputError(
-                f"it has the columns {few_names(others)}, which the first file lacks; convert files of one schema, or use the"
-                " engine spark",
-                kind="SchemaMismatch",
-                path=fragment.path,
-            )
-    return found
-
-
-def _check_plain(path: str, names: Sequence[str]) -> None:
-    """Make sure that all Parquet files below a directory count, given the names of all files below it."""
-    found = logged_format(names)
-    if found is not None:
-        raise logged_table_error(found, path)
-    if any(name.rpartition("/")[2] == TRANSACTION_FILE for name in names):
-        raise InvalidInputError(
-            f"there is a {TRANSACTION_FILE}: this is a table of QuestDB, or holds one, and that file alone tells which partitions"
-            " count; 'coldparquet publish' copies such a table, and --from-format coldparquet makes plain Parquet of it",
-            kind="NotPlainFiles",
-            path=path,
-        )
-    versions: dict[str, str] = {}
-    for directory in {name.rpartition("/")[0] for name in names if name.endswith(".parquet")}:
-        parsed = parse_partition_directory(directory.rpartition("/")[2])
-        if parsed is None:
-            continue
-        other = versions.setdefault(f"{directory.rpartition('/')[0]}/{parsed.base_name}", directory)
-        if other != directory:
-            twice = sorted(one.rpartition("/")[2] for one in (other, directory))
-            raise InvalidInputError(
-                f"{few_names(twice)} are versions of one partition, of which only the newest counts; move the older ones away",
-                kind="NotPlainFiles",
-                path=path,
-            )
 
 
 def _would_convert(item: WorkItem) -> WorkResult:

@@ -183,7 +183,7 @@ class _Search:
         try:
             await refuse_logged_table(self._store, self._path(below), listing)
         except ColdParquetError as error:
-            if not below:
+            if not below or error.kind != "LoggedTable":
                 self.failures[below] = error
             return True
         return False
