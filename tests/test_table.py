@@ -251,9 +251,10 @@ async def test_directories_that_look_like_partitions_but_are_none_are_noted() ->
     async with cp.open_table("t", store=await store_of(files)) as table:
         assert [partition.name for partition in table.partitions] == ["2024-03-01"]
         explained = (await table.scan().plan()).explain()
-        assert "2024-02-30 was not read" in explained
-        assert "1969-12-31 was not read" in explained
-        assert "old" not in explained
+        assert (
+            "rows may be missing: 1969-12-31, 2024-02-30, old not read, because no partition has such a name"
+            in explained
+        )
 
 
 @pytest.mark.parametrize("name", ["default", "1970-01-01", "2262-04-11", "9999-12-31"])

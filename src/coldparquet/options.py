@@ -181,6 +181,7 @@ class ReadOptions:
     * ``prices``: what requests and bytes cost; None takes the table that comes with the library.
     * ``check_storage_classes``: whether the storage class of every partition is asked for before its data is.
     * ``archived``, ``restore``: ``"refuse"``, ``"skip"`` or ``"restore"`` partitions in an archive class, and how.
+    * ``unread``: ``"refuse"`` a table beside whose partitions lie files that would not be read, or ``"skip"`` these files.
     * ``check_page_checksums``: whether the checksums of pages are compared where the writer left any.
 
     Raises:
@@ -265,6 +266,10 @@ class ReadOptions:
     restore: RestoreTerms = RestoreTerms()
     """How to restore, if ``archived`` is ``"restore"``."""
 
+    unread: Literal["refuse", "skip"] = "refuse"
+    """What to do where Parquet files lie beside the partitions of a table without ``_txn``, so that rows would be missing: do not
+    open it, or log a warning (logger ``coldparquet``) and leave them out."""
+
     check_page_checksums: bool = True
     """Whether the CRC-32 of pages is compared where the file has any: 3 % of the time of decoding zstd pages, 12 % of that of
     uncompressed ones, and nothing where the writer left none."""
@@ -311,6 +316,7 @@ class ReadOptions:
             "bloom_filters": (True, False),
             "check_storage_classes": (True, False),
             "archived": ("refuse", "skip", "restore"),
+            "unread": ("refuse", "skip"),
             "check_page_checksums": (True, False),
         }
         for name, allowed in choices.items():

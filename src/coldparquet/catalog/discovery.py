@@ -8,6 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from coldparquet.catalog.other_layouts import (
+    HOW_TO_CONVERT,
+    find_second_files,
+    is_parquet_name,
+    refuse_logged_table,
+    unread_beside,
+)
 from coldparquet.catalog.partition_location import DATA_FILE, SIDECAR_FILE, PartitionLocation, partition_location
 from coldparquet.catalog.table_files import TRANSACTION_FILE, read_table_files
 from coldparquet.concurrency import both
@@ -15,6 +22,7 @@ from coldparquet.errors import AccessError, FormatError, InvalidInputError, NotF
 from coldparquet.format.partition_names import (
     PartitionDirectory,
     infer_interval,
+    parse_partition_directory,
     recorded_directory_name,
 )
 from coldparquet.format.partition_ranges import partition_ranges
@@ -26,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from coldparquet.catalog.table_files import ColumnVersionsFor, TableFiles
+    from coldparquet.plan.finding import Finding
     from coldparquet.storage.base import ObjectStore
 
 _LATEST_TIMESTAMP = (1 << 63) - 1
@@ -52,22 +61,36 @@ class Discovery:
     """What decided, for people: ``transaction 12 of _txn``, ``directory listing, ...``."""
     notes: tuple[str, ...]
     """Everything that a person should know about the choice, one sentence each."""
+    unread: tuple[Finding, ...] = ()
+    """What lies there and is not read although it may hold rows; the notes have it, too."""
     requests: tuple[MetadataRequest, ...]
 
+    @property
+    def other_notes(self) -> tuple[str, ...]:
+        """The notes without what is not read, for those who report that by itself."""
+        told = {finding.message for finding in self.unread}
+        return tuple(note for note in self.notes if note not in told)
 
-async def discover(store: ObjectStore, path: str, *, column_versions_for: ColumnVersionsFor = "native") -> Discovery:
+
+async def discover(
+    store: ObjectStore, path: str, *, column_versions_for: ColumnVersionsFor = "native", look_inside: bool = False
+) -> Discovery:
     """Find the partitions below a directory.
 
     Requests: the listing, ``_txn`` and ``_meta``, all at the same time; see
-    :func:`coldparquet.catalog.table_files.read_table_files` for what may follow.
+    :func:`coldparquet.catalog.table_files.read_table_files` for what may follow. Without a ``_txn``, 1 listing more if a directory
+    is named ``metadata``, as in tables of Iceberg.
 
     Args:
         store: Where the directory lies; it must not pin versions, because table files change.
         path: A table directory, a directory of partition directories, or one partition directory.
         column_versions_for: What needs `_cv`.
+        look_inside: Without a ``_txn``, whether to spend listings on what lies in the directories of partitions beside their
+            files; see :func:`coldparquet.catalog.other_layouts.find_second_files`. On disks that is always looked at.
 
     Raises:
         NotFoundError: There is nothing at ``path``, or nothing that is a partition.
+        UnsupportedError: It is a table of Delta, Iceberg or Hudi (kind ``LoggedTable``).
         FormatError: A table file is damaged.
         StorageError: The table files kept changing while they were read.
     """
@@ -78,22 +101,30 @@ async def discover(store: ObjectStore, path: str, *, column_versions_for: Column
     listing, files = await _list_and_read(store, path, requests, column_versions_for=column_versions_for)
     if files is not None and not _is_partition(listing):
         locations = await asyncio.to_thread(recorded_locations, path.rstrip("/"), files)
+        unread = unread_beside(listing, locations, (), has_transaction=True)
+        notes = _notes_beside_transaction(listing, locations)
         return Discovery(
             locations=locations,
             files=files,
             source=f"transaction {files.transaction.txn:,} of {TRANSACTION_FILE}",
-            notes=tuple(_notes_beside_transaction(listing, locations)),
+            notes=(*notes, *(finding.message for finding in unread)),
+            unread=unread,
             requests=tuple(requests),
         )
     if not listing.is_complete:
         listing = await store.list(path)
         requests.append(listed)
+    await refuse_logged_table(store, path, listing)
     locations, notes = _listed_locations(listing, path)
+    directories = [] if _is_partition(listing) else [location.directory_path for location in locations]
+    second_files = await find_second_files(store, directories, may_ask=look_inside)
+    unread = unread_beside(listing, locations, second_files, has_transaction=False)
     return Discovery(
         locations=locations,
         files=None,
         source=f"directory listing, because there is no {TRANSACTION_FILE}",
-        notes=tuple(notes),
+        notes=(*notes, *(finding.message for finding in unread)),
+        unread=unread,
         requests=tuple(requests),
     )
 
@@ -147,8 +178,12 @@ def _shows_transaction(listing: Listing) -> bool:
 
 
 def _is_partition(listing: Listing) -> bool:
-    """Tell whether a listed directory is a partition. Those that were once detached keep a ``_txn`` of that moment."""
-    return any(info.path.rpartition("/")[2] in {DATA_FILE, SIDECAR_FILE} for info in listing.objects)
+    """Tell whether a listed directory is a partition. Those that were once detached keep a ``_txn`` of that moment.
+
+    A ``data.parquet`` beside directories of partitions is a stray file: it does not make a partition of a table.
+    """
+    has_data = any(info.path.rpartition("/")[2] in {DATA_FILE, SIDECAR_FILE} for info in listing.objects)
+    return has_data and not any(parse_partition_directory(path.rpartition("/")[2]) for path in listing.directories)
 
 
 def recorded_locations(path: str, files: TableFiles) -> tuple[PartitionLocation, ...]:
@@ -221,14 +256,16 @@ def unnamed_directories(listing: Listing, locations: Sequence[PartitionLocation]
 def _notes_beside_transaction(listing: Listing, locations: Sequence[PartitionLocation]) -> list[str]:
     """Say which directories look like partitions and are none in this transaction."""
     stale, set_aside = unnamed_directories(listing, locations)
-    notes = []
-    if set_aside:
-        notes.append(f"not read, because detached or not attached yet: {few_names(set_aside)}")
+    notes = _notes_on_set_aside(set_aside)
     if stale:
         notes.append(f"not read, because {TRANSACTION_FILE} does not name them: {few_names(stale)}")
     if not listing.is_complete:
         notes.append("the listing was not read to its end: other directories may be left aside as well")
     return notes
+
+
+def _notes_on_set_aside(names: Sequence[str]) -> list[str]:
+    return [f"not read, because detached or not attached yet: {few_names(names)}"] if names else []
 
 
 def _listed_locations(listing: Listing, path: str) -> tuple[tuple[PartitionLocation, ...], list[str]]:
@@ -263,12 +300,9 @@ def _listed_locations(listing: Listing, path: str) -> tuple[tuple[PartitionLocat
 def _advice_for_dataset(listing: Listing) -> str:
     """Say how a dataset of other tools becomes a table, where a listing shows its ``name=value`` or ``.parquet`` names."""
     has_hive_names = any("=" in path.rpartition("/")[2] for path in listing.directories)
-    if not has_hive_names and not any(info.path.endswith(".parquet") for info in listing.objects):
+    if not has_hive_names and not any(is_parquet_name(info.path.rpartition("/")[2]) for info in listing.objects):
         return ""
-    return (
-        "; of a dataset such as this one 'coldparquet pipeline convert SOURCE --to DESTINATION --from-format parquet"
-        " --to-format coldparquet --timestamp COLUMN' makes a table"
-    )
+    return f"; of a dataset such as this one {HOW_TO_CONVERT} makes a table"
 
 
 def chosen_partitions(
@@ -301,18 +335,16 @@ def _newest_versions(listing: Listing) -> tuple[list[PartitionLocation], list[st
     """Choose the partitions of a table directory: of each time slice the version with the highest suffix.
 
     Returns:
-        The partitions in time order, and a note for each directory that looks like a partition but was not taken.
+        The partitions in time order, and notes on the versions and the directories set aside that were not taken.
     """
     # A name such as 2024-03-05 is a day, or a piece of a month or of a year: the other names tell which.
     interval = infer_interval(path.rpartition("/")[2] for path in listing.directories)
     newest: dict[str, tuple[PartitionDirectory, PartitionLocation]] = {}
-    notes = []
+    notes = _notes_on_set_aside(unnamed_directories(listing, ())[1])
     for path in listing.directories:
         location = partition_location(path, interval=interval, is_listed=True)
         directory = location.directory
         if directory is None:
-            if location.name[:_YEAR_DIGITS].isdecimal():
-                notes.append(f"{location.name} was not read: no partition of such a table has this name")
             continue
         rival = newest.get(directory.base_name)
         if rival is None:

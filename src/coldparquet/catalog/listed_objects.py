@@ -9,7 +9,7 @@ from coldparquet.concurrency import gather_or_cancel
 from coldparquet.plan.read_plan import MetadataRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.objects import ObjectInfo
@@ -26,10 +26,14 @@ class ListedObjects:
 
     Args:
         store: Where the table lies.
+        on_listed: Called with the paths that a listing showed, and the directories that it was for.
     """
 
-    def __init__(self, store: ObjectStore) -> None:
+    def __init__(
+        self, store: ObjectStore, *, on_listed: Callable[[Collection[str], Collection[str]], None] | None = None
+    ) -> None:
         self._store = store
+        self._on_listed = on_listed
         self._stretches: dict[str, tuple[str, ...]] = {}
         """The directories that are listed together, by each of them."""
         self._turns: dict[tuple[str, ...], asyncio.Lock] = {}
@@ -86,7 +90,9 @@ class ListedObjects:
             if stretch not in self._found:
                 table_path = first.rpartition("/")[0]
                 infos = await self._store.list_between(table_path, start=f"{first}/", stop=f"{last}/\U0010ffff")
-                self._found[stretch] = {info.path: info for info in infos}
+                self._found[stretch] = found = {info.path: info for info in infos}
+                if self._on_listed is not None:
+                    self._on_listed(found, stretch)
                 spent.append(
                     MetadataRequest(
                         path=table_path,

@@ -13,6 +13,7 @@ from coldparquet.catalog.discovery import discover
 from coldparquet.catalog.listed_objects import ListedObjects
 from coldparquet.catalog.missing_data import NOT_IN_PARQUET
 from coldparquet.catalog.named_partitions import named_locations, refuse_overlaps
+from coldparquet.catalog.other_layouts import refuse_logged_table, tell_of_unread, warn_of_second_files
 from coldparquet.catalog.page_files import PageFiles
 from coldparquet.catalog.partition import Partition
 from coldparquet.catalog.symbol_dictionaries import SymbolDictionaries
@@ -104,6 +105,8 @@ class TableOrigin:
             InvalidInputError: Two partitions that were named begin at the same time (kind ``SamePartition``).
             ArchivedObjectError: The metadata of the newest partition lies in an archived object.
             NotFoundError: There is nothing at the path, or nothing that is a partition.
+            UnsupportedError: Rows would be missing (kind ``UnreadFiles``), or it is a table of Delta, Iceberg or Hudi
+                (``LoggedTable``).
             FormatError: A table file, or the metadata of the newest partition, is damaged.
             StorageError: The table files kept changing while they were read.
         """
@@ -120,6 +123,7 @@ class TableOrigin:
             discover(self.store, self.path, column_versions_for=column_versions_for),
             self._fetch_catalogue(None if previous is None else previous.catalogue.file, spent),
         )
+        tell_of_unread(discovery.unread, self.path, self.options, told=() if previous is None else previous.notes)
         discovery = replace(discovery, requests=(*discovery.requests, *spent))
         if discovery.files is None:
             return await self._from_newest(discovery.locations, file, previous, discovery)
@@ -142,6 +146,7 @@ class TableOrigin:
             listing = await self.store.list(self.path.rstrip("/"), first_page_only=True)
         except ColdParquetError:
             return  # what is missing is told already, and a store need not be able to list
+        await refuse_logged_table(self.store, self.path, listing)
         if any(parse_partition_directory(path.rpartition("/")[2]) is not None for path in listing.directories):
             raise NotFoundError(
                 f"{error.message}; this looks like a table: use open_table", path=error.path, **error.details
@@ -177,7 +182,7 @@ class TableOrigin:
         known that they are wanted: see :meth:`_look_ahead`.
         """
         store = self.caches.above(CheckedStore(self.store))
-        listed = ListedObjects(store)
+        listed = ListedObjects(store, on_listed=warn_of_second_files)
         catalogue = Catalogue(file, store, listed=listed, distrusted=_changed_data(previous, locations))
         partitions = tuple(self._partition(location, store, catalogue, len(locations)) for location in locations)
         page_files, spent = _new_page_files(store, catalogue), list[MetadataRequest]()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from coldparquet.cli.output import error_console, print_json
+from coldparquet.cli.output import error_console, print_json, warnings_printed
 from coldparquet.errors import ColdParquetError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ _FLAGS_FOR_PYTHON = {
     "in a cheaper tier (RestoreTerms.tier)": "in a cheaper tier (--tier)",
     "give key and secret or a profile in storage_options": "give key and secret or a profile with --storage-option",
     "pass anon=True": "use --anon",
+    "ReadOptions(unread='skip')": "--unread skip",
 }
 """Advice of the library to people who write Python, and what it is for those at the command line."""
 
@@ -39,7 +40,8 @@ def reported_failures(*, as_json: bool) -> Iterator[None]:
         typer.Exit: The body failed, was interrupted, or whoever read its output stopped reading.
     """
     try:
-        yield
+        with warnings_printed():
+            yield
         sys.stdout.flush()
     except ColdParquetError as error:
         report(error, as_json=as_json)

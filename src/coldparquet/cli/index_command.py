@@ -12,7 +12,7 @@ from rich.text import Text
 
 from coldparquet.catalog.page_lookup import PAGES_FILE
 from coldparquet.cli.failures import FAILED
-from coldparquet.cli.output import output_console, print_json, print_listed, progress_bar
+from coldparquet.cli.output import output_console, print_findings, print_json, print_listed, progress_bar
 from coldparquet.cli.pack_command import catalogue_line
 from coldparquet.maintenance.index import index_table
 from coldparquet.plan.wording import human_bytes, plural
@@ -41,7 +41,8 @@ def index_and_report(
     """Write the missing sidecars, and ``_pages`` if they are asked for, and print what happened.
 
     Returns:
-        The exit code: 1 if any partition failed, or none could be indexed because no file is named ``data.parquet``.
+        The exit code: 1 if any partition failed, none could be indexed because no file is named ``data.parquet``, or files lie
+        beside the partitions that nobody reads.
     """
     with progress_bar() as progress:
         task = progress.add_task("indexing", total=None, unit="partitions")
@@ -68,14 +69,16 @@ def print_index_report(report: IndexReport, *, as_json: bool) -> int:
     """Print what became of the sidecars of a table.
 
     Returns:
-        The exit code: 1 if any partition failed, or none could be indexed because no file is named ``data.parquet``.
+        The exit code: 1 if any partition failed, none could be indexed because no file is named ``data.parquet``, or files lie
+        beside the partitions that nobody reads.
     """
     if as_json:
         _print_report_json(report)
     else:
         _print_report(output_console(), report)
     has_failed = report.count("failed") or report.count_pages("failed") or report.found_only_misnamed
-    return FAILED if has_failed else 0
+    has_errors = any(finding.severity == "error" for finding in report.findings)
+    return FAILED if has_failed or has_errors else 0
 
 
 def _print_report_json(report: IndexReport) -> None:
@@ -86,6 +89,7 @@ def _print_report_json(report: IndexReport) -> None:
             "counts": dict(counts),
             "partitions": [asdict(partition) for partition in report.partitions],
             "notes": list(report.notes),
+            "findings": [asdict(finding) for finding in report.findings],
             "catalogue": None if report.catalogue is None else asdict(report.catalogue),
         }
     )
@@ -93,6 +97,7 @@ def _print_report_json(report: IndexReport) -> None:
 
 def _print_report(console: Console, report: IndexReport) -> None:
     print_listed(console, _remark_table, list(_remarks(report)))
+    print_findings(console, [asdict(finding) for finding in report.findings])
     for note in report.notes:
         console.print(Text(f"note: {note}", style="dim"))
     if report.partitions:

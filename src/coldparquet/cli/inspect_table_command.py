@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -11,7 +12,7 @@ from rich.text import Text
 
 from coldparquet.catalog.discovery import discover
 from coldparquet.catalog.sidecar_lookup import look_up_sidecar
-from coldparquet.cli.output import facts_table, visible
+from coldparquet.cli.output import facts_table, print_findings, visible
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.format.partition_intervals import EARLIEST_NS, LATEST_NS, SECOND_NS
 from coldparquet.plan.instant import Instant, parse_instant
@@ -42,7 +43,8 @@ async def describe_table(
     """List the partitions of a table.
 
     Requests: the listing, ``_txn`` and ``_meta``, at the same time, and ``_cv`` after them if there are native partitions;
-    with ``look_for_sidecars`` 1 more for each Parquet partition, 2 for a large sidecar.
+    with ``look_for_sidecars`` 1 more for each Parquet partition, 2 for a large sidecar, and without a ``_txn`` listings of what lies
+    beside them.
 
     Returns:
         What ``--json`` prints. Unknown numbers are None: without ``_txn`` only sidecars know rows and sizes.
@@ -50,14 +52,20 @@ async def describe_table(
     Raises:
         NotFoundError: Nothing at ``path`` is a table or a partition.
     """
-    discovery = await discover(store, path)
+    discovery = await discover(store, path, look_inside=look_for_sidecars)
     lookups: Sequence[SidecarLookup | None] = [None] * len(discovery.locations)
     if look_for_sidecars:
         lookups = await _look_for_sidecars(store, discovery.locations, options)
     partitions = [
         _describe_partition(location, lookup) for location, lookup in zip(discovery.locations, lookups, strict=True)
     ]
-    return {"table": path, **_describe_files(discovery), "notes": list(discovery.notes), "partitions": partitions}
+    return {
+        "table": path,
+        **_describe_files(discovery),
+        "notes": list(discovery.other_notes),
+        "findings": [asdict(finding) for finding in discovery.unread],
+        "partitions": partitions,
+    }
 
 
 def print_table(console: Console, description: Mapping[str, Any]) -> None:
@@ -68,6 +76,7 @@ def print_table(console: Console, description: Mapping[str, Any]) -> None:
     console.print()
     console.print(_partition_table(description["partitions"]))
     console.print()
+    print_findings(console, description["findings"])
     for note in description["notes"]:
         console.print(Text(f"note: {visible(note)}", style="dim"))
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import textwrap
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.console import Console
@@ -15,7 +17,7 @@ from rich.text import Text
 from coldparquet.report.escaping import CONTROL_PICTURES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 Thing = TypeVar("Thing")
 
@@ -94,6 +96,33 @@ def print_listed(
         more = f"{len(things) - _MOST_LISTED:,} more {noun}".rstrip()
         console.print(Text(f"... and {more}; --json shows all", style="dim"))
     console.print()
+
+
+def print_findings(console: Console, findings: Sequence[Mapping[str, Any]]) -> None:
+    """Print what is not about one partition: findings as dictionaries, each with what to do about it."""
+    for finding in findings:
+        severity, remedy = finding["severity"], finding["remedy"]
+        style = "bold red" if severity == "error" else "yellow"
+        text = finding["message"] if remedy is None else f"{finding['message']}; {remedy}"
+        console.print(Text(f"{severity}: ", style=style) + Text(visible(text)))
+
+
+@contextmanager
+def warnings_printed() -> Iterator[None]:
+    """Print on standard error what the library warns of meanwhile."""
+    logger, handler = logging.getLogger("coldparquet"), _Warnings(logging.WARNING)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+class _Warnings(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        console = error_console()
+        console.print("warning:", style="bold yellow", end=" ")
+        console.print(visible(record.getMessage()), soft_wrap=True)
 
 
 def progress_bar() -> Progress:

@@ -26,6 +26,7 @@ from coldparquet.cli.read_flags import (
     MaxRequestsFlag,
     MaxUsdFlag,
     PricesFlag,
+    UnreadFlag,
     read_options_of,
 )
 from coldparquet.cli.storage_flags import parse_storage_options, store_options_of
@@ -80,6 +81,7 @@ def explain(
     max_requests: MaxRequestsFlag = None,
     prices: PricesFlag = None,
     archived: ArchivedFlag = "refuse",
+    unread: UnreadFlag = "refuse",
     as_json: Json = False,
     storage_option: StorageOptions = None,
     endpoint_url: EndpointUrl = None,
@@ -93,7 +95,13 @@ def explain(
         from coldparquet.cli import scan_command
 
         options = read_options_of(
-            goal=goal, max_usd=max_usd, max_bytes=max_bytes, max_requests=max_requests, prices=prices, archived=archived
+            goal=goal,
+            max_usd=max_usd,
+            max_bytes=max_bytes,
+            max_requests=max_requests,
+            prices=prices,
+            archived=archived,
+            unread=unread,
         )
         question = scan_command.question_about(
             url,
@@ -135,6 +143,7 @@ def scan(
     max_requests: MaxRequestsFlag = None,
     prices: PricesFlag = None,
     archived: ArchivedFlag = "refuse",
+    unread: UnreadFlag = "refuse",
     as_json: Json = False,
     storage_option: StorageOptions = None,
     endpoint_url: EndpointUrl = None,
@@ -149,7 +158,13 @@ def scan(
         from coldparquet.cli.scan_profile import scan_profile
 
         options = read_options_of(
-            goal=goal, max_usd=max_usd, max_bytes=max_bytes, max_requests=max_requests, prices=prices, archived=archived
+            goal=goal,
+            max_usd=max_usd,
+            max_bytes=max_bytes,
+            max_requests=max_requests,
+            prices=prices,
+            archived=archived,
+            unread=unread,
         )
         question = scan_command.question_about(
             url,
@@ -177,6 +192,7 @@ def count(
     max_requests: MaxRequestsFlag = None,
     prices: PricesFlag = None,
     archived: ArchivedFlag = "refuse",
+    unread: UnreadFlag = "refuse",
     as_json: Json = False,
     storage_option: StorageOptions = None,
     endpoint_url: EndpointUrl = None,
@@ -190,7 +206,13 @@ def count(
         from coldparquet.cli import scan_command
 
         options = read_options_of(
-            goal=goal, max_usd=max_usd, max_bytes=max_bytes, max_requests=max_requests, prices=prices, archived=archived
+            goal=goal,
+            max_usd=max_usd,
+            max_bytes=max_bytes,
+            max_requests=max_requests,
+            prices=prices,
+            archived=archived,
+            unread=unread,
         )
         question = scan_command.question_about(
             url,

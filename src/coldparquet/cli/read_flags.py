@@ -102,6 +102,15 @@ ArchivedFlag = Annotated[
         rich_help_panel=COST_PANEL,
     ),
 ]
+UnreadFlag = Annotated[
+    str,
+    typer.Option(
+        "--unread",
+        metavar="POLICY",
+        parser=_one_of("refuse", "skip"),
+        help="refuse a table beside whose partitions lie Parquet files that are not read, or skip these files.",
+    ),
+]
 TierFlag = Annotated[
     str | None,
     typer.Option(
@@ -138,6 +147,7 @@ def read_options_of(
     max_requests: int | None,
     prices: str | None,
     archived: str,
+    unread: str,
 ) -> ReadOptions:
     """Put together what the flags say.
 
@@ -154,4 +164,5 @@ def read_options_of(
         max_requests=max_requests,
         prices=price_table(prices),
         archived=cast("Literal['refuse', 'skip']", archived),
+        unread=cast("Literal['refuse', 'skip']", unread),
     )

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from coldparquet.maintenance.index_pages import IndexedPages, PagesAction
     from coldparquet.maintenance.pack import PackReport
     from coldparquet.options import StoreOptions
+    from coldparquet.plan.finding import Finding
     from coldparquet.plan.read_plan import MetadataRequest
     from coldparquet.storage.base import ObjectStore
 
@@ -76,6 +77,8 @@ class IndexReport:
     partitions: tuple[IndexedPartition, ...]
     notes: tuple[str, ...] = ()
     """Directories that were not looked into, and what the sidecars lack, one sentence each."""
+    findings: tuple[Finding, ...] = ()
+    """Files beside the partitions that nobody reads."""
     catalogue: PackReport | None = None
     """What became of the table's catalogue; None where there is none."""
 
@@ -115,7 +118,7 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
     says where they are, so that readers need not look for them.
 
     Requests: 1 listing, and at the same time 2 that look for the table's files, ``_cv`` after them if there are native
-    partitions; per partition 1 or 2 that look for the sidecar (none with ``force``); where there is none 1 or 2 for the
+    partitions; without a ``_txn`` 1 listing for 250 partitions, or for each where the store does not list versions; per partition 1 or 2 that look for the sidecar (none with ``force``); where there is none 1 or 2 for the
     footer, some for bloom filters if it has them, and 1 to write; where there is one, and no ``_txn`` states the size, 1
     for the size of the Parquet file. Those of :func:`coldparquet.maintenance.pack.renew_catalogue`.
 
@@ -159,7 +162,7 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
         max_concurrency=options.max_concurrency,
     ) as opened:
         stacked, path = opened.stack.store, opened.path
-        locations, notes = await _find_partitions(stacked, path)
+        locations, notes, findings = await _find_partitions(stacked, path)
         checked = CheckedStore(stacked)
         indexer = PartitionIndexer(
             checked,
@@ -184,7 +187,7 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
             f"{unsorted} of {len(partitions)} files name no designated timestamp, so their directories' names prune"
             " nothing; a timestamp column becomes it by being the file's first sorting column, ascending and never null"
         )
-    return IndexReport(url=label, partitions=partitions, notes=tuple(notes), catalogue=catalogue)
+    return IndexReport(url=label, partitions=partitions, notes=tuple(notes), findings=findings, catalogue=catalogue)
 
 
 async def renew_after_index(
@@ -199,7 +202,9 @@ async def renew_after_index(
     return await renew_catalogue(store, path.rstrip("/"), options, changed=changed, make=make)
 
 
-async def _find_partitions(store: ObjectStore, path: str) -> tuple[tuple[PartitionLocation, ...], list[str]]:
+async def _find_partitions(
+    store: ObjectStore, path: str
+) -> tuple[tuple[PartitionLocation, ...], list[str], tuple[Finding, ...]]:
     """Find the partitions at ``path``: see :func:`coldparquet.catalog.discovery.discover`; no request for a Parquet file."""
     if path.endswith(".parquet"):
         location = partition_location(path)
@@ -209,9 +214,9 @@ async def _find_partitions(store: ObjectStore, path: str) -> tuple[tuple[Partiti
                 kind="NotAPartition",
                 path=path,
             )
-        return (location,), []
-    discovery = await discover(store, path)
-    return discovery.locations, list(discovery.notes)
+        return (location,), [], ()
+    discovery = await discover(store, path, look_inside=True)
+    return discovery.locations, list(discovery.other_notes), discovery.unread
 
 
 async def index_with_pages(  # noqa: PLR0913 - what can be told is told by name

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from coldparquet.catalog.discovery import chosen_partitions, discover, unnamed_directories
+from coldparquet.catalog.other_layouts import unread_beside
 from coldparquet.catalog.partition_location import partition_location
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import AccessError
@@ -75,7 +76,7 @@ async def verify_table(  # noqa: PLR0913 - what can be told is told by name
     those that the catalogue holds are compared with those of the files.
 
     Requests: those of :func:`coldparquet.catalog.discovery.discover`; with a ``_txn`` one more listing, to its end (1
-    request per 1,000 names); per Parquet partition 1 for the sidecar, 1 that looks for ``_pages`` and 1 for the footer,
+    request per 1,000 names), without one 1 for 250 partitions, or for each where the store does not list versions; per Parquet partition 1 for the sidecar, 1 that looks for ``_pages`` and 1 for the footer,
     each one more where the first guess was too short, and one more footer where a sidecar turns out to be stale.
 
     Args:
@@ -141,7 +142,10 @@ class VerifiableTable:
 
 
 async def find_verifiable(store: ObjectStore, path: str) -> VerifiableTable:
-    """Find what there is to check. Requests: those of :func:`~coldparquet.catalog.discovery.discover` and 1 listing more.
+    """Find what there is to check.
+
+    Requests: those of :func:`~coldparquet.catalog.discovery.discover`, which looks inside the directories of partitions where
+    there is no ``_txn``; with one 1 listing more.
 
     Raises:
         NotFoundError: There is nothing at ``path``, or nothing that is a partition.
@@ -151,10 +155,11 @@ async def find_verifiable(store: ObjectStore, path: str) -> VerifiableTable:
     """
     if path.endswith(".parquet"):
         return VerifiableTable(locations=(partition_location(path),), source="one Parquet file")
-    discovery = await discover(store, path)
+    discovery = await discover(store, path, look_inside=True)
     if discovery.files is None:
-        notes = tuple(Finding(severity="advice", kind="LeftAside", message=note) for note in discovery.notes)
-        return VerifiableTable(locations=discovery.locations, source=discovery.source, findings=notes)
+        notes = tuple(Finding(severity="advice", kind="LeftAside", message=note) for note in discovery.other_notes)
+        findings = (*discovery.unread, *notes)
+        return VerifiableTable(locations=discovery.locations, source=discovery.source, findings=findings)
     try:
         listing = await store.list(path)
     except AccessError as error:
@@ -167,10 +172,11 @@ async def find_verifiable(store: ObjectStore, path: str) -> VerifiableTable:
         return VerifiableTable(locations=discovery.locations, source=discovery.source, findings=(not_listed,))
     names = {directory.rpartition("/")[2] for directory in listing.directories}
     recorded = {location.name for location in discovery.locations}
+    unread = unread_beside(listing, discovery.locations, (), has_transaction=True)
     return VerifiableTable(
         locations=discovery.locations,
         source=discovery.source,
-        findings=tuple(_leftovers(*unnamed_directories(listing, discovery.locations))),
+        findings=(*unread, *_leftovers(*unnamed_directories(listing, discovery.locations))),
         missing=frozenset(recorded - names),
     )
 

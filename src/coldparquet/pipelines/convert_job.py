@@ -13,23 +13,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from coldparquet.errors import InvalidInputError, NotFoundError, UnsupportedError
+from coldparquet.catalog.other_layouts import LOGGED_FORMATS
+from coldparquet.concurrency import gather_or_cancel
+from coldparquet.errors import ColdParquetError, InvalidInputError, NotFoundError, UnsupportedError
+from coldparquet.format.partition_intervals import PartitionInterval
 from coldparquet.options import MIB, ReadOptions
+from coldparquet.pipelines.convert_sources import parquet_files, refuse_part_of_logged_table
 from coldparquet.pipelines.tables import TablesToPlan, tables_of
-from coldparquet.pipelines.work import WorkItem, WorkPlan, WorkResult, join_url
+from coldparquet.pipelines.work import WorkItem, WorkPlan, WorkResult, failure, join_url
 from coldparquet.plan.wording import few_names
 from coldparquet.storage.local.store import LocalStore
 from coldparquet.storage.opened_store import opened_store
 from coldparquet.storage.upload import MemoryBudget, StoreSource, upload_object
 from coldparquet.storage.wrappers.checked import CheckedStore
 from coldparquet.table import open_table
+from coldparquet.write.row_schema import new_table_metadata
 from coldparquet.write.table_write import write_table
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     import pyarrow as pa
-    from pyarrow import dataset
 
     from coldparquet.pipelines.access import LakeStores
     from coldparquet.pipelines.lakes import Lake
@@ -81,7 +85,7 @@ class ConvertJob:
     symbols: tuple[str, ...] = ()
     """Text columns of new tables that become SYMBOL."""
     dry_run: bool = False
-    """Find the sources, and convert none."""
+    """Find the sources, look whether Parquet files among them can be converted, and convert none."""
 
     def __post_init__(self) -> None:
         if not self.destination:
@@ -98,7 +102,11 @@ class ConvertJob:
             )
 
     async def plan(self, lakes: Sequence[Lake], stores: LakeStores) -> WorkPlan:
-        """Find the sources: all tables of the lakes, or each lake as it stands where that is of another format."""
+        """Find the sources: all tables of the lakes, or each lake as it stands where that is of another format.
+
+        Tables of Delta, Iceberg and Hudi are refused, unless that is the format which was named. Requests for each other source: 1
+        or 2 listings; a dry run reads the footer of one Parquet file as well.
+        """
         found = TablesToPlan(tables=(), failures=())
         if self.source_format == COLDPARQUET:
             found = await tables_of(lakes, stores)
@@ -111,9 +119,46 @@ class ConvertJob:
             WorkItem(lake=item.lake, table=item.table, work={"destination": place})
             for item, place in zip(items, places, strict=True)
         ]
+        refusals = await gather_or_cancel([self._refusal(item, stores) for item in items])
+        failures = (*found.failures, *(refused for refused in refusals if refused is not None))
+        items = [item for item, refused in zip(items, refusals, strict=True) if refused is None]
         if not self.dry_run:
-            return WorkPlan(items=tuple(items), settled=found.failures)
-        return WorkPlan(items=(), settled=(*found.failures, *map(_would_convert, items)))
+            return WorkPlan(items=tuple(items), settled=failures)
+        return WorkPlan(items=(), settled=(*failures, *map(_would_convert, items)))
+
+    async def _refusal(self, item: WorkItem, stores: LakeStores) -> WorkResult | None:
+        """Return why a source cannot be converted, as far as that is known without reading it."""
+        if self.source_format == COLDPARQUET or self.source_format in LOGGED_FORMATS:
+            return None
+        try:
+            await refuse_part_of_logged_table(item.table_url, stores)
+        except UnsupportedError as error:
+            if error.kind == "LoggedTable":
+                return failure(item, error)
+        except ColdParquetError:
+            pass  # Spark may know the name, or have credentials that we have not; otherwise the conversion itself says so
+        if not self.dry_run or self.source_format != PARQUET:
+            return None
+        try:
+            await asyncio.to_thread(self._check_files, item.table_url, stores)
+        except (ColdParquetError, FileNotFoundError) as error:
+            return failure(item, error)
+        except Exception:  # noqa: BLE001 - as above
+            return None
+        return None
+
+    def _check_files(self, url: str, stores: LakeStores) -> None:
+        """Refuse files of which no table can be made, by the schema of the first one."""
+        schema = parquet_files(url, stores, check_all=False).schema
+        if self.destination_format == COLDPARQUET and self.timestamp is not None:
+            new_table_metadata(
+                schema,
+                timestamp=self.timestamp,
+                interval=PartitionInterval.DAY,
+                symbols=self.symbols,
+                table_id=1,
+                metadata_version=0,
+            )
 
     async def run(self, item: WorkItem, stores: LakeStores) -> WorkResult:
         """Convert one source on this machine.
@@ -162,7 +207,7 @@ class ConvertJob:
             "storage_options": stores.access.destination_options,
             "store_options": stores.access.store_options,
         }
-        files = await asyncio.to_thread(_parquet_files, item.table_url, stores)
+        files = await asyncio.to_thread(parquet_files, item.table_url, stores)
         written = await write_table(url, files.to_batches(), **terms)
         if not written.is_written:
             terms = {name: terms[name] for name in ("storage_options", "store_options")}
@@ -267,30 +312,6 @@ def check_same_columns(found: Sequence[str], source: Sequence[str], place: str) 
             kind="OtherTable",
             path=place,
         )
-
-
-def _parquet_files(url: str, stores: LakeStores) -> dataset.Dataset:
-    """Find a directory of Parquet files, or one, by pyarrow; ``key=value`` in the names of directories are columns.
-
-    Raises:
-        InvalidInputError: The files do not have the same columns (kind ``SchemaMismatch``), of which pyarrow would leave
-            out those that the first file lacks.
-    """
-    import fsspec  # noqa: PLC0415 - as above
-    from pyarrow import dataset  # noqa: PLC0415
-
-    filesystem, path = fsspec.url_to_fs(url, **stores.access.storage_options)
-    found: dataset.Dataset = dataset.dataset(path, filesystem=filesystem, format="parquet", partitioning="hive")
-    for fragment in found.get_fragments():
-        others = sorted(set(fragment.physical_schema.names) - set(found.schema.names))
-        if others:
-            raise InvalidInputError(
-                f"it has the columns {few_names(others)}, which the first file lacks; convert files of one schema, or use the"
-                " engine spark",
-                kind="SchemaMismatch",
-                path=fragment.path,
-            )
-    return found
 
 
 def _would_convert(item: WorkItem) -> WorkResult:

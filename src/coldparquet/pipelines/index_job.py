@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from coldparquet.pipelines.lakes import Lake
     from coldparquet.pipelines.tables import TableToPlan
     from coldparquet.pipelines.work import Outcome
+    from coldparquet.plan.finding import Finding
     from coldparquet.storage.objects import ObjectInfo
 
 _ITEMS_AT_ONCE = 32
@@ -60,8 +61,9 @@ class IndexJob:
         """
 
         async def plan_one(table: TableToPlan) -> WorkPlan:
-            found, objects = await both(discover(table.store, table.path), listed_objects(table))
-            plan = _plan_partitions(table, found.locations, found.notes)
+            found, objects = await both(discover(table.store, table.path, look_inside=True), listed_objects(table))
+            plan = _plan_partitions(table, found.locations, found.other_notes)
+            plan = replace(plan, settled=(*plan.settled, *(_unread(table.item, one) for one in found.unread)))
             if objects is None or self.force:
                 return plan
             kept = {item.partition for item in plan.items if self._is_indexed(f"{_directory(table, item)}/", objects)}
@@ -193,6 +195,17 @@ def _plan_partitions(table: TableToPlan, locations: Sequence[PartitionLocation],
             items.append(item)
     place = table.item.table or table.item.lake
     return WorkPlan(items=tuple(items), settled=tuple(settled), notes=tuple(f"{place}: {note}" for note in notes))
+
+
+def _unread(table: WorkItem, finding: Finding) -> WorkResult:
+    is_error = finding.severity == "error"
+    return WorkResult(
+        table=table.table_url,
+        outcome="failed" if is_error else "nothing to do",
+        action=finding.severity,
+        reason=finding.message if finding.remedy is None else f"{finding.message}; {finding.remedy}",
+        kind=finding.kind if is_error else None,
+    )
 
 
 def _directory(table: TableToPlan, item: WorkItem) -> str:

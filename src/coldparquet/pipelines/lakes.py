@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from coldparquet.catalog.other_layouts import refuse_logged_table
 from coldparquet.catalog.partition_location import DATA_FILE
 from coldparquet.catalog.table_files import TRANSACTION_FILE
 from coldparquet.concurrency import gather_or_cancel
@@ -160,7 +161,7 @@ class _Search:
         listing = await self._list(below, first_page_only=True)
         if listing is not None and not listing.is_complete and not _is_table(listing):
             listing = await self._list(below, first_page_only=False)
-        if listing is None:
+        if listing is None or await self._is_of_others(below, listing):
             return []
         if _is_table(listing):
             return [below]
@@ -175,6 +176,21 @@ class _Search:
             for table in tables
         ]
 
+    async def _is_of_others(self, below: str, listing: Listing) -> bool:
+        """Tell whether a directory is a table of Delta, Iceberg or Hudi, in which there is none of ours."""
+        if TRANSACTION_FILE in _object_names(listing):
+            return False
+        try:
+            await refuse_logged_table(self._store, self._path(below), listing)
+        except ColdParquetError as error:
+            if not below or error.kind != "LoggedTable":
+                self.failures[below] = error
+            return True
+        return False
+
+    def _path(self, below: str) -> str:
+        return f"{self._root.rstrip('/')}/{below}" if below else self._root
+
     def _goes_round(self, below: str) -> bool:
         """Tell whether symbolic links lead back to a directory on the way: two of them make 65,536 ways of 16 levels."""
         parts = below.split("/")
@@ -182,10 +198,9 @@ class _Search:
         return len(set(on_the_way)) < len(on_the_way)
 
     async def _list(self, below: str, *, first_page_only: bool) -> Listing | None:
-        path = f"{self._root.rstrip('/')}/{below}" if below else self._root
         async with self._slots:
             try:
-                return await self._store.list(path, first_page_only=first_page_only)
+                return await self._store.list(self._path(below), first_page_only=first_page_only)
             except ColdParquetError as error:
                 self.failures[below] = error
                 return None

@@ -16,6 +16,7 @@
 | ``max_bytes``, ``max_requests``, ``max_usd`` | a scan that needs more is refused on the driver |
 | ``prices`` | JSON file with what the store charges, read on the driver |
 | ``archived`` | ``refuse``, ``skip`` or ``restore`` partitions in an archive class |
+| ``unread`` | ``refuse`` a table beside whose partitions lie Parquet files that are not read, or ``skip`` these files |
 | ``restore_tier``, ``restore_days``, ``restore_wait`` | how to restore them |
 | ``cache_directory`` | where the driver keeps sidecars between runs; tasks keep nothing |
 | ``max_attempts`` | how often a request may fail in a row |
@@ -59,7 +60,7 @@ _OPTIONS = frozenset(
     """
     archived batch_rows cache_directory columns credentials goal max_attempts max_bytes max_concurrency max_requests max_usd
     memory_limit nanoseconds path paths pieces prices push_filters restore_days restore_tier restore_wait secret_options
-    storage_options where
+    storage_options unread where
     """.split()  # noqa: SIM905 - twenty quoted words, one per line, would be harder to read
 )
 
@@ -122,6 +123,7 @@ class SourceOptions:
                     max_usd=("max_usd", number),
                     prices=("prices", PriceTable.read),
                     archived=("archived", str),
+                    unread=("unread", str),
                 ),
             ),
             store_options=StoreOptions(

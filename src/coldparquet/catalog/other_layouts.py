@@ -1,0 +1,258 @@
+"""What lies in a directory and is no part of a table of ours: files beside the layout, and tables that keep a log.
+
+Delta Lake, Apache Iceberg and Apache Hudi leave files behind that do not count any more; which ones do is told by the log of
+such a table alone. Its files are never read as if they were all of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
+
+from coldparquet.catalog.listed_objects import ListedObjects
+from coldparquet.catalog.partition_location import DATA_FILE
+from coldparquet.concurrency import gather_or_cancel
+from coldparquet.errors import NotFoundError, UnsupportedError
+from coldparquet.format.partition_names import parse_partition_directory
+from coldparquet.plan.finding import Finding
+from coldparquet.plan.wording import few_names
+from coldparquet.storage.local.store import LocalStore
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from coldparquet.catalog.partition_location import PartitionLocation
+    from coldparquet.options import ReadOptions
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.objects import Listing
+
+LoggedFormat: TypeAlias = Literal["delta", "iceberg", "hudi"]
+LOGGED_FORMATS: frozenset[str] = frozenset(get_args(LoggedFormat))
+"""Formats whose tables keep a log of their files, by Spark's names."""
+
+HOW_TO_CONVERT = "'coldparquet pipeline convert SOURCE --to DESTINATION --from-format parquet --to-format coldparquet --timestamp COLUMN'"
+
+_LOGGER = logging.getLogger("coldparquet")
+_LOG = re.compile(
+    r"(?:^|/)(?:(?P<delta>_delta_log)|(?P<hudi>\.hoodie|\.hoodie_partition_metadata(?:\.\w+)?)"
+    r"|metadata/(?P<iceberg>version-hint\.text|[^/]*\.metadata\.json(?:\.gz)?))(?:/|$)"
+)
+"""Where in a path a log, or a part of one, is named."""
+_ICEBERG_DIRECTORY = "metadata"
+"""It may also be anything else: only what lies in it tells."""
+_NAMES_AND_MARKS: dict[str, tuple[str, str]] = {
+    "delta": ("Delta", "_delta_log"),
+    "iceberg": ("Iceberg", "metadata/*.metadata.json"),
+    "hudi": ("Hudi", ".hoodie"),
+}
+_PARQUET_SUFFIXES = (".parquet", ".parq", ".pq")
+_OF_QUESTDB = re.compile(r"wal\d+|txn_seq|seq|.*(?:\.detached|\.attachable)", re.ASCII)
+"""Directories that QuestDB keeps beside partitions, with and without a ``_txn`` beside them."""
+_DATE = re.compile(r"(\d{4})[-_./]?(\d\d)(?:[-_./]?(\d\d))?", re.ASCII)
+_LISTINGS_AT_ONCE = 32
+
+
+def logged_format(paths: Iterable[str]) -> LoggedFormat | None:
+    """Return whose log is among these paths, which are relative to the directory in question; None if there is none."""
+    for path in paths:
+        match = _LOG.search(path)
+        if match is not None:
+            return cast("LoggedFormat", match.lastgroup)
+    return None
+
+
+async def refuse_logged_table(store: ObjectStore, path: str, listing: Listing) -> None:
+    """Refuse the directory of a table that keeps a log. 1 listing more if a directory in it is named ``metadata``.
+
+    Raises:
+        UnsupportedError: It is one (kind ``LoggedTable``).
+    """
+    names = [found.rpartition("/")[2] for found in (*listing.directories, *(info.path for info in listing.objects))]
+    if any(found.endswith(f"/{_ICEBERG_DIRECTORY}") for found in listing.directories):
+        try:
+            metadata = await store.list(f"{path.rstrip('/')}/{_ICEBERG_DIRECTORY}")
+            names += [f"{_ICEBERG_DIRECTORY}/{info.path.rpartition('/')[2]}" for info in metadata.objects]
+        except NotFoundError:
+            pass
+    found = logged_format(names)
+    if found is not None:
+        raise logged_table_error(found, path)
+
+
+def logged_table_error(found: LoggedFormat, path: str) -> UnsupportedError:
+    """Say that the files of a table that keeps a log are not read as they lie there, and what to do."""
+    name, mark = _NAMES_AND_MARKS[found]
+    return UnsupportedError(
+        f"this belongs to a table of {name} ({mark}), and its log alone tells which of the Parquet files still count, so they"
+        f" are not read as they lie there. With Spark and its package for {name} 'coldparquet pipeline convert NAME --to"
+        f" DESTINATION --from-format {found} --to-format coldparquet --timestamp COLUMN --engine spark' makes a table of it"
+        f" (NAME as Spark's catalog has it); without Spark let a reader of {name} write its rows to Parquet files, and convert"
+        " these",
+        kind="LoggedTable",
+        path=path,
+        format=found,
+    )
+
+
+def is_parquet_name(name: str) -> bool:
+    """Tell whether a file is Parquet by its name; hidden ones are temporary, or of somebody's own use."""
+    return name.endswith(_PARQUET_SUFFIXES) and not name.startswith(("_", "."))
+
+
+def unread_beside(
+    listing: Listing, locations: Sequence[PartitionLocation], more_files: Sequence[str], *, has_transaction: bool
+) -> tuple[Finding, ...]:
+    """Say what lies in the directory of a table, or of a partition, and is not read although it may hold rows.
+
+    Args:
+        listing: Of the directory.
+        locations: The partitions that are read.
+        more_files: Files that nobody reads in the directories of the partitions, see :func:`find_second_files`.
+        has_transaction: Whether a transaction decides what counts, so that no row can be missing.
+    """
+    taken = {location.data_path for location in locations}
+    names = [path.rpartition("/")[2] for path in listing.directories]
+    files = [info.path.rpartition("/")[2] for info in listing.objects if info.path not in taken]
+    certain = [name for name in files if is_parquet_name(name)]
+    certain += [name for name in names if "=" in name or (not has_transaction and _is_other_date(name))]
+    certain += more_files
+    if has_transaction:
+        return (_not_named(certain),) if certain else ()
+    others = [name for name in names if name not in certain and _may_hold_rows(name)]
+    findings = []
+    if certain:
+        findings.append(_rows_are_missing(certain))
+    if others:
+        findings.append(
+            Finding(
+                severity="warning",
+                kind="UnreadDirectories",
+                message=f"rows may be missing: {few_names(others)} not read, because no partition has such a name",
+                remedy="move away what is no part of the table",
+            )
+        )
+    return tuple(findings)
+
+
+def _not_named(names: Sequence[str]) -> Finding:
+    return Finding(
+        severity="warning",
+        kind="UnreadFiles",
+        message=f"not read, because the table's _txn does not name them: {few_names(names)}",
+        remedy="move them away, or add their rows with write_table(mode='append')",
+    )
+
+
+def _rows_are_missing(names: Sequence[str]) -> Finding:
+    return Finding(
+        severity="error",
+        kind="UnreadFiles",
+        message=f"rows are missing: {few_names(names)} not read, because a partition is one {DATA_FILE} in a directory such as"
+        " 2024-03-01",
+        remedy=f"make one table of everything with {HOW_TO_CONVERT}, or move away what is no part of the table",
+    )
+
+
+def _is_other_date(name: str) -> bool:
+    """Tell whether a name is a date in other letters than ours, such as ``20240301`` and ``2024_03_01``."""
+    match = _DATE.fullmatch(name)
+    if match is None or parse_partition_directory(name) is not None:
+        return False
+    return parse_partition_directory("-".join(part for part in match.groups() if part)) is not None
+
+
+def _may_hold_rows(name: str) -> bool:
+    is_partition = parse_partition_directory(name) is not None
+    return not (is_partition or name.startswith(("_", ".")) or _OF_QUESTDB.fullmatch(name))
+
+
+def second_files(paths: Iterable[str], directories: Collection[str]) -> list[str]:
+    """Return those Parquet files, as ``2024-03-01/part-1.parquet``, that lie beside a ``data.parquet`` and are not read.
+
+    Args:
+        paths: Of files.
+        directories: Of partitions.
+    """
+    shown = set(paths)
+    found = []
+    for path in sorted(shown):
+        directory, _, name = path.rpartition("/")
+        # Where there is no data.parquet, whoever reads the partition is told what is there in its place.
+        if (
+            name != DATA_FILE
+            and is_parquet_name(name)
+            and directory in directories
+            and f"{directory}/{DATA_FILE}" in shown
+        ):
+            found.append(f"{directory.rpartition('/')[2]}/{name}")
+    return found
+
+
+async def find_second_files(store: ObjectStore, directories: Sequence[str], *, may_ask: bool) -> list[str]:
+    """Look for Parquet files that nobody reads in the directories of partitions.
+
+    Requests: none on a disk. Elsewhere none unless ``may_ask``; then 1 listing for 250 partitions where the store lists
+    versions, else 1 for each.
+    """
+    if store.label == LocalStore.label:
+        return await asyncio.to_thread(_second_files_on_disk, directories)
+    if not may_ask:
+        return []
+    if store.has_version_listings:
+        return second_files(await ListedObjects(store).below(directories, []), set(directories))
+    slots = asyncio.Semaphore(_LISTINGS_AT_ONCE)
+
+    async def look(directory: str) -> list[str]:
+        async with slots:
+            try:
+                listing = await store.list(directory)
+            except NotFoundError:
+                return []
+        return second_files([info.path for info in listing.objects], {directory})
+
+    return [name for names in await gather_or_cancel(list(map(look, directories))) for name in names]
+
+
+def _second_files_on_disk(directories: Iterable[str]) -> list[str]:
+    found = []
+    for directory in directories:
+        try:
+            with os.scandir(directory) as entries:
+                names = [entry.name for entry in entries]
+        except OSError:  # whoever reads the partition can say more
+            continue
+        found += second_files([f"{directory}/{name}" for name in names], {directory})
+    return found
+
+
+def tell_of_unread(unread: Sequence[Finding], path: str, options: ReadOptions, *, told: Collection[str] = ()) -> None:
+    """Refuse to read where rows would be missing, unless that is wanted; else log what is not read.
+
+    Args:
+        unread: From :func:`unread_beside`.
+        path: Of the table.
+        options: How to read.
+        told: Messages that were logged before.
+
+    Raises:
+        UnsupportedError: Rows would be missing (kind ``UnreadFiles``).
+    """
+    for finding in unread:
+        if finding.severity == "error" and options.unread == "refuse":
+            raise UnsupportedError(
+                f"{finding.message}; {finding.remedy}; ReadOptions(unread='skip') reads the others alone",
+                kind=finding.kind,
+                path=path,
+            )
+        if finding.message not in told:
+            _LOGGER.warning("%s: %s", path, finding.message)
+
+
+def warn_of_second_files(paths: Iterable[str], directories: Collection[str]) -> None:
+    """Log what a listing for another purpose happened to show: no error, because other reads of the table do not see it."""
+    names = second_files(paths, directories)
+    if names:
+        _LOGGER.warning("%s", _rows_are_missing(names).message)
