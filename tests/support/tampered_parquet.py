@@ -62,10 +62,19 @@ def with_changed_chunks(file: bytes, change: Callable[[ColumnChunk], None]) -> b
         file: The file.
         change: Is called with every chunk, in file order.
     """
+
+    def change_all(footer: FileMetaData) -> None:
+        for row_group in footer.row_groups:
+            for chunk in row_group.columns:
+                change(chunk)
+
+    return with_changed_footer(file, change_all)
+
+
+def with_changed_footer(file: bytes, change: Callable[[FileMetaData], None]) -> bytes:
+    """Return the file with its footer changed: ``change`` gets it once."""
     footer_start, footer = _footer(file)
-    for row_group in footer.row_groups:
-        for chunk in row_group.columns:
-            change(chunk)
+    change(footer)
     return file[:footer_start] + _framed(footer)
 
 
