@@ -127,10 +127,9 @@ def _differing_numbers(found: Sidecar, derived: Sidecar) -> Iterator[_Difference
     ):
         if stated != true:
             yield _Difference(field=field, found=f"{stated:,}", true=f"{true:,}")
-    if found.created_by is not None and derived.created_by is not None and found.created_by != derived.created_by:
-        yield _Difference(field="created_by", found=repr(found.created_by), true=repr(derived.created_by))
-    if not found.is_writer_known and derived.is_writer_known:
-        yield _Difference(field="created_by", kind="WriterNotNoted")
+    if derived.created_by not in {None, found.created_by}:
+        kind: _Kind = "WriterNotNoted" if found.created_by is None else "SidecarDiffers"
+        yield _Difference(field="created_by", found=repr(found.created_by), true=repr(derived.created_by), kind=kind)
     for field, indexes, true_indexes in (
         ("designated_timestamp", found.designated_timestamp, derived.designated_timestamp),
         ("sorting_columns", list(found.sorting_columns), list(derived.sorting_columns)),

@@ -1,15 +1,21 @@
-"""Bounds mean nothing where the footer does not say how they are ordered, be they of chunks, of pages or in a `_pages`."""
+"""Bounds that mean nothing: where the footer does not say how they are ordered, be they of chunks, of pages or in a `_pages`;
+and those of no bytes in a sidecar."""
 
 from __future__ import annotations
 
+import io
+import struct
+import zlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import coldparquet as cp
+from coldparquet.format import sidecar_layout as layout
 from coldparquet.format.chunk_places import chunk_places
 from coldparquet.format.page_headers import parse_pages
 from coldparquet.format.page_index import page_index_range, parse_page_index
@@ -131,3 +137,30 @@ async def test_pages_that_an_older_version_wrote_lie_no_longer(tmp_path: Path) -
     (partition / "_pages").write_bytes(encode_pages_file(old, places, parquet_size_bytes=len(file)))
     assert (pages_beside(partition).lower.lengths == -1).all()
     assert await rows_where(partition, "a >= 100 and a < 300") == 200
+
+
+@pytest.mark.parametrize("sides", [("min",), ("max",), ("min", "max")])
+async def test_out_of_line_bounds_of_no_bytes_are_no_empty_texts(tmp_path: Path, sides: tuple[str, ...]) -> None:
+    """QuestDB's own reader takes them for none (skip.rs), and its writer never writes any."""
+    texts = ["", "a", "m", "z"]
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"text": texts}), sink)
+    partition = partition_of(tmp_path, sink.getvalue())
+    await index_table(partition)
+    sidecar = parse_sidecar((partition / "_pm").read_bytes())
+    changed = bytearray(sidecar.file)
+    flags_place = sidecar.blocks.offset_of(0, 1) + layout.STAT_FLAGS_BYTE
+    for side in sides:
+        shift, word = (0, layout.CHUNK_MIN_WORD) if side == "min" else (layout.STAT_MAX_SHIFT, layout.CHUNK_MAX_WORD)
+        changed[flags_place] |= (layout.STAT_PRESENT | layout.STAT_EXACT) << shift
+        changed[flags_place] &= ~(layout.STAT_INLINED << shift)
+        struct.pack_into("<Q", changed, sidecar.blocks.offset_of(0, 1 + word), 0)
+    place = sidecar.footer.checksum_offset
+    struct.pack_into("<I", changed, place, zlib.crc32(changed[layout.CHECKSUM_START : place]))
+    (partition / "_pm").write_bytes(changed)
+    async with cp.open_table(partition) as table:
+        for text in texts:
+            assert (await table.scan(where=f"text = '{text}'").to_arrow()).to_pylist() == [{"text": text}]
+        scan = table.scan()
+        assert (await scan.min("text"), await scan.max("text")) == ("", "z")
+        assert (await scan.to_arrow()).to_pylist() == [{"text": text} for text in texts]
