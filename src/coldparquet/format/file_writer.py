@@ -30,7 +30,7 @@ _LONGEST_NAME_BYTES = 1_000
 """Names are half as long as this line; a SCRATCHPAD holds 1 MiB at most."""
 
 _NAME = re.compile(
-    r"\s*(?P<application>.*?)\s*(?:\sversion\s+(?P<version>\d+(?:\.\d+){0,2}).*)?", re.DOTALL | re.IGNORECASE
+    r"\s*(?P<application>.*?)\s*(?:\sversion\b\s*(?P<version>\d{1,9}(?:\.\d{1,9}){0,2})?.*)?", re.DOTALL | re.IGNORECASE
 )
 
 
