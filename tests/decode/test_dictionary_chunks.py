@@ -39,6 +39,7 @@ def decode(chunk: bytes, codec: str, row_count: int, known: list[str] | None = N
     return decode_dictionary_chunk(
         chunk,
         codec=CODECS[codec],
+        created_by=None,
         row_count=row_count,
         max_def_level=1,
         label=LABEL,
@@ -144,6 +145,7 @@ class TestRepeatedEntries:
                     decoded: Any = decode_dictionary_chunk(
                         chunk,
                         codec=codec,
+                        created_by=None,
                         row_count=read.row_count,
                         max_def_level=1,
                         label=LABEL,

@@ -78,7 +78,7 @@ def _virtual_file(file: bytes) -> tuple[bytes, list[ColumnType]]:
             )
             virtual += file[start : start + size]
         row_groups.append(VirtualRowGroup(row_count=int(sidecar.row_counts[row_group]), chunks=chunks))
-    return bytes(virtual + frame_footer(encode_footer(columns, row_groups[::-1]))), column_types
+    return bytes(virtual + frame_footer(encode_footer(columns, row_groups[::-1], created_by=None))), column_types
 
 
 def _text(values: pa.ChunkedArray[Any]) -> str:
@@ -222,4 +222,4 @@ def test_levels_that_do_not_tell_the_nesting(max_rep_level: int, max_def_level: 
         max_def_level=max_def_level,
     )
     with pytest.raises(UnsupportedError, match="'array'"):
-        encode_footer([leaf], [])
+        encode_footer([leaf], [], created_by=None)

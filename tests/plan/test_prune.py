@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from coldparquet.errors import InternalError
 from coldparquet.format.column_types import resolve_type
+from coldparquet.format.file_writer import writer_entry
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_content import BoundSpec, ChunkSpec, ColumnSpec, RowGroupSpec, SidecarContent
 from coldparquet.format.sidecar_layout import PhysicalType, Repetition, column_flags
@@ -290,7 +291,13 @@ def check_verdict(domain: Domain, data: st.DataObject) -> None:
         max_def_level=int(repetition),
     )
     row_groups = [RowGroupSpec(row_count=len(rows), chunks=[chunk_of(domain, rows, data.draw)]) for rows in groups]
-    content = SidecarContent(columns=[column], row_groups=row_groups, parquet_footer_offset=9, parquet_footer_length=9)
+    content = SidecarContent(
+        columns=[column],
+        row_groups=row_groups,
+        parquet_footer_offset=9,
+        parquet_footer_length=9,
+        scratchpad=[writer_entry(None)],
+    )
     sidecar = parse_sidecar(encode_sidecar(content))
     field = BoundField("x", 0, resolve_type(domain.type_code, domain.physical_type, domain.width, 0))
     predicate = data.draw(predicates(domain), "predicate")
@@ -326,7 +333,13 @@ def statistics_of(*intervals: tuple[float, float], type_code: int = 6, nulls: in
         )
         for low, high in intervals
     ]  # fmt: skip
-    content = SidecarContent(columns=[column], row_groups=row_groups, parquet_footer_offset=9, parquet_footer_length=9)
+    content = SidecarContent(
+        columns=[column],
+        row_groups=row_groups,
+        parquet_footer_offset=9,
+        parquet_footer_length=9,
+        scratchpad=[writer_entry(None)],
+    )
     return SidecarStatistics(parse_sidecar(encode_sidecar(content)))
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coldparquet.format.file_writer import writer_entry
 from coldparquet.format.foreign_annotations import (
     FOREIGN_ANNOTATIONS_CODE,
     ForeignAnnotation,
@@ -209,6 +210,15 @@ def test_types_that_only_the_footer_tells() -> None:
     derived = replace(CONTENT, scratchpad=[ScratchpadEntry(FOREIGN_ANNOTATIONS_CODE, noted)])
     (finding,) = compared(CONTENT, derived)
     assert (finding.severity, finding.kind, finding.column) == ("warning", "ForeignTypeNotNoted", "price")
+
+
+def test_the_writer_that_only_the_footer_names() -> None:
+    derived = replace(CONTENT, scratchpad=[writer_entry("Arrow")])
+    (missing,) = compared(CONTENT, derived)
+    assert (missing.severity, missing.kind, missing.field) == ("warning", "WriterNotNoted", "created_by")
+    (differing,) = compared(replace(CONTENT, scratchpad=[writer_entry("Spark")]), derived)
+    assert (differing.severity, differing.kind, differing.field) == ("error", "SidecarDiffers", "created_by")
+    assert compared(derived, CONTENT) == ()
 
 
 def test_a_difference_of_many_columns_is_not_told_a_thousand_times() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from coldparquet.errors import FormatError
 from coldparquet.format.column_types import resolve_type
+from coldparquet.format.file_writer import writer_entry
 from coldparquet.format.foreign_annotations import (
     FOREIGN_ANNOTATIONS_CODE,
     ForeignAnnotation,
@@ -58,11 +59,12 @@ def one_column(
     max_def_level: int = 1,
     annotation: ForeignAnnotation | None = None,
     rows: int = ROWS,
+    is_writer_noted: bool = True,
 ) -> Sidecar:
     repetition = Repetition.REQUIRED if max_def_level == 0 else Repetition.OPTIONAL
-    scratchpad: tuple[ScratchpadEntry, ...] = ()
+    scratchpad: tuple[ScratchpadEntry, ...] = (writer_entry(None),) if is_writer_noted else ()
     if annotation is not None:
-        scratchpad = (ScratchpadEntry(FOREIGN_ANNOTATIONS_CODE, encode_foreign_annotations({0: annotation})),)
+        scratchpad += (ScratchpadEntry(FOREIGN_ANNOTATIONS_CODE, encode_foreign_annotations({0: annotation})),)
     column = ColumnSpec(
         name="x",
         type_code=type_code,
@@ -288,6 +290,15 @@ def test_narrow_decimals_are_signed_big_endian() -> None:
 def test_decimals_in_byte_arrays_have_any_length() -> None:
     chunks = [chunk(b"\xff", b"\x01\x00"), chunk(b"\x80\x00\x00", b"\x7f"), chunk(bytes(9), bytes(9) + b"\x01")]
     assert known_numbers(one_column(chunks, DECIMAL_18_3, BYTES)) == [(-1, 256), (-(2**23), 127), (None, None)]
+
+
+def test_decimals_of_an_unknown_writer_are_believed_only_as_numbers() -> None:
+    as_bytes = [chunk(b"\0\0\x01", b"\0\0\x05")]
+    assert known_numbers(one_column(as_bytes, DECIMAL_5_2, FIXED, width=3)) == [(1, 5)]
+    assert not survives(one_column(as_bytes, DECIMAL_5_2, FIXED, width=3), "x > 1")[0]
+    assert survives(one_column(as_bytes, DECIMAL_5_2, FIXED, width=3, is_writer_noted=False), "x > 1")[0]
+    as_numbers = [chunk(b"\1\0\0\0", b"\5\0\0\0")]
+    assert known_numbers(one_column(as_numbers, DECIMAL_5_2, INT32, is_writer_noted=False)) == [(1, 5)]
 
 
 def test_fixed_length_bounds_need_the_exact_length() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from coldparquet.format.column_types import resolve_type
+from coldparquet.format.file_writer import writer_entry
 from coldparquet.format.partition_pages import PageBounds, PartitionPages
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
 from coldparquet.format.sidecar_content import BoundSpec, ChunkSpec, ColumnSpec, RowGroupSpec, SidecarContent
@@ -222,7 +223,13 @@ def _write(kinds: Sequence[Kind], row_groups: Sequence[Sequence[Chunk]]) -> tupl
                                      total_compressed_bytes=position - begin, null_count=chunk.null_count, min=low, max=high))  # fmt: skip
         specs.append(RowGroupSpec(row_count=len(chunks[0].values), chunks=written))
     columns = [ColumnSpec(name=f"c{index}", **kind.column_spec) for index, kind in enumerate(kinds)]
-    content = SidecarContent(columns=columns, row_groups=specs, parquet_footer_offset=position, parquet_footer_length=9)
+    content = SidecarContent(
+        columns=columns,
+        row_groups=specs,
+        parquet_footer_offset=position,
+        parquet_footer_length=9,
+        scratchpad=[writer_entry(None)],
+    )
     pages = PartitionPages(
         row_group_count=len(row_groups),
         column_count=len(kinds),

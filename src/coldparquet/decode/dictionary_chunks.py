@@ -48,6 +48,7 @@ def decode_dictionary_chunk(  # noqa: PLR0913 - a chunk, and what its pages do n
     pages: bytes,
     *,
     codec: int,
+    created_by: str | None,
     row_count: int,
     max_def_level: int,
     label: ChunkLabel,
@@ -59,6 +60,7 @@ def decode_dictionary_chunk(  # noqa: PLR0913 - a chunk, and what its pages do n
     Args:
         pages: Pages with their headers: the dictionary page, if there is one, and any number of the chunk's data pages.
         codec: Parquet compression codec of the chunk.
+        created_by: Who wrote it.
         row_count: Number of rows in the data pages.
         max_def_level: 1 if rows can be null, else 0.
         label: The chunk, for error messages.
@@ -82,6 +84,7 @@ def decode_dictionary_chunk(  # noqa: PLR0913 - a chunk, and what its pages do n
     chunk = _Chunk(
         content=memoryview(pages),
         codec=codec,
+        created_by=created_by,
         max_def_level=max_def_level,
         label=label,
         check_page_checksums=check_page_checksums,
@@ -103,6 +106,7 @@ class _Chunk:
 
     content: memoryview
     codec: int
+    created_by: str | None
     max_def_level: int
     label: ChunkLabel
     check_page_checksums: bool
@@ -119,7 +123,8 @@ def _decode_indices(
         chunk.content[index_pages[0].start : index_pages[-1].stop],
     ]
     leaf = LeafSpec(name="numbers", physical_type=PhysicalType.INT32, max_def_level=chunk.max_def_level)
-    file = one_column_file(pages, leaf, value_count=count_rows(index_pages), codec=chunk.codec)
+    row_count = count_rows(index_pages)
+    file = one_column_file(pages, leaf, value_count=row_count, codec=chunk.codec, created_by=chunk.created_by)
     [indices] = read_columns(file, {leaf.name: chunk.label}, check_page_checksums=chunk.check_page_checksums)
     dictionary = entry_numbers.dictionary
     if entry_numbers.empty_is_last and compute.max(indices).as_py() != len(dictionary) - 1:
@@ -227,7 +232,8 @@ def _decode_text(chunk: _Chunk, pages: Sequence[Page]) -> list[pa.Array[Any]]:
         name="text", physical_type=PhysicalType.BYTE_ARRAY, max_def_level=chunk.max_def_level, logical=_TEXT
     )
     content = chunk.content[pages[0].start : pages[-1].stop]
-    file = one_column_file([content], leaf, value_count=count_rows(pages), codec=chunk.codec)
+    row_count = count_rows(pages)
+    file = one_column_file([content], leaf, value_count=row_count, codec=chunk.codec, created_by=chunk.created_by)
     # Without a dictionary page there are no repeated entries. pyarrow encodes plain pages as it decodes them, others not.
     is_plain = all(page_encoding(page) == Encoding.PLAIN for page in pages)
     [text] = read_columns(

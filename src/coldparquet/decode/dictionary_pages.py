@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-_SEPARABLE_CODECS = frozenset({"uncompressed", "snappy", "gzip", "brotli", "zstd", "lz4_raw"})
+SEPARABLE_CODECS = frozenset({"uncompressed", "snappy", "gzip", "brotli", "zstd", "lz4_raw"})
 """Codecs in which Arrow compresses bytes just as a page holds them; the old LZ4 has a frame of its own."""
 
 _INDEX_ENCODINGS = frozenset({Encoding.RLE_DICTIONARY, Encoding.PLAIN_DICTIONARY})
@@ -91,7 +91,7 @@ def _is_readable(page: Page, codec: int) -> bool:
     dictionary, page_bytes = page.header.dictionary_page_header, page.header.uncompressed_page_size or 0
     return (
         dictionary is not None
-        and CODECS[codec] in _SEPARABLE_CODECS
+        and CODECS[codec] in SEPARABLE_CODECS
         and dictionary.encoding in _ENTRY_ENCODINGS
         and 0 < count_entries(page) <= page_bytes // _SMALLEST_ENTRY_BYTES
     )

@@ -16,6 +16,7 @@ from coldparquet.decode.page_rows import check_flat_pages
 from coldparquet.decode.parquet_reader import read_columns
 from coldparquet.decode.selected_rows import rows_within, select_rows
 from coldparquet.decode.stored_dictionaries import distinct_entries, is_as_stored
+from coldparquet.decode.unknown_writer import check_compression_marks
 from coldparquet.decode.virtual_file import column_leaf
 from coldparquet.errors import InternalError, UnsupportedError
 from coldparquet.format.sidecar_layout import PhysicalType
@@ -81,8 +82,12 @@ class FetchedColumns:
 
         Raises:
             FormatError: The pages do not decode, or hold other rows than planned.
-            UnsupportedError: pyarrow does not implement an encoding, or an INT96 timestamp does not fit 64 bits.
+            UnsupportedError: pyarrow does not implement an encoding, an INT96 timestamp does not fit 64 bits, or it depends on
+                the writer of the file, which is not known, how pages decode.
         """
+        if not self._sidecar.is_writer_known:
+            for position, label in enumerate(self.labels):
+                check_compression_marks(b"".join(self._pieces(position)), self._codec(position), label)
         decoded: dict[int, pa.ChunkedArray[Any]] = {}
         for file_index, file in enumerate(self._buffer.files):
             decoded |= self._decode_file(file_index, file, text, known)
@@ -147,6 +152,7 @@ class FetchedColumns:
         return decode_dictionary_chunk(
             self._pages(column),
             codec=self._codec(column.position),
+            created_by=self._sidecar.created_by,
             row_count=row_count,
             max_def_level=self._sidecar.column(self._read.columns[column.position]).max_def_level,
             label=self.labels[column.position],
@@ -189,6 +195,7 @@ class FetchedColumns:
             self._pieces(position),
             column_leaf(self._sidecar, self._read.columns[position]),
             codec=self._codec(position),
+            created_by=self._sidecar.created_by,
             rows=rows,
             label=self.labels[position],
             check_page_checksums=self._check_page_checksums,

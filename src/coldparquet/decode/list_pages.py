@@ -30,6 +30,7 @@ def decode_list_pages(  # noqa: PLR0913 - the pages of one column, and how to de
     leaf: LeafSpec,
     *,
     codec: int,
+    created_by: str | None,
     rows: RowSelection,
     label: ChunkLabel,
     check_page_checksums: bool,
@@ -40,6 +41,7 @@ def decode_list_pages(  # noqa: PLR0913 - the pages of one column, and how to de
         pieces: The pages, in file order; the first piece begins with the dictionary page if there is one.
         leaf: The column.
         codec: Parquet compression codec of the pages.
+        created_by: Who wrote them.
         rows: The rows that the pages should hold.
         label: The chunk, for error messages.
         check_page_checksums: Whether the CRC-32 of each page that has one is compared.
@@ -57,7 +59,7 @@ def decode_list_pages(  # noqa: PLR0913 - the pages of one column, and how to de
         pages = [piece] if index == 0 else [dictionary, piece]
         value_count = parsed_value_count(piece, label)
         # Nothing but a dictionary page: pyarrow makes an array without rows of the right type.
-        file = one_column_file(pages, leaf, value_count=value_count, codec=codec)
+        file = one_column_file(pages, leaf, value_count=value_count, codec=codec, created_by=created_by)
         [decoded] = read_columns(file, {leaf.name: label}, check_page_checksums=check_page_checksums)
         chunks += decoded.chunks
         row_counts.append(len(decoded))

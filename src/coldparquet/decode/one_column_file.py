@@ -21,7 +21,14 @@ if TYPE_CHECKING:
     from coldparquet.format.parquet_schema import LeafSpec
 
 
-def one_column_file(pages: Sequence[bytes | memoryview], leaf: LeafSpec, *, value_count: int, codec: int) -> pa.Buffer:
+def one_column_file(
+    pages: Sequence[bytes | memoryview],
+    leaf: LeafSpec,
+    *,
+    value_count: int,
+    codec: int,
+    created_by: str | None = None,
+) -> pa.Buffer:
     """Make a virtual file of one flat column from the bytes of its pages.
 
     Args:
@@ -29,6 +36,7 @@ def one_column_file(pages: Sequence[bytes | memoryview], leaf: LeafSpec, *, valu
         leaf: The column.
         value_count: Number of rows.
         codec: Parquet compression codec of the pages.
+        created_by: Who wrote the data pages, see :func:`coldparquet.format.parquet_footer.encode_footer`.
     """
     chunk = VirtualChunk(
         start=len(PARQUET_MAGIC),
@@ -37,5 +45,6 @@ def one_column_file(pages: Sequence[bytes | memoryview], leaf: LeafSpec, *, valu
         codec=codec,
         encodings=ENCODING_PLAIN | ENCODING_RLE_DICTIONARY,
     )
-    footer = encode_footer([leaf], [VirtualRowGroup(row_count=value_count, chunks=[chunk])])
+    row_group = VirtualRowGroup(row_count=value_count, chunks=[chunk])
+    footer = encode_footer([leaf], [row_group], created_by=created_by)
     return pa.py_buffer(b"".join((PARQUET_MAGIC, *pages, frame_footer(footer))))

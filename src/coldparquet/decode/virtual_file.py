@@ -202,7 +202,8 @@ def _files(
         )
         chunks = [_virtual_chunk(read, sidecar, rows, column) for column in columns]
         row_count = read.row_group_rows if rows is None else rows.row_count
-        footer = encode_footer(leaves, [VirtualRowGroup(row_count=row_count, chunks=chunks)])
+        row_group = VirtualRowGroup(row_count=row_count, chunks=chunks)
+        footer = encode_footer(leaves, [row_group], created_by=sidecar.created_by)
         files.append(VirtualFile(columns=columns, rows=rows, end=frame_footer(footer)))
     return files
 

@@ -52,7 +52,9 @@ class ChunkPlaces:
     is_flat: npt.NDArray[np.bool_]
     """Per column: each row is one value or NULL, so that values and NULLs count rows."""
     has_bounds: npt.NDArray[np.bool_]
-    """Per column: bounds are about its values. Not those of lists: writers mark their pages as they like."""
+    """Per column: bounds of pages are believed. Not those of lists, whose pages writers mark as they like; and only where the
+    sidecar bounds a chunk of the column: what makes a sidecar knows whether the file declares an order of bounds that we
+    know, and whether its writer got them right (``sidecar_content_from_footer``)."""
     bound_bytes: npt.NDArray[np.int64]
     """Per column: length of every bound in bytes; -1 where it varies."""
     may_be_empty: npt.NDArray[np.bool_]
@@ -100,7 +102,7 @@ def chunk_places(sidecar: Sidecar) -> ChunkPlaces:
         stops=_signed(starts + lengths, inside),
         null_counts=np.where(null_counts <= _LARGEST_I64, null_counts, _UNKNOWN).astype(np.int64),
         is_flat=~is_list & (descriptors["max_def_level"] <= 1),
-        has_bounds=~is_list & ~np.isin(types, _UNBOUNDED_TYPES),
+        has_bounds=~is_list & ~np.isin(types, _UNBOUNDED_TYPES) & _is_bounded(words, column_count),
         bound_bytes=bound_bytes,
         may_be_empty=types == layout.PhysicalType.BYTE_ARRAY,
         fingerprint=_fingerprint(sidecar, row_counts, words),
@@ -133,6 +135,12 @@ def _signed(values: npt.NDArray[np.uint64], valid: npt.NDArray[np.bool_]) -> npt
 def _stat_flags(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8]:
     packed = words[:, layout.CHUNK_PACKED_WORD].astype("<u8")
     return packed.view(np.uint8).reshape(-1, layout.WORD_BYTES)[:, layout.STAT_FLAGS_BYTE]
+
+
+def _is_bounded(words: npt.NDArray[np.uint64], column_count: int) -> npt.NDArray[np.bool_]:
+    """Tell of which columns some chunk has a bound, shape ``(columns,)``."""
+    is_present = _stat_flags(words) & np.uint8(layout.STAT_PRESENT | layout.STAT_PRESENT << layout.STAT_MAX_SHIFT) != 0
+    return is_present.reshape(-1, max(column_count, 1)).any(axis=0)[:column_count]
 
 
 def _fingerprint(sidecar: Sidecar, row_counts: npt.NDArray[np.uint64], words: npt.NDArray[np.uint64]) -> int:

@@ -1,9 +1,10 @@
 """From a Parquet footer to the sidecar that QuestDB would write for the file.
 
-Three things differ from QuestDB's own conversion, all towards safety. Bounds whose order is not known are left out, so
-nobody prunes on them. What QuestDB's type codes cannot express about foreign columns goes into the scratchpad, see
-``foreign_annotations``. And a dictionary page offset is believed only where it lies before the data pages: some writers
-store 0 there.
+Four things differ from QuestDB's own conversion, all towards safety. Bounds whose order is not known are left out, so
+nobody prunes on them, nor on the bounds of pages (see ``ChunkPlaces.has_bounds``). What QuestDB's type codes cannot express
+about foreign columns goes into the scratchpad, see ``foreign_annotations``, and so does who wrote a foreign file, see
+``file_writer``. A dictionary page offset is believed only where it lies before the data pages: some writers store 0 there.
+And where a writer is known to have left out a part of its chunks, they reach to the next one.
 
 One thing is left undone: QuestDB decodes the first and last designated timestamp of chunks without bounds and stores
 them. That takes the pages, and this module sees only the footer, so such row groups are never pruned by time.
@@ -11,10 +12,17 @@ them. That takes the pages, and this module sees only the footer, so such row gr
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from coldparquet.errors import FormatError, UnsupportedError
 from coldparquet.format.chunk_conversion import convert_chunk
+from coldparquet.format.file_writer import (
+    DICTIONARY_HEADER_BYTES,
+    leaves_out_dictionary_headers,
+    misorders_decimals,
+    writer_entry,
+)
 from coldparquet.format.foreign_annotations import (
     FOREIGN_ANNOTATIONS_CODE,
     ForeignAnnotation,
@@ -37,6 +45,8 @@ from coldparquet.format.type_codes import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from coldparquet.format.parquet_footer import FooterRowGroup, ParquetFooter
     from coldparquet.format.parquet_schema import SchemaLeaf
     from coldparquet.format.parquet_thrift import ColumnMetaData
@@ -46,6 +56,8 @@ if TYPE_CHECKING:
 _UNSIGNED = frozenset(
     {ForeignAnnotation.UINT_8, ForeignAnnotation.UINT_16, ForeignAnnotation.UINT_32, ForeignAnnotation.UINT_64}
 )
+
+_BYTES = frozenset({PhysicalType.BYTE_ARRAY, PhysicalType.FIXED_LEN_BYTE_ARRAY})
 
 
 def sidecar_content_from_footer(footer: ParquetFooter) -> SidecarContent:
@@ -99,10 +111,15 @@ def sidecar_content_from_footer(footer: ParquetFooter) -> SidecarContent:
         sorting_columns=[order.column for order in sorting],
         squash_tracker=questdb.squash_tracker if questdb else None,
         seq_txn=questdb.seq_txn if questdb else None,
-        scratchpad=[ScratchpadEntry(FOREIGN_ANNOTATIONS_CODE, encode_foreign_annotations(annotations))]
-        if annotations
-        else [],
+        scratchpad=_notes(footer, annotations) if questdb is None else [],
     )
+
+
+def _notes(footer: ParquetFooter, annotations: dict[int, ForeignAnnotation]) -> list[ScratchpadEntry]:
+    notes = [writer_entry(footer.created_by)]
+    if annotations:
+        notes.append(ScratchpadEntry(FOREIGN_ANNOTATIONS_CODE, encode_foreign_annotations(annotations)))
+    return notes
 
 
 def _check_nesting(leaf: SchemaLeaf, footer: ParquetFooter) -> None:
@@ -175,37 +192,50 @@ def _order(footer: ParquetFooter, questdb: QuestdbMetadata | None) -> tuple[int 
 
 
 def _row_groups(footer: ParquetFooter, annotations: dict[int, ForeignAnnotation]) -> list[RowGroupSpec]:
-    is_questdb = footer.questdb_json is not None or (footer.created_by or "").startswith("QuestDB")
     with_bounds = [
-        (is_questdb or has_order)
-        and leaf.physical_type is not PhysicalType.INT96
-        and annotations.get(index) not in _UNSIGNED
-        for index, (leaf, has_order) in enumerate(zip(footer.leaves, footer.has_type_order, strict=True))
+        _has_known_order(footer, index) and annotations.get(index) not in _UNSIGNED
+        for index in range(len(footer.leaves))
     ]
+    borders: list[int] | None = None
+    if leaves_out_dictionary_headers(footer.created_by):
+        starts = {_start(chunk) for row_group in footer.row_groups for chunk in row_group.chunks}
+        borders = sorted(starts | {footer.offset})
     try:
-        return [_row_group(row_group, with_bounds) for row_group in footer.row_groups]
+        return [_row_group(row_group, with_bounds, borders) for row_group in footer.row_groups]
     except FormatError as error:
         raise FormatError(error.message, kind=error.kind, path=footer.path, **error.details) from error
 
 
-def _row_group(row_group: FooterRowGroup, with_bounds: list[bool]) -> RowGroupSpec:
+def _has_known_order(footer: ParquetFooter, column: int) -> bool:
+    """Tell whether the bounds of a column are in the order of its type. QuestDB declares no order and keeps to it."""
+    leaf = footer.leaves[column]
+    if leaf.physical_type is PhysicalType.INT96:
+        return False
+    is_decimal = leaf.logical is not None and leaf.logical.kind is LogicalKind.DECIMAL
+    if is_decimal and leaf.physical_type in _BYTES and misorders_decimals(footer.created_by):
+        return False
+    is_questdb = footer.questdb_json is not None or (footer.created_by or "").startswith("QuestDB")
+    return is_questdb or footer.has_type_order[column]
+
+
+def _row_group(row_group: FooterRowGroup, with_bounds: Sequence[bool], borders: Sequence[int] | None) -> RowGroupSpec:
+    chunks = zip(row_group.chunks, with_bounds, strict=True)
     return RowGroupSpec(
         row_count=row_group.row_count,
-        chunks=[_chunk(chunk, use_bounds) for chunk, use_bounds in zip(row_group.chunks, with_bounds, strict=True)],
+        chunks=[_chunk(chunk, use_bounds, borders) for chunk, use_bounds in chunks],
     )
 
 
-def _chunk(chunk: ColumnMetaData, use_bounds: bool) -> ChunkSpec:
+def _chunk(chunk: ColumnMetaData, use_bounds: bool, borders: Sequence[int] | None) -> ChunkSpec:
     statistics = chunk.statistics
     bounds = statistics if use_bounds else None
-    dictionary = chunk.dictionary_page_offset
     return convert_chunk(
         codec=chunk.codec,
         encodings=chunk.encodings,
         num_values=chunk.num_values,
-        total_compressed=chunk.total_compressed_size,
-        dictionary_page_offset=dictionary if dictionary and 0 < dictionary < chunk.data_page_offset else None,
-        data_page_offset=chunk.data_page_offset,
+        total_compressed=chunk.total_compressed_size if borders is None else _bytes_to_border(chunk, borders),
+        dictionary_page_offset=None,
+        data_page_offset=_start(chunk),
         null_count=statistics.null_count if statistics else None,
         distinct_count=statistics.distinct_count if statistics else None,
         min_value=bounds.min_value if bounds else None,
@@ -213,6 +243,20 @@ def _chunk(chunk: ColumnMetaData, use_bounds: bool) -> ChunkSpec:
         is_min_exact=bounds.is_min_value_exact if bounds else None,
         is_max_exact=bounds.is_max_value_exact if bounds else None,
     )
+
+
+def _start(chunk: ColumnMetaData) -> int:
+    dictionary = chunk.dictionary_page_offset
+    return dictionary if dictionary and 0 < dictionary < chunk.data_page_offset else chunk.data_page_offset
+
+
+def _bytes_to_border(chunk: ColumnMetaData, borders: Sequence[int]) -> int:
+    """Return the length of a chunk that lacks no more than a header before the next chunk, or the footer, begins."""
+    start, length = _start(chunk), chunk.total_compressed_size
+    place = bisect_left(borders, start + length)
+    if length <= 0 or place == len(borders) or borders[place] - (start + length) > DICTIONARY_HEADER_BYTES:
+        return length
+    return borders[place] - start
 
 
 def _unsupported_nesting(leaf: SchemaLeaf, footer: ParquetFooter, why: str) -> UnsupportedError:

@@ -69,25 +69,25 @@ def parse_page_run(content: bytes, *, limit: int) -> list[Page]:
         The pages whose headers lie in the bytes, one behind the other, at most one more than ``MAX_PAGES``. Where the
         last one stops a header begins that is cut off or damaged, or nothing.
     """
-    return list(islice(_iterate_pages(content, limit), MAX_PAGES + 1))
+    return list(islice(iterate_pages(content, limit), MAX_PAGES + 1))
 
 
 def first_page(pages: bytes) -> Page | None:
     """Return the first page of some pages; None if they do not begin with a whole one."""
-    return next(_iterate_pages(pages, len(pages)), None)
+    return next(iterate_pages(pages, len(pages)), None)
 
 
 def count_values(pages: bytes) -> int | None:
     """Sum up the values that data pages hold by their headers, nulls included; None if the bytes are not whole pages."""
     value_count = stop = 0
-    for page in _iterate_pages(pages, len(pages)):
+    for page in iterate_pages(pages, len(pages)):
         data_page = page.header.data_page_header or page.header.data_page_header_v2
         value_count += 0 if data_page is None else data_page.num_values or 0
         stop = page.stop
     return value_count if stop == len(pages) else None
 
 
-def _iterate_pages(content: bytes, limit: int) -> Iterator[Page]:
+def iterate_pages(content: bytes, limit: int) -> Iterator[Page]:
     """Yield page after page, up to the first header that is cut off or damaged, or whose page ends behind ``limit``."""
     transport = TMemoryBuffer(content)
     # Every character and list element takes at least one byte, so the content bounds both.

@@ -15,6 +15,7 @@ from coldparquet.format.thrift_structure import (
     ABSENT,
     Structure,
     ThriftSpec,
+    boolean,
     i32,
     i64,
     spec,
@@ -52,18 +53,25 @@ class DictionaryPageHeader(Structure):
 
 @dataclass(slots=True)
 class DataPageHeaderV2(Structure):
-    """DataPageHeaderV2, as far as needed to know what the page is and which rows it holds."""
+    """DataPageHeaderV2."""
 
     num_values: int | None = None
     num_nulls: int | None = None
     num_rows: int | None = None
     encoding: int | None = None
+    definition_levels_byte_length: int | None = None
+    repetition_levels_byte_length: int | None = None
+    is_compressed: bool | None = None
+    """Of the values; the levels never are. None means true."""
     statistics: Statistics | None = None
     thrift_spec: ClassVar[ThriftSpec] = spec(
         i32(1, "num_values"),
         i32(2, "num_nulls"),
         i32(3, "num_rows"),
         i32(4, "encoding"),
+        i32(5, "definition_levels_byte_length"),
+        i32(6, "repetition_levels_byte_length"),
+        boolean(7, "is_compressed"),
         structure(8, "statistics", Statistics),
     )
 

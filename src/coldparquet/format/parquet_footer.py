@@ -214,7 +214,9 @@ class VirtualRowGroup:
     """One per column."""
 
 
-def encode_footer(columns: Sequence[LeafSpec], row_groups: Sequence[VirtualRowGroup]) -> bytes:
+def encode_footer(
+    columns: Sequence[LeafSpec], row_groups: Sequence[VirtualRowGroup], *, created_by: str | None
+) -> bytes:
     """Make up the footer of a virtual file that holds fetched chunks.
 
     The footer says just what decoding needs. The data page offset is the start of the chunk, whatever page comes first
@@ -224,6 +226,8 @@ def encode_footer(columns: Sequence[LeafSpec], row_groups: Sequence[VirtualRowGr
     Args:
         columns: What the chunks hold, in their order.
         row_groups: Where they lie.
+        created_by: Who wrote the pages, as the footer of their file names it: some writers' pages decode otherwise. None
+            where that is not known, or where we made them.
 
     Returns:
         The Thrift bytes; ``frame_footer`` completes them to the end of a file.
@@ -242,7 +246,7 @@ def encode_footer(columns: Sequence[LeafSpec], row_groups: Sequence[VirtualRowGr
         schema=schema,
         num_rows=sum(row_group.row_count for row_group in row_groups),
         row_groups=[_encode_row_group(row_group, columns, paths) for row_group in row_groups],
-        created_by="coldparquet",
+        created_by=created_by or "coldparquet",
     ).encode()
 
 

@@ -65,6 +65,11 @@ class RowGroupTable(ABC):
 
     @property
     @abstractmethod
+    def is_writer_known(self) -> bool:
+        """Whether the writer is noted, or QuestDB: if not, the files may have what ``file_writer`` says of old writers."""
+
+    @property
+    @abstractmethod
     def bloom_columns(self) -> tuple[int, ...]:
         """Indexes of the columns that may have bloom filters, ascending."""
 

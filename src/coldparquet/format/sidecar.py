@@ -18,6 +18,7 @@ import numpy.typing as npt
 from coldparquet.errors import FormatError, InvalidInputError
 from coldparquet.format import sidecar_layout as layout
 from coldparquet.format.column_schema import ColumnSchema, shared_schema
+from coldparquet.format.file_writer import WRITER_CODE
 from coldparquet.format.footer_chain import check_footer_place, find_footer, walk_chain
 from coldparquet.format.foreign_annotations import FOREIGN_ANNOTATIONS_CODE, parse_foreign_annotations
 from coldparquet.format.row_group_table import RowGroupTable
@@ -30,6 +31,7 @@ from coldparquet.format.sidecar_footer import (
     parse_sidecar_footer,
 )
 from coldparquet.format.sidecar_header import SidecarHeader, parse_header
+from coldparquet.format.type_codes import DESIGNATED_BIT
 from coldparquet.ranges import ByteRange
 
 if TYPE_CHECKING:
@@ -167,9 +169,25 @@ class Sidecar(RowGroupTable):
         return MappingProxyType({} if stored is None else parse_foreign_annotations(stored, path=self.path))
 
     @cached_property
+    def created_by(self) -> str | None:
+        """What the Parquet file says about who wrote it, empty where it says nothing; None where that is not noted."""
+        stored = self._note(WRITER_CODE)
+        return None if stored is None else stored.decode("utf-8", "replace")
+
+    @cached_property
+    def is_writer_known(self) -> bool:
+        """See :class:`RowGroupTable`. Only files of QuestDB, and ours for it, mark the type of their designated timestamp."""
+        if self.created_by is not None:
+            return True
+        timestamp = self.designated_timestamp
+        return timestamp is not None and self.column(timestamp).type_code & DESIGNATED_BIT != 0
+
+    @cached_property
     def _annotations(self) -> bytes | None:
-        entries = self.footer.scratchpad
-        return next((entry.content for entry in entries if entry.code == FOREIGN_ANNOTATIONS_CODE), None)
+        return self._note(FOREIGN_ANNOTATIONS_CODE)
+
+    def _note(self, code: int) -> bytes | None:
+        return next((entry.content for entry in self.footer.scratchpad if entry.code == code), None)
 
     @cached_property
     def bloom_columns(self) -> tuple[int, ...]:

@@ -66,6 +66,11 @@ class SidecarStack(RowGroupTable):
         return self.sidecars[0].foreign_annotations
 
     @cached_property
+    def is_writer_known(self) -> bool:
+        """See :class:`RowGroupTable`: of all of the sidecars."""
+        return all(sidecar.is_writer_known for sidecar in self.sidecars)
+
+    @cached_property
     def bloom_columns(self) -> tuple[int, ...]:
         """See :class:`RowGroupTable`: of any of the sidecars."""
         return tuple(sorted({column for sidecar in self.sidecars for column in sidecar.bloom_columns}))

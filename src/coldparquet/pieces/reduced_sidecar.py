@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from coldparquet.format import sidecar_layout as layout
+from coldparquet.format.file_writer import writer_entry
 from coldparquet.format.foreign_annotations import FOREIGN_ANNOTATIONS_CODE, encode_foreign_annotations
 from coldparquet.format.sidecar_content import ColumnSpec, FooterSpec, SidecarContent
 from coldparquet.format.sidecar_footer import ScratchpadEntry
@@ -67,7 +68,7 @@ class SidecarReducer:
             FooterSpec(
                 parquet_footer_offset=sidecar.footer.parquet_footer_offset,
                 parquet_footer_length=sidecar.footer.parquet_footer_length,
-                scratchpad=_annotations(sidecar, columns),
+                scratchpad=_notes(sidecar, columns),
             ),
             block_offsets=block_offsets,
             bloom_matrix=b"",
@@ -105,10 +106,14 @@ def _specification(column: ColumnDescriptor) -> ColumnSpec:
     )
 
 
-def _annotations(sidecar: Sidecar, columns: Sequence[int]) -> list[ScratchpadEntry]:
+def _notes(sidecar: Sidecar, columns: Sequence[int]) -> list[ScratchpadEntry]:
     known = sidecar.foreign_annotations
     kept = {number: known[column] for number, column in enumerate(columns) if column in known}
-    return [ScratchpadEntry(FOREIGN_ANNOTATIONS_CODE, encode_foreign_annotations(kept))] if kept else []
+    # The designated timestamp, by which files of QuestDB are known, may not be among the columns.
+    notes = [writer_entry(sidecar.created_by)] if sidecar.is_writer_known else []
+    if kept:
+        notes.append(ScratchpadEntry(FOREIGN_ANNOTATIONS_CODE, encode_foreign_annotations(kept)))
+    return notes
 
 
 def _block_words(

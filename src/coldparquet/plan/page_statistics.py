@@ -18,7 +18,7 @@ from coldparquet.plan.bounds import Bounds, ByteSide, NumericSide
 from coldparquet.plan.chunk_pages import pages_of_chunks
 from coldparquet.plan.converted_statistics import bounds_after_type_change
 from coldparquet.plan.page_bounds import page_column
-from coldparquet.plan.statistics import chunk_bounds
+from coldparquet.plan.statistics import believed_type, chunk_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -141,7 +141,7 @@ class PageStatistics:
             raise InternalError("a column that the partition does not have has no pages")
         descriptor = self._sidecar.column(column)
         try:
-            column_type = self._sidecar.column_type(column)
+            column_type = believed_type(self._sidecar, column)
         except UnsupportedError:
             return None
         row_groups = self._row_groups[listed.chunk]

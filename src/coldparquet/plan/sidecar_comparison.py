@@ -63,13 +63,16 @@ _STATISTICS_WORDS = {
 
 _LONGEST_SHOWN_BOUND_BYTES = 16
 
-_Kind = Literal["SidecarDiffers", "StatisticsNotVouchedFor", "StatisticsLeftOut", "ForeignTypeNotNoted"]
+_Kind = Literal[
+    "SidecarDiffers", "StatisticsNotVouchedFor", "StatisticsLeftOut", "ForeignTypeNotNoted", "WriterNotNoted"
+]
 
 _SEVERITIES: dict[_Kind, Severity] = {
     "SidecarDiffers": "error",
     "StatisticsNotVouchedFor": "warning",
     "StatisticsLeftOut": "warning",
     "ForeignTypeNotNoted": "warning",
+    "WriterNotNoted": "warning",
 }
 
 
@@ -124,6 +127,9 @@ def _differing_numbers(found: Sidecar, derived: Sidecar) -> Iterator[_Difference
     ):
         if stated != true:
             yield _Difference(field=field, found=f"{stated:,}", true=f"{true:,}")
+    if derived.created_by not in {None, found.created_by}:
+        kind: _Kind = "WriterNotNoted" if found.created_by is None else "SidecarDiffers"
+        yield _Difference(field="created_by", found=repr(found.created_by), true=repr(derived.created_by), kind=kind)
     for field, indexes, true_indexes in (
         ("designated_timestamp", found.designated_timestamp, derived.designated_timestamp),
         ("sorting_columns", list(found.sorting_columns), list(derived.sorting_columns)),
@@ -299,6 +305,11 @@ def _message(difference: _Difference) -> str:
         return f"{what} is in the footer{where}, but not in the sidecar: reads prune less than they could"
     if difference.kind == "ForeignTypeNotNoted":
         return f"the sidecar does not note how the Parquet type{column} differs from QuestDB's: it reads as QuestDB's"
+    if difference.kind == "WriterNotNoted":
+        return (
+            "the sidecar does not note who wrote the file: pages that old writers mark wrongly are refused, and bounds of"
+            " decimals are not used"
+        )
     first = f" (row group {row_groups[0]})" if len(row_groups) > 1 else ""
     return f"{what} differs{where}: {difference.found} in the sidecar, {difference.true} in the footer{first}"
 

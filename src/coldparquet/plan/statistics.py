@@ -151,8 +151,22 @@ class IntervalStatistics:
 
 
 def _bounds_of_column(table: RowGroupTable, column: int) -> Bounds:
-    descriptor, column_type = table.column(column), table.column_type(column)
-    return chunk_bounds(table.chunks(column), table.row_counts, descriptor, column_type)
+    return chunk_bounds(table.chunks(column), table.row_counts, table.column(column), believed_type(table, column))
+
+
+def believed_type(table: RowGroupTable, column: int) -> ColumnType:
+    """Return the type of a column for :func:`chunk_bounds`: without trust in bounds that its writer may have got wrong.
+
+    Raises:
+        UnsupportedError: This version does not read the type.
+        FormatError: The descriptor is wrong.
+    """
+    column_type = table.column_type(column)
+    is_stored_as_number = table.column(column).physical_type in _LITTLE_ENDIAN_NUMBERS
+    # A sidecar that knows its writer has no bounds that this one ordered wrongly.
+    if column_type.comparison is Comparison.DECIMAL and not is_stored_as_number and not table.is_writer_known:
+        return replace(column_type, statistics=StatisticsTrust.NEVER)
+    return column_type
 
 
 BOUNDS_OF_COLUMNS = ColumnFacts(_bounds_of_column)

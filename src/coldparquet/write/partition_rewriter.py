@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from coldparquet.catalog.partition_location import DATA_FILE, SIDECAR_FILE
 from coldparquet.errors import InternalError
-from coldparquet.format.foreign_annotations import FOREIGN_ANNOTATIONS_CODE
+from coldparquet.format.file_writer import DERIVED_CODES
 from coldparquet.format.page_counts import count_pages, offset_index_span
 from coldparquet.format.parquet_footer import frame_footer, parse_footer
 from coldparquet.format.parquet_footer_rewrite import FooterBytes
@@ -153,7 +153,7 @@ class PartitionRewriter:
 
     def _encode_sidecar(self, data_path: str, footer: ParquetFooter) -> bytes:
         content, inherited = sidecar_content_of_file(data_path, footer), self.source.inherited
-        tokens = [entry for entry in inherited.scratchpad if entry.code != FOREIGN_ANNOTATIONS_CODE]
+        tokens = [entry for entry in inherited.scratchpad if entry.code not in DERIVED_CODES]
         return encode_sidecar(
             replace(
                 content,

@@ -20,9 +20,9 @@ from coldparquet.catalog.snapshot import TableSnapshot
 from coldparquet.catalog.table_caches import NO_CACHES
 from coldparquet.decode.arrow_schema import PLAIN_TEXT, TEXT_AS_STORED, arrow_field, arrow_type
 from coldparquet.errors import FormatError, UnsupportedError
+from coldparquet.format.file_writer import DERIVED_CODES
 from coldparquet.format.footer_fetch import FooterFetch
 from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
-from coldparquet.format.foreign_annotations import FOREIGN_ANNOTATIONS_CODE
 from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.format.parquet_footer_rewrite import FooterBytes
 from coldparquet.format.questdb_json import encode_questdb_json, parse_questdb_json
@@ -259,7 +259,7 @@ def _with_tokens_of(sidecar: Sidecar, content: SidecarContent) -> SidecarContent
             kind="CoveringIndex",
             path=sidecar.path,
         )
-    others = [entry for entry in footer.scratchpad if entry.code != FOREIGN_ANNOTATIONS_CODE]
+    others = [entry for entry in footer.scratchpad if entry.code not in DERIVED_CODES]
     return replace(
         content,
         squash_tracker=content.squash_tracker if header.squash_tracker is None else header.squash_tracker,

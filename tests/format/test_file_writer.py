@@ -1,0 +1,79 @@
+"""Who wrote a file: which writers are known for mistakes, and what a sidecar notes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from coldparquet.format.file_writer import (
+    WRITER_CODE,
+    leaves_out_dictionary_headers,
+    misorders_decimals,
+)
+from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
+from coldparquet.format.sidecar import parse_sidecar
+from coldparquet.format.sidecar_writer import encode_sidecar
+from tests.support.paged_files import written
+from tests.support.parquet_fragments import parsed_footer
+from tests.support.questdb_tables import GOLDEN
+from tests.support.tampered_parquet import with_changed_footer
+
+
+@pytest.mark.parametrize(
+    ("created_by", "without_headers", "misordered"),
+    [
+        (None, False, False),
+        ("", False, False),
+        ("parquet-mr", True, False),
+        ("Parquet-MR version 1.2.8", True, False),
+        ("parquet-mr version 1.2 (build abc)", True, False),
+        ("parquet-mr version 1.2.8-SNAPSHOT (build abc)", True, False),
+        ("parquet-mr version 1.2.9", False, False),
+        ("parquet-mr version 1.15.2 (build 859eac165)", False, False),
+        ("parquet-mr (build abc)", False, False),
+        ("parquet-cpp version 1.5.1-SNAPSHOT", False, True),
+        ("parquet-cpp-arrow version 3.0.0", False, True),
+        ("parquet-cpp-arrow version 3.1.0-SNAPSHOT", False, True),
+        ("parquet-cpp-arrow version 4.0.0", False, False),
+        ("parquet-cpp-arrow version 26.0.1", False, False),
+        ("parquet-rs version 4.0.0", False, False),
+        ("DuckDB version v1.5.5 (build x)", False, False),
+        ("QuestDB version 9.0", False, False),
+        ("impala version 1.2.2-cdh5", False, False),
+        ("a version of parquet-mr version 1.0.0", False, False),
+        ("parquet-mr version " + "9" * 5_000, False, False),
+        (" \n parquet-mr\n version 1.2.8", True, False),
+        ("parquet-mr version (build abc)", True, False),
+        ("parquet-cpp-arrow version unknown", False, True),
+    ],
+)
+def test_writers_with_known_mistakes(created_by: str | None, without_headers: bool, misordered: bool) -> None:
+    assert leaves_out_dictionary_headers(created_by) is without_headers
+    assert misorders_decimals(created_by) is misordered
+
+
+def test_files_of_questdb_need_no_note() -> None:
+    """Their sidecars are byte for byte what QuestDB writes, and what marks the timestamp tells whose they are."""
+    file = next(GOLDEN.glob("interval_day/table/*/data.parquet")).read_bytes()
+    content = sidecar_content_from_footer(parsed_footer(file))
+    assert content.scratchpad == []
+    sidecar = parse_sidecar(encode_sidecar(content))
+    assert sidecar.created_by is None
+    assert sidecar.is_writer_known
+
+
+@pytest.mark.parametrize(
+    ("created_by", "noted"),
+    [(None, ""), ("Arrow", "Arrow"), ("é" * 10_000, "é" * 500), ("\0\n" * 9, "\0\n" * 9)],
+)
+def test_files_of_others_get_one(created_by: str | None, noted: str) -> None:
+    file = with_changed_footer(written(), lambda footer: setattr(footer, "created_by", created_by))
+    content = sidecar_content_from_footer(parsed_footer(file))
+    assert [entry.code for entry in content.scratchpad].count(WRITER_CODE) == 1
+    sidecar = parse_sidecar(encode_sidecar(content))
+    assert sidecar.created_by == noted
+    assert sidecar.is_writer_known
+    old = parse_sidecar(encode_sidecar(replace(content, scratchpad=())))
+    assert old.created_by is None
+    assert not old.is_writer_known
