@@ -19,13 +19,14 @@ from coldparquet.format.partition_names import (
 )
 from coldparquet.format.partition_ranges import partition_ranges
 from coldparquet.plan.read_plan import MetadataRequest
-from coldparquet.plan.wording import few_names
+from coldparquet.plan.wording import few_names, plural
 from coldparquet.storage.objects import Listing
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from coldparquet.catalog.table_files import ColumnVersionsFor, TableFiles
+    from coldparquet.format.txn import LeftBehind
     from coldparquet.storage.base import ObjectStore
 
 _LATEST_TIMESTAMP = (1 << 63) - 1
@@ -82,7 +83,7 @@ async def discover(store: ObjectStore, path: str, *, column_versions_for: Column
             locations=locations,
             files=files,
             source=f"transaction {files.transaction.txn:,} of {TRANSACTION_FILE}",
-            notes=tuple(_notes_beside_transaction(listing, locations)),
+            notes=tuple(_notes_beside_transaction(listing, locations, files)),
             requests=tuple(requests),
         )
     if not listing.is_complete:
@@ -218,10 +219,19 @@ def unnamed_directories(listing: Listing, locations: Sequence[PartitionLocation]
     return [name for name in others if not name.endswith(_SET_ASIDE_SUFFIXES)], set_aside
 
 
-def _notes_beside_transaction(listing: Listing, locations: Sequence[PartitionLocation]) -> list[str]:
-    """Say which directories look like partitions and are none in this transaction."""
+def note_left_behind(left_behind: LeftBehind) -> str:
+    """Say which rows a published table lacks."""
+    return (
+        f"rows are missing: {left_behind.row_count:,} rows in {plural(left_behind.partition_count, 'native partition')}"
+        " were left behind when this copy of the table was published"
+    )
+
+
+def _notes_beside_transaction(listing: Listing, locations: Sequence[PartitionLocation], files: TableFiles) -> list[str]:
+    """Say what a published table lacks, and which directories look like partitions and are none in this transaction."""
     stale, set_aside = unnamed_directories(listing, locations)
-    notes = []
+    left_behind = files.transaction.left_behind
+    notes = [] if left_behind is None else [note_left_behind(left_behind)]
     if set_aside:
         notes.append(f"not read, because detached or not attached yet: {few_names(set_aside)}")
     if stale:

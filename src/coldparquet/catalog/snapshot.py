@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ from coldparquet.catalog.catalogue import Catalogue
 from coldparquet.catalog.catalogue_fetch import CatalogueFile, fetch_catalogue
 from coldparquet.catalog.committed_rows import CommittedRowsStore, CommittedState
 from coldparquet.catalog.data_objects import DataObjects
-from coldparquet.catalog.discovery import discover
+from coldparquet.catalog.discovery import discover, note_left_behind
 from coldparquet.catalog.listed_objects import ListedObjects
 from coldparquet.catalog.missing_data import NOT_IN_PARQUET
 from coldparquet.catalog.named_partitions import named_locations, refuse_overlaps
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from coldparquet.plan.projection import TableColumn
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.caches.cached_store import CachedStore
+
+_LOGGER = logging.getLogger("coldparquet")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +127,10 @@ class TableOrigin:
         if discovery.files is None:
             return await self._from_newest(discovery.locations, file, previous, discovery)
         return self._from_transaction(discovery, discovery.files, file, previous)
+
+    def state_of(self, discovery: Discovery, files: TableFiles) -> TableSnapshot:
+        """Return a state that was found already, without its catalogue. No request."""
+        return self._from_transaction(discovery, files, CatalogueFile(path=self.path.rstrip("/")), None)
 
     async def _tell_what_to_do(self, error: NotFoundError) -> None:
         """Say what to do about a partition that was named and has no Parquet file.
@@ -256,6 +263,9 @@ class TableOrigin:
     ) -> TableSnapshot:
         """Take partitions and columns as the table's own files say; no further request."""
         path = self.path.rstrip("/")
+        left_behind = files.transaction.left_behind
+        if left_behind is not None and not (previous and previous.files and previous.files.continues(files)):
+            _LOGGER.warning("%r: %s", path, note_left_behind(left_behind))
         state = CommittedState.of(files, table_path=path, locations=discovery.locations)
         store = self.caches.above(CheckedStore(CommittedRowsStore(self.store, state, newest=files)))
         listed = ListedObjects(store)

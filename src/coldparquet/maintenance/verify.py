@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from coldparquet.catalog.discovery import chosen_partitions, discover, unnamed_directories
+from coldparquet.catalog.discovery import chosen_partitions, discover, note_left_behind, unnamed_directories
 from coldparquet.catalog.partition_location import partition_location
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import AccessError
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from coldparquet.catalog.partition_location import PartitionLocation
+    from coldparquet.format.txn import LeftBehind
     from coldparquet.plan.finding import Severity
     from coldparquet.storage.base import ObjectStore
 
@@ -170,13 +171,23 @@ async def find_verifiable(store: ObjectStore, path: str) -> VerifiableTable:
     return VerifiableTable(
         locations=discovery.locations,
         source=discovery.source,
-        findings=tuple(_leftovers(*unnamed_directories(listing, discovery.locations))),
+        findings=(
+            *_left_behind(discovery.files.transaction.left_behind),
+            *_leftovers(*unnamed_directories(listing, discovery.locations)),
+        ),
         missing=frozenset(recorded - names),
     )
 
 
 def _old_directories(count: int) -> str:
     return "1 old directory" if count == 1 else f"{count:,} old directories"
+
+
+def _left_behind(left_behind: LeftBehind | None) -> list[Finding]:
+    if left_behind is None:
+        return []
+    remedy = "publish again with --native convert"
+    return [Finding(severity="warning", kind="RowsLeftBehind", message=note_left_behind(left_behind), remedy=remedy)]
 
 
 def _leftovers(stale: list[str], set_aside: list[str]) -> list[Finding]:
