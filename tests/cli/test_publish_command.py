@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,7 +53,7 @@ def test_dry_run_then_first_then_update_then_nothing(run: Run, table: Path, tmp_
 
     put_in_state(table, "1_one_late_row")
     update = run("publish", table, target)
-    assert "2024-01-01.2  published    2024-01-01.4  1,001" in update.stdout
+    assert "2024-01-01.2  published  2024-01-01.4  1,001" in update.stdout
     assert "published transaction 4, after 3: 3 partitions, 3,001 rows\n" in update.stdout
 
     nothing = run("publish", table, target)
@@ -60,6 +62,29 @@ def test_dry_run_then_first_then_update_then_nothing(run: Run, table: Path, tmp_
 
     purged = run("publish", table, target, "--purge", "--purge-after-hours", "0")
     assert "purged: 2024-01-01.2, _published.v3-" in purged.stdout
+
+
+def test_rows_that_stay_behind_are_told_by_exit_status_and_copy(run: Run, table: Path, tmp_path: Path) -> None:
+    target = tmp_path / "published"
+    for flags in (("--dry-run",), (), ("--json",)):
+        assert run("publish", table, target, "--native", "leave", *flags).exit_code == 1
+    left = run("publish", table, target, "--native", "leave")
+    assert "1,000 rows in 1 native partition stay behind, and readers of the copy are told so\n" in left.stdout
+    command = [sys.executable, "-m", "coldparquet", "count", str(target), "--where", "ts >= '2024-01-03'"]
+    count = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (count.returncode, count.stdout) == (0, "0\n")
+    assert "rows are missing: 1,000 rows in 1 native partition were left behind" in count.stderr
+    assert "rows are missing: 1,000 rows" in plain(run("inspect", target).stdout)
+
+    assert run("publish", table, target).exit_code == 0
+    count = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (count.returncode, count.stdout, count.stderr) == (0, "1000\n", "")
+
+
+def test_native_partitions_are_refused(run: Run, table: Path, tmp_path: Path) -> None:
+    result = run("publish", table, tmp_path / "published", "--native", "refuse", "--json")
+    assert (result.exit_code, json.loads(result.stdout)["error"]["kind"]) == (1, "NativePartitions")
+    assert not (tmp_path / "published").exists()
 
 
 def test_prices_of_ones_own(run: Run, table: Path, tmp_path: Path) -> None:
@@ -122,6 +147,7 @@ def test_to_s3_with_storage_classes_and_prices(run: Run, table: Path, tmp_path: 
         (["--storage-class-after", "30d=GLACIER"], "storage class 'GLACIER' is none of STANDARD"),
         (["--storage-class-after", "soon"], "write it as 30d=GLACIER_IR"),
         (["--dropped", "maybe"], "use one of refuse, keep, remove"),
+        (["--native", "maybe"], "use one of convert, leave, refuse"),
     ],
 )
 def test_wrong_flags(run: Run, table: Path, tmp_path: Path, arguments: list[str], message: str) -> None:

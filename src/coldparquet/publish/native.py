@@ -17,7 +17,7 @@ from coldparquet.concurrency import TableThreads
 from coldparquet.errors import NotFoundError, ObjectChangedError, UnsupportedError
 from coldparquet.options import ReadOptions
 from coldparquet.plan.store_speed import StoreSpeed
-from coldparquet.publish.source import PartitionContent, source_changed
+from coldparquet.publish.source import PartitionContent, record_of, source_changed
 from coldparquet.scan import Scan
 from coldparquet.scanning.question import Question
 from coldparquet.storage.local.store import LocalStore
@@ -39,12 +39,15 @@ if TYPE_CHECKING:
     from coldparquet.scanning.batch_stream import BatchStream
     from coldparquet.write.partition_writer import WrittenPartition
 
+_LEAST_ROWS = 100
+"""A row group of fewer rows costs more in the footer than it saves memory."""
+
 
 class NativeConverter:
     """Writes native partitions of one state of a table as Parquet, one after the other, into temporary files.
 
-    In memory are the rows that were read and not written yet, within the limit, and those of one row group. The files of
-    a partition are on the disk of this machine until it is uploaded.
+    In memory are the rows that were read and not written yet, and those of one row group, each within the limit as far as
+    the rows are about equally long. The files of a partition are on the disk of this machine until it is uploaded.
 
     Args:
         source: The state.
@@ -105,17 +108,22 @@ class NativeConverter:
         async with self._scan(location).batches() as stream:
             loop = asyncio.get_running_loop()
 
+            native_bytes = max(stream.plan.bytes_fetched, 1)
+            fitting_rows = self._options.memory_limit_bytes * record_of(location).row_count // native_bytes
+            options = WriteOptions()
+            options = replace(options, row_group_rows=max(_LEAST_ROWS, min(options.row_group_rows, fitting_rows)))
+
             def encode(give_up: threading.Event) -> WrittenPartition:
                 encoder = PartitionEncoder(
                     rows=_rows(stream, schema, loop, give_up),
                     timestamp=timestamp_name(metadata),
                     symbols=symbols,
-                    options=WriteOptions(),
+                    options=options,
                     files=LocalFiles(),
                 )
                 return encoder.write(directory, give_up)
 
-            return await run_to_end(encode), stream.plan.bytes_fetched
+            return await run_to_end(encode), native_bytes
 
     async def _known_symbols(self) -> dict[str, pa.StringArray]:
         """Return the symbols of each column by their keys, which a QuestDB needs to read the file, but no other reader."""
