@@ -9,7 +9,7 @@ from coldparquet.errors import InvalidInputError
 from coldparquet.format.partition_intervals import partition_floor_ns
 from coldparquet.format.partition_names import UNVERSIONED, format_partition_directory
 from coldparquet.plan.wording import few_names, plural
-from coldparquet.publish.native_state import native_state
+from coldparquet.publish.native_state import native_states
 from coldparquet.publish.source import is_parquet, nothing_to_publish, record_of
 from coldparquet.publish.storage_classes import storage_class_of
 
@@ -107,11 +107,12 @@ def plan_changes(  # noqa: PLR0913 - what can be told is told by name
     if native == "refuse":
         _refuse_native(source)
     before = {} if version is None else _published_already(version)
+    states = native_states(source)
     new, unchanged, left_behind = [], [], []
     for location in source.locations:
         record = record_of(location)
         earlier = before.get(record.timestamp)
-        state = None if is_parquet(location) else native_state(source, location)
+        state = states.get(record.timestamp)
         if earlier is not None and _is_same(record, state, earlier) and earlier.name in published.directories:
             unchanged.append(_of_source(earlier, location))
         elif state is not None and (native == "leave" or not record.row_count):

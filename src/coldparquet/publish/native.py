@@ -6,6 +6,7 @@ import asyncio
 import tempfile
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import AsyncIterator, Iterator
 
+    from coldparquet.catalog.partition import Partition
     from coldparquet.catalog.partition_location import PartitionLocation
+    from coldparquet.catalog.snapshot import TableSnapshot
     from coldparquet.publish.source import SourceTable
     from coldparquet.scanning.batch_stream import BatchStream
     from coldparquet.write.partition_writer import WrittenPartition
@@ -57,11 +60,20 @@ class NativeConverter:
     def __init__(self, source: SourceTable, *, memory_limit_bytes: int) -> None:
         self._source = source
         self._options = ReadOptions(symbols="string", strings="string", memory_limit_bytes=memory_limit_bytes)
-        origin = TableOrigin(store=source.store, path=source.path, options=self._options, use_catalogue=False)
-        self._snapshot = origin.state_of(source.discovery, source.files)
         self._symbols = TableSymbols(CheckedStore(source.store), source.path, source.files)
         self._threads = TableThreads(None)
         self._one_at_a_time = asyncio.Lock()
+
+    @cached_property
+    def _snapshot(self) -> TableSnapshot:
+        source = self._source
+        origin = TableOrigin(store=source.store, path=source.path, options=self._options, use_catalogue=False)
+        return origin.state_of(source.discovery, source.files)
+
+    @cached_property
+    def _partitions(self) -> dict[str, Partition]:
+        """By their directories: there may be thousands, and each is asked for."""
+        return {partition.directory_path: partition for partition in self._snapshot.partitions}
 
     def close(self) -> None:
         """Let go of the threads."""
@@ -69,7 +81,7 @@ class NativeConverter:
 
     async def native_bytes(self, location: PartitionLocation) -> int:
         """Return how many bytes of column files hold the rows of a partition. Requests: those of planning a scan."""
-        with _source_changes(location):
+        with _told_as_publishing(location):
             return (await self._scan(location).plan()).bytes_fetched
 
     @asynccontextmanager
@@ -86,7 +98,7 @@ class NativeConverter:
         """
         with tempfile.TemporaryDirectory(prefix="coldparquet-") as directory:
             async with self._one_at_a_time:
-                with _source_changes(location):
+                with _told_as_publishing(location):
                     written, native_bytes = await self._write(location, directory)
             first, last = written.first_timestamp, written.last_timestamp
             sidecar = await asyncio.to_thread(Path(directory, SIDECAR_FILE).read_bytes)
@@ -141,12 +153,11 @@ class NativeConverter:
 
     def _scan(self, location: PartitionLocation) -> Scan:
         snapshot = self._snapshot
-        [partition] = [one for one in snapshot.partitions if one.directory_path == location.directory_path]
         question = Question(
             url=location.directory_path,
             options=self._options,
             speed=StoreSpeed(connections=self._options.max_concurrency),
-            snapshot=replace(snapshot, partitions=(partition,)),
+            snapshot=replace(snapshot, partitions=(self._partitions[location.directory_path],)),
             output_columns=snapshot.columns,
             predicate_text=None,
             predicate=None,
@@ -164,10 +175,17 @@ def _rows(
 
 
 @contextmanager
-def _source_changes(location: PartitionLocation) -> Iterator[None]:
-    """Say of files that were replaced while they were read that publishing again helps."""
+def _told_as_publishing(location: PartitionLocation) -> Iterator[None]:
+    """Say in errors of reading what a publisher can do about them."""
     try:
         yield
+    except UnsupportedError as error:
+        raise UnsupportedError(
+            f"this native partition cannot be converted: {error.message}; --native leave (native='leave') publishes the"
+            " table without it",
+            kind=error.kind,
+            path=location.directory_path,
+        ) from error
     except (NotFoundError, ObjectChangedError) as error:
         if error.kind == "MissingSymbolFile":
             raise

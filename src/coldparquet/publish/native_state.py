@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from coldparquet.format.column_versions import ABSENT_TOP
 from coldparquet.format.partition_names import UNVERSIONED
-from coldparquet.publish.source import record_of
+from coldparquet.publish.source import is_parquet, record_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from coldparquet.catalog.partition_location import PartitionLocation
     from coldparquet.publish.source import SourceTable
 
 _UNCHANGED_COLUMN = (UNVERSIONED, 0)
@@ -60,19 +62,24 @@ class NativeState:
         return {**{name: getattr(self, name) for name in _NUMBERS}, "columns": changed}
 
 
-def native_state(source: SourceTable, location: PartitionLocation) -> NativeState:
-    """Return the state of a native partition of the source."""
-    record = record_of(location)
-    columns = {}
+def native_states(source: SourceTable) -> dict[int, NativeState]:
+    """Return the states of the native partitions of the source by their timestamps."""
+    records = [record_of(location) for location in source.locations if not is_parquet(location)]
+    columns: list[dict[int, tuple[int, int]]] = [{} for _ in records]
+    timestamps = np.array([record.timestamp for record in records], np.int64)
     for column in source.metadata.columns:
-        version = source.column_versions.column(record.timestamp, column.writer_index)
-        if version.top is not None and version.top < record.row_count:
-            columns[column.writer_index] = (version.name_txn, version.top)
-    return NativeState(
-        name_txn=record.name_txn,
-        row_count=record.row_count,
-        squash_count=record.squash_count,
-        seq_txn=record.native_seq_txn,
-        truncate_version=source.transaction.truncate_version,
-        columns=columns,
-    )
+        name_txns, tops = source.column_versions.columns(timestamps, column.writer_index)
+        for record, known, name_txn, top in zip(records, columns, name_txns.tolist(), tops.tolist(), strict=True):
+            if ABSENT_TOP < top < record.row_count:
+                known[column.writer_index] = (name_txn, top)
+    return {
+        record.timestamp: NativeState(
+            name_txn=record.name_txn,
+            row_count=record.row_count,
+            squash_count=record.squash_count,
+            seq_txn=record.native_seq_txn,
+            truncate_version=source.transaction.truncate_version,
+            columns=known,
+        )
+        for record, known in zip(records, columns, strict=True)
+    }
