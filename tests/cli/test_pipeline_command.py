@@ -121,6 +121,26 @@ def test_publish_and_verify(run: Run, tmp_path: Path) -> None:
     assert run("pipeline", "verify", tmp_path / "published", "--deep").exit_code == 0
 
 
+def test_publish_without_native_partitions_fails_and_says_so(run: Run, tmp_path: Path) -> None:
+    copy_table("interval_day", tmp_path / "db")
+    for action in ("would publish", "published", "unchanged"):
+        flags = ("--dry-run",) if action == "would publish" else ()
+        command = (
+            "pipeline",
+            "publish",
+            tmp_path / "db",
+            "--to",
+            tmp_path / "published",
+            "--native",
+            "leave",
+            "--json",
+        )
+        published = run(*command, *flags)
+        (result,) = json.loads(published.stdout)["results"]
+        assert (published.exit_code, result["outcome"], result["action"]) == (1, "failed", action)
+        assert (result["kind"], result["reason"]) == ("RowsLeftBehind", "8 rows in native partitions stay behind")
+
+
 def test_migrate_compact_and_convert_take_their_flags(run: Run, tmp_path: Path, lake: Path) -> None:
     commands: list[list[str | Path]] = [
         ["migrate", lake, "--dry-run"],
@@ -145,6 +165,9 @@ def test_migrate_compact_and_convert_take_their_flags(run: Run, tmp_path: Path, 
         (["tier", "LAKE"], 1, "tier needs a rule"),
         (["tier", "LAKE", "--storage-class-after", "soon=COLD"], 1, "no rule for a storage class"),
         (["publish", "LAKE", "--to", "/x", "--dropped", "maybe"], 1, "refuse, keep, remove"),
+        (["publish", "LAKE", "--to", "/x", "--native", "maybe"], 1, "convert, leave, refuse"),
+        (["convert", "LAKE", "--to", "/x", "--to-format", "coldparquet"], 1, "(--from-format)"),
+        (["convert", "LAKE", "--to", "/x", "--from-format", "csv", "--to-format", "coldparquet"], 1, "(--timestamp)"),
     ],
 )
 def test_wrong_usage(run: Run, lake: Path, arguments: list[str], code: int, message: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,9 +29,14 @@ def test_dry_run_then_first_then_update_then_nothing(run: Run, table: Path, tmp_
     target = tmp_path / "published"
     planned = run("publish", table, target, "--dry-run")
     assert (planned.exit_code, planned.stderr) == (0, "")
-    assert planned.stdout.splitlines()[-2:] == [
-        "would publish transaction 3: 2 partitions, 2,000 rows",
-        "would send 97.1 KiB in 20 writes and 1 read",
+    assert [" ".join(line.split()) for line in planned.stdout.splitlines()] == [
+        "partition published as rows Parquet",
+        "2024-01-01.2 would publish 2024-01-01.2 1,000 46.2 KiB",
+        "2024-01-02.1 would publish 2024-01-02.1 1,000 45.5 KiB",
+        "2024-01-03 would convert 2024-01-03 1,000 from 62.3 KiB",
+        "",
+        "would publish transaction 3: 3 partitions, 3,000 rows",
+        "would send about 159 KiB in 22 writes and 1 read",
     ]
     assert not target.exists()
 
@@ -38,24 +45,46 @@ def test_dry_run_then_first_then_update_then_nothing(run: Run, table: Path, tmp_
         "partition published as rows Parquet",
         "2024-01-01.2 published 2024-01-01.2 1,000 46.2 KiB",
         "2024-01-02.1 published 2024-01-02.1 1,000 45.5 KiB",
-        "2024-01-03 left behind - 1,000 -",
+        "2024-01-03 converted 2024-01-03 1,000 23.9 KiB",
         "",
-        "1,000 rows in 1 native partition stay behind",
-        "published transaction 3: 2 partitions, 2,000 rows",
-        "sent 97.1 KiB in 20 writes and 1 read",
+        "published transaction 3: 3 partitions, 3,000 rows",
+        "sent 122 KiB in 22 writes and 1 read",
     ]
 
     put_in_state(table, "1_one_late_row")
     update = run("publish", table, target)
-    assert "2024-01-01.2  published    2024-01-01.4  1,001" in update.stdout
-    assert "published transaction 4, after 3: 2 partitions, 2,001 rows\n" in update.stdout
+    assert "2024-01-01.2  published  2024-01-01.4  1,001" in update.stdout
+    assert "published transaction 4, after 3: 3 partitions, 3,001 rows\n" in update.stdout
 
     nothing = run("publish", table, target)
-    assert "transaction 4 is published already: 2 partitions, 2,001 rows\n" in nothing.stdout
+    assert "transaction 4 is published already: 3 partitions, 3,001 rows\n" in nothing.stdout
     assert nothing.stdout.splitlines()[-1] == "sent 0 B in 0 writes and 5 reads"
 
     purged = run("publish", table, target, "--purge", "--purge-after-hours", "0")
     assert "purged: 2024-01-01.2, _published.v3-" in purged.stdout
+
+
+def test_rows_that_stay_behind_are_told_by_exit_status_and_copy(run: Run, table: Path, tmp_path: Path) -> None:
+    target = tmp_path / "published"
+    for flags in (("--dry-run",), (), ("--json",)):
+        assert run("publish", table, target, "--native", "leave", *flags).exit_code == 1
+    left = run("publish", table, target, "--native", "leave")
+    assert "1,000 rows in 1 native partition stay behind, and readers of the copy are told so\n" in left.stdout
+    command = [sys.executable, "-m", "coldparquet", "count", str(target), "--where", "ts >= '2024-01-03'"]
+    count = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (count.returncode, count.stdout) == (0, "0\n")
+    assert "rows are missing: 1,000 rows in 1 native partition were left behind" in count.stderr
+    assert "rows are missing: 1,000 rows" in plain(run("inspect", target).stdout)
+
+    assert run("publish", table, target).exit_code == 0
+    count = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (count.returncode, count.stdout, count.stderr) == (0, "1000\n", "")
+
+
+def test_native_partitions_are_refused(run: Run, table: Path, tmp_path: Path) -> None:
+    result = run("publish", table, tmp_path / "published", "--native", "refuse", "--json")
+    assert (result.exit_code, json.loads(result.stdout)["error"]["kind"]) == (1, "NativePartitions")
+    assert not (tmp_path / "published").exists()
 
 
 def test_prices_of_ones_own(run: Run, table: Path, tmp_path: Path) -> None:
@@ -81,11 +110,15 @@ def test_prices_that_lack_a_class_are_refused_before_anything_is_written(run: Ru
 
 def test_json(run: Run, table: Path, tmp_path: Path) -> None:
     report = json.loads(run("publish", table, tmp_path / "published", "--json").stdout)
-    assert report["counts"] == {"published": 2, "left behind": 1}
+    assert report["counts"] == {"published": 2, "converted": 1}
     assert (report["txn"], report["previous_txn"], report["is_committed"]) == (3, None, True)
-    assert (report["rows"], report["rows_left_behind"]) == (2000, 1000)
+    assert (report["rows"], report["rows_left_behind"]) == (3000, 0)
     assert report["table_files"][-1] == "_txn"
-    assert [partition["published_name"] for partition in report["partitions"]] == ["2024-01-01.2", "2024-01-02.1", None]
+    assert [partition["published_name"] for partition in report["partitions"]] == [
+        "2024-01-01.2",
+        "2024-01-02.1",
+        "2024-01-03",
+    ]
 
 
 def test_to_s3_with_storage_classes_and_prices(run: Run, table: Path, tmp_path: Path) -> None:
@@ -104,7 +137,7 @@ def test_to_s3_with_storage_classes_and_prices(run: Run, table: Path, tmp_path: 
     assert (result.exit_code, result.stderr) == (0, "")
     assert "GLACIER_IR" in result.stdout
     assert result.stdout.splitlines()[-1] == (
-        "sent 97.1 KiB in 20 writes and 1 read: $0.0001, and under $0.0001 a month to store them"
+        "sent 122 KiB in 22 writes and 1 read: $0.0002, and under $0.0001 a month to store them"
     )
 
 
@@ -114,6 +147,7 @@ def test_to_s3_with_storage_classes_and_prices(run: Run, table: Path, tmp_path: 
         (["--storage-class-after", "30d=GLACIER"], "storage class 'GLACIER' is none of STANDARD"),
         (["--storage-class-after", "soon"], "write it as 30d=GLACIER_IR"),
         (["--dropped", "maybe"], "use one of refuse, keep, remove"),
+        (["--native", "maybe"], "use one of convert, leave, refuse"),
     ],
 )
 def test_wrong_flags(run: Run, table: Path, tmp_path: Path, arguments: list[str], message: str) -> None:

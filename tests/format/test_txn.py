@@ -126,6 +126,7 @@ def test_every_field(version: int) -> None:
             PartitionRecord(timestamp=0, row_count=5, is_parquet=False),
             PartitionRecord(timestamp=DAY_US, row_count=9, name_txn=8, is_parquet=False),
         ],
+        "left_behind": None,
     }
     assert transaction.total_rows == 14
 

@@ -203,7 +203,7 @@ async def test_publish_renews(table: Path) -> None:
     assert first.catalogue is None
     second = await publish_table(table, TABLE, store=store, options=PublishOptions(pack=True))
     assert second.catalogue is not None
-    assert (second.catalogue.action, second.catalogue.packed_count) == ("written", 4)
+    assert (second.catalogue.action, second.catalogue.packed_count) == ("written", 5)
     third = await publish_table(table, TABLE, store=store, options=PublishOptions(purge=True, purge_after_s=0))
     assert third.catalogue is not None
     assert third.catalogue.action == "unchanged"

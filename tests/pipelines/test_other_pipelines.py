@@ -18,7 +18,7 @@ from coldparquet.pipelines import CompactJob, ConvertJob, IndexJob, PublishJob, 
 from coldparquet.testing.simulator import ColdStoreServer
 from coldparquet.write import WriteOptions, write_partition
 from tests.support.lakes import damage, expected_of, fates, make_lake
-from tests.support.questdb_tables import assert_same_rows, plain
+from tests.support.questdb_tables import assert_same_rows, expected_rows, plain
 from tests.support.table_copies import contents_of, copy_table
 from tests.support.written_partitions import trades
 
@@ -105,7 +105,7 @@ async def test_publishing_a_database(tmp_path: Path) -> None:
         assert not [request for request in server.requests if request.method == "PUT"]
         assert await publish(dry_run=False) == {"bloom": "skipped", "interval_day": "published", "symbols": "published"}
         found = await rows_of("s3://bucket/published/interval_day", storage_options=server.storage_options)
-        assert_same_rows(found, expected_of("interval_day"))
+        assert_same_rows(found, expected_rows("interval_day"))
         assert await publish(dry_run=False) == {"bloom": "skipped", "interval_day": "unchanged", "symbols": "unchanged"}
 
 
@@ -114,7 +114,7 @@ async def test_one_table_that_cannot_be_published(tmp_path: Path) -> None:
     (bad / "_txn").write_bytes(b"damaged")
     report = await run_pipeline(PublishJob(destination=str(tmp_path / "published")), str(tmp_path / "db"))
     assert fates(report) == {good.name: "published", bad.name: "failed"}
-    assert_same_rows(await rows_of(tmp_path / "published" / good.name), expected_of(good.name))
+    assert_same_rows(await rows_of(tmp_path / "published" / good.name), expected_rows(good.name))
 
 
 async def test_conversion_to_parquet_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

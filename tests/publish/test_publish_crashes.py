@@ -19,7 +19,7 @@ from tests.support.crash_points import few_or_all_points, tried
 from tests.support.published_tables import (
     TABLE,
     change_columns,
-    expected_parquet_rows,
+    expected_published_rows,
     put_in_state,
     read_rows,
 )
@@ -86,7 +86,7 @@ async def rows_or_nothing(store: ObjectStore) -> pa.Table | None:
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_killed_in_any_request_of_the_first_run(tmp_path: Path, when: When, most_points: int | None) -> None:
     table = copy_table(TABLE, tmp_path)
-    expected = expected_parquet_rows(None)
+    expected = expected_published_rows(None)
     undisturbed = MemoryStore()
     calls = await call_count(table, undisturbed)
     table_files = await table_files_in(undisturbed)
@@ -99,7 +99,7 @@ async def test_killed_in_any_request_of_the_first_run(tmp_path: Path, when: When
         assert found is None or found.num_rows == expected.num_rows
         seen.add(found is None)
         report = await publish_table(table, PATH, store=store)
-        assert report.count("published") + report.count("found") + report.count("unchanged") == 2
+        assert sum(report.count(action) for action in ("published", "converted", "found", "unchanged")) == 3
         assert_same_rows(await read_rows(store, PATH), expected)
         assert await table_files_in(store) == table_files, at_call
     assert seen == {True, False}
@@ -144,7 +144,7 @@ async def test_a_killed_run_is_continued_not_repeated(tmp_path: Path) -> None:
     trace = TraceStore(store)
     report = await publish_table(table, PATH, store=trace)
     written = [record.path for record in trace.records if record.status == "ok" and record.operation == "put"]
-    assert (report.count("found"), report.cost.sent_bytes) == (2, 0)
+    assert (report.count("found"), report.cost.sent_bytes) == (3, 0)
     assert [path for path in written if "/2024" in path] == []
     assert written[-1] == f"{PATH}/_txn"
 
@@ -194,7 +194,7 @@ async def test_cancelling_leaves_no_upload_and_no_task(tmp_path: Path) -> None:
         assert await unfinished(store) == 0
         assert asyncio.all_tasks() == {asyncio.current_task()}
         found = await rows_or_nothing(store)
-        assert found is None or plain(found).num_rows == expected_parquet_rows(None).num_rows
+        assert found is None or plain(found).num_rows == expected_published_rows(None).num_rows
 
 
 class InterruptedStore(StoreWrapper):
@@ -231,7 +231,7 @@ async def test_of_two_publishers_one_wins_and_no_versions_are_mixed(tmp_path: Pa
             await publish_table(slow, PATH, store=interrupted)
         assert caught.value.kind == "PublisherConflict"
         found = await read_rows(store, PATH)
-        assert (found.num_rows, found.schema.names[-1]) == (2044, "ts_renamed")
+        assert (found.num_rows, found.schema.names[-1]) == (3044, "ts_renamed")
         with pytest.raises(InvalidInputError) as too_late:
             await publish_table(slow, PATH, store=store)
         assert too_late.value.kind == "SourceIsOlder"
@@ -248,7 +248,7 @@ async def test_publishers_of_one_state_at_once_agree(tmp_path: Path) -> None:
             isinstance(outcome, ColdParquetError) and outcome.kind == "PublisherConflict"
         )
     await publish_table(table, PATH, store=store)
-    assert (await read_rows(store, PATH)).num_rows == 2044
+    assert (await read_rows(store, PATH)).num_rows == 3044
     assert (await read_whole(store, f"{PATH}/_txn")).data[:8] == (7).to_bytes(8, "little")
 
 

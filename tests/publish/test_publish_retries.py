@@ -13,7 +13,7 @@ from coldparquet.storage import upload
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.wrappers import retry_decision
 from coldparquet.storage.wrappers.wrapper import StoreWrapper
-from tests.support.published_tables import TABLE, expected_parquet_rows, read_rows
+from tests.support.published_tables import TABLE, expected_published_rows, read_rows
 from tests.support.questdb_tables import assert_same_rows
 from tests.support.table_copies import copy_table
 
@@ -96,7 +96,7 @@ async def test_everything_is_turned_away_once(tmp_path: Path) -> None:
     report = await publish_table(copy_table(TABLE, tmp_path), PATH, store=store)
     assert report.is_committed
     assert max(store.conditional_writes.values()) == 1
-    assert_same_rows(await read_rows(store, PATH), expected_parquet_rows(None))
+    assert_same_rows(await read_rows(store, PATH), expected_published_rows(None))
 
 
 async def test_every_answer_is_lost_once(tmp_path: Path) -> None:
@@ -111,4 +111,4 @@ async def test_every_answer_is_lost_once(tmp_path: Path) -> None:
         else:
             break
         assert max(store.conditional_writes.values()) == 1, "written twice by one run"
-    assert_same_rows(await read_rows(store, PATH), expected_parquet_rows(None))
+    assert_same_rows(await read_rows(store, PATH), expected_published_rows(None))

@@ -26,7 +26,7 @@ from coldparquet.storage.fsspec_store import FsspecStore
 from coldparquet.storage.local.store import LocalStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.whole_object import read_whole
-from tests.support.published_tables import SNAPSHOTS, TABLE, expected_parquet_rows, put_in_state, read_rows
+from tests.support.published_tables import NATIVE, SNAPSHOTS, TABLE, expected_published_rows, put_in_state, read_rows
 from tests.support.questdb_tables import GOLDEN, assert_same_rows
 from tests.support.table_copies import contents_of, copy_table
 
@@ -65,7 +65,7 @@ async def test_another_table_is_not_overwritten(tmp_path: Path) -> None:
     (other / "_meta").write_bytes(encode_table_metadata(replace(metadata, table_id=metadata.table_id + 1)))
     with pytest.raises(InvalidInputError, match="another table"):
         await publish_table(other, PATH, store=store)
-    assert_same_rows(await read_rows(store, PATH), expected_parquet_rows(None))
+    assert_same_rows(await read_rows(store, PATH), expected_published_rows(None))
 
 
 async def test_an_older_copy_is_refused(tmp_path: Path) -> None:
@@ -87,14 +87,14 @@ async def test_dropped_partitions_are_kept_or_removed_as_told(tmp_path: Path) ->
     assert caught.value.kind == "PartitionsDropped"
 
     kept = await publish_table(table, PATH, store=store, options=PublishOptions(dropped="keep"))
-    assert (kept.count("kept"), kept.count("unchanged"), kept.rows) == (2, 2, first.rows)
+    assert (kept.count("kept"), kept.count("unchanged"), kept.count("found"), kept.rows) == (2, 2, 1, first.rows)
     assert (await read_rows(store, PATH)).equals(everything)
     published = parse_txn((await read_whole(store, f"{PATH}/_txn")).data, path=None)
     times = everything.column("ts").combine_chunks()
     assert (published.min_timestamp, published.max_timestamp) == (times[0].value, times[-1].value)
 
     removed = await publish_table(table, PATH, store=store, options=PublishOptions(dropped="remove"))
-    assert (removed.count("removed"), removed.count("unchanged")) == (2, 2)
+    assert (removed.count("removed"), removed.count("unchanged"), removed.cost.sent_bytes) == (2, 3, 0)
     rows = await read_rows(store, PATH)
     assert rows.equals(everything.slice(everything.num_rows - rows.num_rows))
     assert rows.num_rows == removed.rows < first.rows
@@ -102,13 +102,14 @@ async def test_dropped_partitions_are_kept_or_removed_as_told(tmp_path: Path) ->
 
 async def test_a_partition_converted_back_stays_behind(tmp_path: Path) -> None:
     table, store = copy_table("interval_day", tmp_path), MemoryStore()
-    before = await publish_table(table, PATH, store=store)
+    leave = PublishOptions(native="leave")
+    before = await publish_table(table, PATH, store=store, options=leave)
     transaction = parse_txn((table / "_txn").read_bytes(), path=None)
     records = [transaction.partitions.record(index) for index in range(len(transaction.partitions))]
     records[1] = replace(records[1], is_parquet=False, parquet_size=-1)
     native = replace(transaction, txn=transaction.txn + 1, partitions=PartitionRecords.of(records))
     (table / "_txn").write_bytes(encode_txn(native))
-    report = await publish_table(table, PATH, store=store)
+    report = await publish_table(table, PATH, store=store, options=leave)
     assert (report.count("removed"), report.count("left behind")) == (1, 2)
     assert report.rows == before.rows - records[1].row_count
     assert (await read_rows(store, PATH)).num_rows == report.rows
@@ -119,8 +120,8 @@ async def test_a_deleted_partition_is_published_once_more(tmp_path: Path) -> Non
     await publish_table(table, PATH, store=store)
     await store.delete([f"{PATH}/2024-01-01.2/data.parquet", f"{PATH}/2024-01-01.2/_pm"])
     report = await publish_table(table, PATH, store=store)
-    assert (report.count("published"), report.count("unchanged"), report.is_committed) == (1, 1, False)
-    assert_same_rows(await read_rows(store, PATH), expected_parquet_rows(None))
+    assert (report.count("published"), report.count("unchanged"), report.is_committed) == (1, 2, False)
+    assert_same_rows(await read_rows(store, PATH), expected_published_rows(None))
 
 
 async def test_other_contents_under_all_names_are_an_error(tmp_path: Path) -> None:
@@ -139,7 +140,7 @@ async def test_other_contents_under_the_source_name_are_avoided(tmp_path: Path) 
     report = await publish_table(table, PATH, store=store)
     assert [partition.published_name for partition in report.partitions[:2]] == ["2024-01-01.7", "2024-01-02.1"]
     again = await publish_table(table, PATH, store=store)
-    assert (again.count("unchanged"), again.cost.write_count) == (2, 0)
+    assert (again.count("unchanged"), again.cost.write_count) == (3, 0)
 
 
 async def test_a_table_that_was_copied_by_hand_keeps_its_native_rows(tmp_path: Path) -> None:
@@ -166,7 +167,7 @@ async def test_purge_removes_only_what_was_replaced_long_enough_ago(tmp_path: Pa
     for snapshot in SNAPSHOTS[:3]:
         put_in_state(table, snapshot)
         await publish_table(table, PATH, store=store)
-    all_versions = ["2024-01-01.2", "2024-01-01.4", "2024-01-02.1", "2024-01-02.5"]
+    all_versions = ["2024-01-01.2", "2024-01-01.4", "2024-01-02.1", "2024-01-02.5", NATIVE]
     assert await directories(store) == all_versions
     report = await publish_table(table, PATH, store=store, options=PublishOptions(purge=True))
     assert (report.purged, await directories(store)) == ((), all_versions)
@@ -176,8 +177,8 @@ async def test_purge_removes_only_what_was_replaced_long_enough_ago(tmp_path: Pa
     assert report.purged == planned.purged
     assert [name for name in report.purged if not name.startswith("_")] == ["2024-01-01.2", "2024-01-02.1"]
     assert [name for name in report.purged if name.startswith("_published.v3-")]
-    assert await directories(store) == ["2024-01-01.4", "2024-01-02.5"]
-    assert_same_rows(await read_rows(store, PATH), expected_parquet_rows("2_burst"))
+    assert await directories(store) == ["2024-01-01.4", "2024-01-02.5", NATIVE]
+    assert_same_rows(await read_rows(store, PATH), expected_published_rows("2_burst"))
 
 
 async def test_purge_removes_leftovers_but_nothing_that_is_not_ours(tmp_path: Path) -> None:
@@ -207,7 +208,7 @@ async def test_purge_keeps_what_a_recent_version_names(tmp_path: Path) -> None:
     report = await publish_table(table, target, options=options)
     assert "2024-01-01.2" in report.purged
     assert not (target / "2024-01-01.2").exists()
-    assert_same_rows(await read_rows(LocalStore(), str(target)), expected_parquet_rows("1_one_late_row"))
+    assert_same_rows(await read_rows(LocalStore(), str(target)), expected_published_rows("1_one_late_row"))
 
 
 async def test_local_destination(tmp_path: Path) -> None:
@@ -216,7 +217,7 @@ async def test_local_destination(tmp_path: Path) -> None:
         put_in_state(table, snapshot)
         report = await publish_table(table, target)
         assert report.notes == ()
-        assert_same_rows(await read_rows(LocalStore(), str(target)), expected_parquet_rows(snapshot))
+        assert_same_rows(await read_rows(LocalStore(), str(target)), expected_published_rows(snapshot))
     assert not list(target.rglob("*.tmp"))
 
 
@@ -253,12 +254,13 @@ async def test_a_manifest_that_never_became_a_version_is_replaced(tmp_path: Path
 
 async def test_purge_ends_where_the_manifest_had_to_be_written_anew(tmp_path: Path) -> None:
     table, store = copy_table(TABLE, tmp_path), MemoryStore()
-    await publish_table(table, PATH, store=store)
+    await publish_table(table, PATH, store=store, options=PublishOptions(native="leave"))
     (path,) = [info.path for info in (await store.list(PATH)).objects if "_published" in info.path]
     await store.delete([path])
     await store.put(f"{PATH}/2024-01-01.99/data.parquet", b"x", overwrite=False)
     async with asyncio.timeout(60):
-        report = await publish_table(table, PATH, store=store, options=PublishOptions(purge=True))
+        options = PublishOptions(native="leave", purge=True)
+        report = await publish_table(table, PATH, store=store, options=options)
     assert (report.table_files, report.purged) == ((path.rpartition("/")[2],), ())
 
 
@@ -277,7 +279,7 @@ async def test_a_store_without_versions_is_protected_less_and_says_so(tmp_path: 
     for snapshot in SNAPSHOTS:
         put_in_state(table, snapshot)
         report = await publish_table(table, path, store=store)
-        assert_same_rows(await read_rows(store, path), expected_parquet_rows(snapshot))
+        assert_same_rows(await read_rows(store, path), expected_published_rows(snapshot))
     assert "no versions" in report.notes[0]
     assert (await publish_table(table, path, store=store)).cost.write_count == 0
     with pytest.raises(UnsupportedError) as caught:
@@ -306,7 +308,7 @@ async def test_a_commit_in_between_is_noticed_without_versions_too(tmp_path: Pat
     with pytest.raises(ObjectChangedError) as caught:
         await publish_table(table, path, store=store)
     assert caught.value.kind == "PublisherConflict"
-    assert_same_rows(await read_rows(store, path), expected_parquet_rows("2_burst"))
+    assert_same_rows(await read_rows(store, path), expected_published_rows("2_burst"))
 
 
 async def test_readers_of_an_unfinished_first_run_are_told(tmp_path: Path) -> None:
@@ -320,7 +322,7 @@ async def test_readers_of_an_unfinished_first_run_are_told(tmp_path: Path) -> No
     await publish_table(table, PATH, store=store)
     with pytest.raises(NotFoundError):
         await store.info(f"{PATH}/_publishing")
-    assert_same_rows(await read_rows(store, PATH), expected_parquet_rows(None))
+    assert_same_rows(await read_rows(store, PATH), expected_published_rows(None))
 
 
 def test_manifest_makes_the_round_trip() -> None:

@@ -13,6 +13,7 @@ from coldparquet.catalog.other_layouts import (
     find_second_files,
     is_parquet_name,
     refuse_logged_table,
+    rows_left_behind,
     unread_beside,
 )
 from coldparquet.catalog.partition_location import DATA_FILE, SIDECAR_FILE, PartitionLocation, partition_location
@@ -27,7 +28,7 @@ from coldparquet.format.partition_names import (
 )
 from coldparquet.format.partition_ranges import partition_ranges
 from coldparquet.plan.read_plan import MetadataRequest
-from coldparquet.plan.wording import few_names
+from coldparquet.plan.wording import few_names, plural
 from coldparquet.storage.objects import Listing
 
 if TYPE_CHECKING:
@@ -101,7 +102,10 @@ async def discover(
     listing, files = await _list_and_read(store, path, requests, column_versions_for=column_versions_for)
     if files is not None and not _is_partition(listing):
         locations = await asyncio.to_thread(recorded_locations, path.rstrip("/"), files)
-        unread = unread_beside(listing, locations, (), has_transaction=True)
+        unread = (
+            *rows_left_behind(files.transaction.left_behind),
+            *unread_beside(listing, locations, (), has_transaction=True),
+        )
         notes = _notes_beside_transaction(listing, locations)
         return Discovery(
             locations=locations,

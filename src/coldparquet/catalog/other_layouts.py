@@ -18,13 +18,14 @@ from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import NotFoundError, UnsupportedError
 from coldparquet.format.partition_names import parse_partition_directory
 from coldparquet.plan.finding import Finding
-from coldparquet.plan.wording import few_names
+from coldparquet.plan.wording import few_names, plural
 from coldparquet.storage.local.store import LocalStore
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from coldparquet.catalog.partition_location import PartitionLocation
+    from coldparquet.format.txn import LeftBehind
     from coldparquet.options import ReadOptions
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.objects import Listing
@@ -135,6 +136,22 @@ def unread_beside(
             )
         )
     return tuple(findings)
+
+
+def rows_left_behind(left_behind: LeftBehind | None) -> tuple[Finding, ...]:
+    """Say which rows a published table lacks."""
+    if left_behind is None:
+        return ()
+    return (
+        Finding(
+            severity="warning",
+            kind="RowsLeftBehind",
+            message=f"rows are missing: {left_behind.row_count:,} rows in"
+            f" {plural(left_behind.partition_count, 'native partition')} were left behind when this copy of the table was"
+            " published",
+            remedy="publish again with --native convert",
+        ),
+    )
 
 
 def _not_named(names: Sequence[str]) -> Finding:

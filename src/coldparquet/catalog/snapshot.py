@@ -129,6 +129,10 @@ class TableOrigin:
             return await self._from_newest(discovery.locations, file, previous, discovery)
         return self._from_transaction(discovery, discovery.files, file, previous)
 
+    def state_of(self, discovery: Discovery, files: TableFiles) -> TableSnapshot:
+        """Return a state that was found already, without its catalogue. No request."""
+        return self._from_transaction(discovery, files, CatalogueFile(path=self.path.rstrip("/")), None)
+
     async def _tell_what_to_do(self, error: NotFoundError) -> None:
         """Say what to do about a partition that was named and has no Parquet file.
 

@@ -33,6 +33,13 @@ Purge = Annotated[bool, typer.Option("--purge", help="Afterwards remove versions
 PurgeAfterHours = Annotated[
     float, typer.Option(min=0, metavar="HOURS", help="How long readers may go on reading a version that was replaced.")
 ]
+Native = Annotated[
+    str,
+    typer.Option(
+        metavar="convert|leave|refuse",
+        help="Native partitions: write them as Parquet, leave them behind and exit with 1, or publish nothing.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 StorageOptions = Annotated[
     list[str] | None,

@@ -15,6 +15,7 @@ from coldparquet.cli.flags import (
     DryRun,
     EndpointUrl,
     Json,
+    Native,
     Pack,
     Pages,
     Purge,
@@ -212,6 +213,7 @@ def publish(
     destination: Annotated[
         str, typer.Option("--to", metavar="URL", help="Every table gets the path there that it has below its lake.")
     ],
+    native: Native = "convert",
     storage_class_after: StorageClassAfter = None,
     dropped: Annotated[
         str, typer.Option(metavar="refuse|keep|remove", help="What to do about partitions that the source has dropped.")
@@ -230,10 +232,11 @@ def publish(
     endpoint_url: EndpointUrl = None,
     anon: Anonymous = False,
 ) -> None:
-    """Copy the Parquet partitions of QuestDB tables to object storage."""
+    """Copy QuestDB tables to object storage, all partitions as Parquet."""
     job = {
         "job": "publish",
         "destination": destination,
+        "native": native,
         "storage_class_after": storage_class_after or [],
         "dropped": dropped,
         "purge": purge,

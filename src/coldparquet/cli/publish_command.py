@@ -1,4 +1,4 @@
-"""``coldparquet publish``: copy a table's Parquet partitions to object storage, and say what that took."""
+"""``coldparquet publish``: copy a table to object storage, and say what that took."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ _LISTED = 20
 _STYLES = {
     "published": "green",
     "would publish": "green",
+    "converted": "green",
+    "would convert": "green",
     "found": "green",
     "unchanged": "dim",
     "kept": "yellow",
@@ -44,6 +46,7 @@ _HOUR_S = 3600
 def publish_options(
     *,
     dry_run: bool,
+    native: str,
     storage_class_after: Sequence[str] | None,
     dropped: str,
     pack: bool,
@@ -59,6 +62,7 @@ def publish_options(
     """
     return PublishOptions(
         dry_run=dry_run,
+        native=native,  # type: ignore[arg-type] # anything else is refused there, with the choices
         dropped=dropped,  # type: ignore[arg-type] # anything else is refused there, with the choices
         storage_classes=tuple(map(parse_storage_class_rule, storage_class_after or ())),
         pack=pack,
@@ -76,8 +80,12 @@ def publish_and_report(
     source_options: Mapping[str, Any],
     storage_options: Mapping[str, Any],
     as_json: bool,
-) -> None:
-    """Publish a table and print what happened."""
+) -> int:
+    """Publish a table and print what happened.
+
+    Returns:
+        The exit code: 1 if rows of the source are not in the copy.
+    """
     with progress_bar() as progress:
         task = progress.add_task("publishing", total=None, unit="MB")
 
@@ -105,6 +113,7 @@ def publish_and_report(
         print_json({**asdict(report), **totals})
     else:
         _print_report(output_console(), report)
+    return 1 if report.rows_left_behind else 0
 
 
 def _print_report(console: Console, report: PublishReport) -> None:
@@ -117,7 +126,8 @@ def _print_report(console: Console, report: PublishReport) -> None:
         console.print(Text(f"note: {visible(note)}", style="yellow"))
     if report.rows_left_behind:
         native = plural(report.count("left behind"), "native partition")
-        console.print(Text(f"{report.rows_left_behind:,} rows in {native} stay behind", style="yellow"))
+        told = f"{report.rows_left_behind:,} rows in {native} stay behind, and readers of the copy are told so"
+        console.print(Text(told, style="yellow"))
     if report.catalogue is not None:
         console.print(catalogue_line(report.catalogue))
     for line in _summary(report):
@@ -133,16 +143,21 @@ def _partition_table(partitions: Sequence[PublishedPartition]) -> Table:
     table.add_column("Parquet", justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     for partition in partitions:
-        size_bytes = partition.parquet_size_bytes
         table.add_row(
             Text(partition.name),
             Text(partition.action, style=_STYLES[partition.action]),
             Text(partition.published_name or "-"),
             f"{partition.rows:,}",
-            "-" if size_bytes is None else human_bytes(size_bytes),
+            _size(partition),
             partition.storage_class or "",
         )
     return table
+
+
+def _size(partition: PublishedPartition) -> str:
+    if partition.parquet_size_bytes is not None:
+        return human_bytes(partition.parquet_size_bytes)
+    return "-" if partition.native_size_bytes is None else f"from {human_bytes(partition.native_size_bytes)}"
 
 
 def _summary(report: PublishReport) -> list[Text]:
@@ -158,6 +173,8 @@ def _summary(report: PublishReport) -> list[Text]:
         head = Text(f"transaction {report.txn:,} is published already: {contents}", style="green")
     cost = report.cost
     verb = "would send" if report.is_dry_run else "sent"
+    if report.count("would convert"):
+        verb = "would send about"  # that much before the native partitions among it are compressed
     requests = f"{plural(cost.write_count, 'write')} and {plural(cost.read_count, 'read')}"
     sent = f"{verb} {human_bytes(cost.sent_bytes)} in {requests}"
     if report.destination.startswith(_PRICED_SCHEMES):

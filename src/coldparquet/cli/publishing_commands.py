@@ -13,6 +13,7 @@ from coldparquet.cli.flags import (
     Anonymous,
     EndpointUrl,
     Json,
+    Native,
     Pack,
     Purge,
     PurgeAfterHours,
@@ -31,6 +32,7 @@ def publish(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Write nothing; say what would be written, and what that costs.")
     ] = False,
+    native: Native = "convert",
     storage_class_after: Annotated[
         list[str] | None,
         typer.Option(
@@ -64,11 +66,12 @@ def publish(
     endpoint_url: EndpointUrl = None,
     anon: Anonymous = False,
 ) -> None:
-    """Copy the Parquet partitions of a QuestDB table to object storage; readers see the old table or the new one.
+    """Copy a QuestDB table to object storage, as Parquet; readers see the old table or the new one.
 
     Only what changed is copied, and the next run continues one that was interrupted.
 
-    Native partitions stay behind. The table may be in use meanwhile; it is only read.
+    Native partitions, as the newest one usually is, are written as Parquet. The table may be in use meanwhile; it is only
+    read. Exits with 1 where rows stay behind (--native leave).
     """
     storage_options = parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon)
     source_options = parse_storage_options(source_option, endpoint_url=None, anonymous=False)
@@ -77,6 +80,7 @@ def publish(
 
         options = publish_options(
             dry_run=dry_run,
+            native=native,
             storage_class_after=storage_class_after,
             dropped=dropped,
             pack=pack,
@@ -84,7 +88,7 @@ def publish(
             purge_after_hours=purge_after_hours,
             prices=prices,
         )
-        publish_and_report(
+        exit_code = publish_and_report(
             source,
             destination,
             options=options,
@@ -92,3 +96,4 @@ def publish(
             storage_options=storage_options,
             as_json=as_json,
         )
+    raise typer.Exit(exit_code)

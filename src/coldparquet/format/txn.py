@@ -16,7 +16,7 @@ from coldparquet.format.partition_intervals import PartitionInterval
 from coldparquet.format.partition_records import PartitionRecord, PartitionRecords
 from coldparquet.format.table_file_errors import invalid, truncated
 
-__all__ = ["Lag", "PartitionRecord", "PartitionRecords", "TableTransaction", "parse_txn", "parse_version"]
+__all__ = ["Lag", "LeftBehind", "PartitionRecord", "PartitionRecords", "TableTransaction", "parse_txn", "parse_version"]
 
 _OFFSETS = dict(layout.RECORD_FIELDS)
 _NEVER_NEGATIVE = ("transient_row_count", "fixed_row_count", "symbol_count")
@@ -32,6 +32,14 @@ class Lag:
     """Sequencer transactions that they come from; negative where the rows are not in time order."""
     min_timestamp: int | None = None
     max_timestamp: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftBehind:
+    """What a published table lacks of the table that it is a copy of."""
+
+    partition_count: int
+    row_count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +68,8 @@ class TableTransaction:
     """Entries of each symbol dictionary, by dense symbol index."""
     partitions: PartitionRecords
     """As recorded, the last row count already replaced by `transient_row_count`; see `partitions_of`."""
+    left_behind: LeftBehind | None = None
+    """What this copy of a table lacks; None in tables of a database, and in whole copies."""
 
     @property
     def total_rows(self) -> int:
@@ -103,6 +113,11 @@ class _Area:
     start: int
     symbol_bytes: int
     partition_bytes: int
+
+    @property
+    def stop(self) -> int:
+        """Where it ends."""
+        return self.start + layout.RECORD.size + self.symbol_bytes + layout.SECTION_LENGTH.size + self.partition_bytes
 
 
 def parse_version(data: bytes | memoryview, *, path: str | None) -> int:
@@ -174,6 +189,7 @@ def parse_txn(data: bytes | memoryview, *, path: str | None) -> TableTransaction
         lag=_parse_lag(record),
         symbol_counts=_parse_symbol_counts(view, area, path),
         partitions=_parse_partitions(view, area, record, path),
+        left_behind=_parse_left_behind(view, area),
     )
 
 
@@ -194,10 +210,10 @@ def _parse_header(view: memoryview, path: str | None) -> _Area:
     if partition_bytes < 0 or partition_bytes % layout.PARTITION_BYTES:
         message = f"{partition_bytes} bytes of partition records; expected a multiple of {layout.PARTITION_BYTES}"
         raise invalid(message, offset=described_at + 8, field="partition_bytes", path=path)
-    stop = start + layout.RECORD.size + symbol_bytes + layout.SECTION_LENGTH.size + partition_bytes
-    if stop > len(view):
-        raise truncated(f"area {name}", stop, len(view), offset=described_at, path=path)
-    return _Area(version, described_at, start, symbol_bytes, partition_bytes)
+    area = _Area(version, described_at, start, symbol_bytes, partition_bytes)
+    if area.stop > len(view):
+        raise truncated(f"area {name}", area.stop, len(view), offset=described_at, path=path)
+    return area
 
 
 def _check_is_whole(view: memoryview, area: _Area, record: dict[str, int], path: str | None) -> None:
@@ -300,6 +316,16 @@ def _parse_partitions(view: memoryview, area: _Area, record: dict[str, int], pat
     row_counts = partitions.row_counts.copy()
     row_counts[-1] = record["transient_row_count"]
     return replace(partitions, row_counts=row_counts)
+
+
+def _parse_left_behind(view: memoryview, area: _Area) -> LeftBehind | None:
+    """Parse what a publisher noted behind the area. Of another transaction, it is a leftover that says nothing."""
+    if area.stop + layout.LEFT_BEHIND.size > len(view):
+        return None
+    magic, txn, partition_count, row_count = layout.LEFT_BEHIND.unpack_from(view, area.stop)
+    if (magic, txn) != (layout.LEFT_BEHIND_MAGIC, area.version):
+        return None
+    return LeftBehind(partition_count=partition_count, row_count=row_count)
 
 
 def _sum(counts: npt.NDArray[np.int64]) -> int:

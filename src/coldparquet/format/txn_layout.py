@@ -56,6 +56,11 @@ SYMBOL_COUNT_DTYPE = np.dtype([("committed", "<i4"), ("transient", "<i4")])
 SECTION_LENGTH = struct.Struct("<i")
 """Length of the partition section in bytes."""
 
+LEFT_BEHIND = struct.Struct("<8sqqq")
+"""Ours, right behind the live area of a published table that lacks rows: `LEFT_BEHIND_MAGIC`, the number of the
+transaction, and how many partitions and rows of the source are not in the copy. QuestDB reads nothing there."""
+LEFT_BEHIND_MAGIC = b"cpq-left"
+
 PARTITION_WORDS = 4
 PARTITION_BYTES = 8 * PARTITION_WORDS
 """One partition: four 64-bit words, timestamp, rows and flags, name txn, size and flags."""

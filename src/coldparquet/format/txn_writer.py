@@ -83,6 +83,7 @@ def encode_txn(transaction: TableTransaction) -> bytes:
             symbols.tobytes(),
             layout.SECTION_LENGTH.pack(words.nbytes),
             words.astype("<i8").tobytes(),
+            _left_behind(transaction),
         ]
     )
     _check_last_row_count(transaction)
@@ -91,6 +92,13 @@ def encode_txn(transaction: TableTransaction) -> bytes:
     except FormatError as error:
         raise InvalidInputError(f"this would not be a valid _txn file: {error.message}") from error
     return encoded
+
+
+def _left_behind(transaction: TableTransaction) -> bytes:
+    left = transaction.left_behind
+    if left is None:
+        return b""
+    return layout.LEFT_BEHIND.pack(layout.LEFT_BEHIND_MAGIC, transaction.txn, left.partition_count, left.row_count)
 
 
 def _words(partitions: PartitionRecords) -> npt.NDArray[np.int64]:

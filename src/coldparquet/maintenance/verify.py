@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from coldparquet.catalog.discovery import chosen_partitions, discover, unnamed_directories
-from coldparquet.catalog.other_layouts import unread_beside
+from coldparquet.catalog.other_layouts import rows_left_behind, unread_beside
 from coldparquet.catalog.partition_location import partition_location
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import AccessError
@@ -172,11 +172,12 @@ async def find_verifiable(store: ObjectStore, path: str) -> VerifiableTable:
         return VerifiableTable(locations=discovery.locations, source=discovery.source, findings=(not_listed,))
     names = {directory.rpartition("/")[2] for directory in listing.directories}
     recorded = {location.name for location in discovery.locations}
+    left_behind = rows_left_behind(discovery.files.transaction.left_behind)
     unread = unread_beside(listing, discovery.locations, (), has_transaction=True)
     return VerifiableTable(
         locations=discovery.locations,
         source=discovery.source,
-        findings=(*unread, *_leftovers(*unnamed_directories(listing, discovery.locations))),
+        findings=(*left_behind, *unread, *_leftovers(*unnamed_directories(listing, discovery.locations))),
         missing=frozenset(recorded - names),
     )
 

@@ -89,16 +89,19 @@ class ConvertJob:
 
     def __post_init__(self) -> None:
         if not self.destination:
-            raise InvalidInputError("convert needs a destination, such as s3://bucket/converted", field="destination")
+            raise InvalidInputError(
+                "convert needs a destination (--to), such as s3://bucket/converted", field="destination"
+            )
         if (self.source_format, self.destination_format).count(COLDPARQUET) != 1:
             raise InvalidInputError(
                 f"one side of a conversion, and only one, is a table of cold partitions: give {COLDPARQUET!r} as source_format"
-                " or as destination_format (to copy such a table there is publish)",
+                " (--from-format) or as destination_format (--to-format); to copy such a table, publish it",
                 field="destination_format",
             )
         if self.destination_format == COLDPARQUET and self.timestamp is None:
             raise InvalidInputError(
-                "tables of cold partitions have a designated timestamp: name the column", field="timestamp"
+                "tables of cold partitions have a designated timestamp: name its column (--timestamp)",
+                field="timestamp",
             )
 
     async def plan(self, lakes: Sequence[Lake], stores: LakeStores) -> WorkPlan:

@@ -1,4 +1,4 @@
-"""The job that copies the Parquet partitions of QuestDB tables to object storage, table by table."""
+"""The job that copies QuestDB tables to object storage, table by table."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from coldparquet.pipelines.access import LakeStores
     from coldparquet.pipelines.lakes import Lake
     from coldparquet.pipelines.tables import TableToPlan
+    from coldparquet.pipelines.work import Outcome
 
 _HOUR_S = 3600
 
@@ -29,7 +30,7 @@ class PublishJob:
     """Publish every QuestDB table of a lake; see :func:`coldparquet.publish.publisher.publish_table`.
 
     One item is one table, because a table appears as a whole. What has been copied already is found there, by size and
-    checksum.
+    checksum. A table of which rows stay behind (``native="leave"``) is published, and counts as failed.
 
     Raises:
         InvalidInputError: There is no destination, or an option cannot be meant.
@@ -40,6 +41,8 @@ class PublishJob:
 
     destination: str = ""
     """URL below which every table gets the path that it has below its lake; a lake that is a table goes right there."""
+    native: str = "convert"
+    """What to do about partitions in QuestDB's native format: ``convert``, ``leave`` or ``refuse``."""
     storage_class_after: tuple[str, ...] = ()
     """Rules such as ``30d=GLACIER_IR`` for the data of older partitions."""
     dropped: str = "refuse"
@@ -88,12 +91,22 @@ class PublishJob:
         counts = Counter(partition.action for partition in report.partitions)
         action = "published" if report.is_committed else "unchanged"
         if report.is_dry_run:
-            action = "would publish" if counts["would publish"] or report.table_files else "unchanged"
+            action = (
+                "would publish"
+                if counts["would publish"] or counts["would convert"] or report.table_files
+                else "unchanged"
+            )
+        outcome: Outcome = "nothing to do" if action == "unchanged" else "done"
+        notes = list(report.notes)
+        if report.rows_left_behind:
+            outcome = "failed"
+            notes.append(f"{report.rows_left_behind:,} rows in native partitions stay behind")
         return WorkResult(
             table=item.table_url,
-            outcome="nothing to do" if action == "unchanged" else "done",
+            outcome=outcome,
             action=action,
-            reason="; ".join(report.notes) or None,
+            reason="; ".join(notes) or None,
+            kind="RowsLeftBehind" if report.rows_left_behind else None,
             rows=report.rows,
             size_bytes=report.cost.sent_bytes,
             dollars=report.cost.dollars,
@@ -113,9 +126,11 @@ class PublishJob:
         return ()
 
     def _options(self) -> PublishOptions:
-        dropped: Any = self.dropped  # anything but the choices is refused there
+        native: Any = self.native  # anything but the choices is refused there
+        dropped: Any = self.dropped
         return PublishOptions(
             dry_run=self.dry_run,
+            native=native,
             dropped=dropped,
             storage_classes=tuple(map(parse_storage_class_rule, self.storage_class_after)),
             purge=self.purge,

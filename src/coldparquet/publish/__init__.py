@@ -1,4 +1,4 @@
-"""Copying a QuestDB table's Parquet partitions to object storage, so that readers always see one whole version of it.
+"""Copying a QuestDB table to object storage, as Parquet, so that readers always see one whole version of it.
 
 A published table is a QuestDB table directory in a bucket. What makes one version of it is its `_txn`, which is
 replaced last, in one request, and only if nobody else replaced it meanwhile:
@@ -16,10 +16,15 @@ In a directory a QuestDB appends to Parquet files and their sidecars. Objects ca
 was updated in place is written as a whole once more, under a new version suffix. The old version stays for readers that
 still hold the old `_txn`, until :func:`publish_table` is told to purge.
 
+A partition in QuestDB's native format is written as Parquet, with its sidecar. The manifest notes what the source's table
+files said of it then, so that only a partition of which they say something else is converted again. Rows that are left
+behind are counted right behind the transaction in `_txn`, so that no reader can take the copy for whole.
+
 To restore a published table, copy its directory below the database's `db` directory, add a file `_todo_` of 40 zero
-bytes, and start the database. Native partitions are not part of it, nor is the `txn_seq` of a WAL table, without which
-only a table without write-ahead log can be restored so. The symbols' index files `.k` and `.v` are whole only if
-nobody wrote to the table while it was published.
+bytes, and start the database. The `txn_seq` of a WAL table is not part of it, so that only a table without write-ahead log
+can be restored so. To such a table QuestDB adds rows behind the last one only if its last partition is native: ALTER TABLE
+... CONVERT PARTITION TO NATIVE first. The symbols' index files `.k` and `.v` are whole only if nobody wrote to the table
+while it was published.
 """
 
 from coldparquet.publish.options import PublishOptions

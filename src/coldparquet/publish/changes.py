@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from coldparquet.errors import InvalidInputError
 from coldparquet.format.partition_intervals import partition_floor_ns
 from coldparquet.format.partition_names import UNVERSIONED, format_partition_directory
-from coldparquet.plan.wording import few_names
-from coldparquet.publish.source import is_parquet, record_of
+from coldparquet.plan.wording import few_names, plural
+from coldparquet.publish.native_state import native_states
+from coldparquet.publish.source import is_parquet, nothing_to_publish, record_of
 from coldparquet.publish.storage_classes import storage_class_of
 
 if TYPE_CHECKING:
@@ -18,12 +19,16 @@ if TYPE_CHECKING:
     from coldparquet.catalog.partition_location import PartitionLocation
     from coldparquet.format.partition_records import PartitionRecord
     from coldparquet.format.table_metadata import TableMetadata
+    from coldparquet.publish.native_state import NativeState
     from coldparquet.publish.published import PublishedTable, PublishedVersion
     from coldparquet.publish.source import SourceTable
     from coldparquet.publish.storage_classes import StorageClassRule
 
 DroppedPartitions = Literal["refuse", "keep", "remove"]
 """What to do about published partitions that the source has dropped."""
+
+NativePartitions = Literal["convert", "leave", "refuse"]
+"""What to do about partitions of the source that are in QuestDB's native format."""
 
 _SECOND_NS = 1_000_000_000
 
@@ -44,6 +49,8 @@ class NewPartition:
     candidates: tuple[DirectoryVersion, ...]
     """Where it may be published: in the first one that holds nothing else."""
     storage_class: str | None
+    native_state: NativeState | None
+    """What it is converted from; None where it is in Parquet already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +62,8 @@ class PublishedAlready:
     source_name: str
     """Its directory in the source; the published one where the source has dropped it."""
     source_name_txn: int
+    native_state: NativeState | None
+    """What it was converted from; None where it was in Parquet."""
     is_dropped: bool
     """Whether the source has dropped it."""
 
@@ -68,13 +77,14 @@ class Changes:
     removed: tuple[PublishedAlready, ...]
     """Published before, and no part of the table any more."""
     left_behind: tuple[PartitionLocation, ...]
-    """Native partitions of the source."""
+    """Native partitions of the source that are not in the published table."""
 
 
-def plan_changes(
+def plan_changes(  # noqa: PLR0913 - what can be told is told by name
     source: SourceTable,
     published: PublishedTable,
     *,
+    native: NativePartitions,
     dropped: DroppedPartitions,
     storage_classes: Sequence[StorageClassRule],
     now_s: float,
@@ -82,25 +92,31 @@ def plan_changes(
     """Compare the source with what is published.
 
     A partition is published already if the published record of the same time came from the same directory of the
-    source, with as many rows and bytes: QuestDB only ever appends to the file of a directory.
+    source, with as many rows and bytes: QuestDB only ever appends to the file of a directory. One that was converted is
+    published as long as the table's files say the same of the native partition.
 
     Raises:
         InvalidInputError: Another table, or a later state of this one, is published there (kinds ``OtherTable`` and
-            ``SourceIsOlder``); or the source has dropped published partitions and ``dropped`` is ``"refuse"`` (kind
-            ``PartitionsDropped``).
+            ``SourceIsOlder``); the source has dropped published partitions and ``dropped`` is ``"refuse"`` (kind
+            ``PartitionsDropped``); partitions are native and ``native`` is ``"refuse"`` (kind ``NativePartitions``), or
+            all of them are and stay behind (kind ``NothingToPublish``).
     """
     version = published.version
     if version is not None:
         _check_same_table(source, version, published.path)
+    if native == "refuse":
+        _refuse_native(source)
     before = {} if version is None else _published_already(version)
+    states = native_states(source)
     new, unchanged, left_behind = [], [], []
     for location in source.locations:
         record = record_of(location)
         earlier = before.get(record.timestamp)
-        if not is_parquet(location):
-            left_behind.append(location)
-        elif earlier is not None and _is_same(location, earlier) and earlier.name in published.directories:
+        state = states.get(record.timestamp)
+        if earlier is not None and _is_same(record, state, earlier) and earlier.name in published.directories:
             unchanged.append(_of_source(earlier, location))
+        elif state is not None and (native == "leave" or not record.row_count):
+            left_behind.append(location)
         else:
             stop_ns = location.directory.stop_ns if location.directory is not None else 0
             new.append(
@@ -108,6 +124,7 @@ def plan_changes(
                     location=location,
                     candidates=_candidates(source, record, earlier, published),
                     storage_class=storage_class_of(stop_ns / _SECOND_NS, storage_classes, now_s=now_s),
+                    native_state=state,
                 )
             )
     gone = [
@@ -123,12 +140,32 @@ def plan_changes(
     gone_for_good += [
         before[record_of(location).timestamp] for location in left_behind if record_of(location).timestamp in before
     ]
+    if not new and not unchanged:
+        raise nothing_to_publish(
+            "no partition of this table is in Parquet; publish them as Parquet (native='convert', --native convert), or"
+            " let QuestDB convert old ones: ALTER TABLE ... CONVERT PARTITION TO PARQUET WHERE ...",
+            source.path,
+        )
     return Changes(
         new=tuple(new),
         unchanged=tuple(sorted(unchanged, key=_timestamp)),
         removed=tuple(sorted(gone_for_good, key=_timestamp)),
         left_behind=tuple(left_behind),
     )
+
+
+def _refuse_native(source: SourceTable) -> None:
+    native = [location for location in source.locations if not is_parquet(location) and record_of(location).row_count]
+    if native:
+        rows = sum(record_of(location).row_count for location in native)
+        raise InvalidInputError(
+            f"{rows:,} rows are in {plural(len(native), 'partition')} in QuestDB's native format"
+            f" ({few_names([location.name for location in native])}); publish them as Parquet (native='convert', --native"
+            " convert), or convert them in the database first",
+            kind="NativePartitions",
+            path=source.path,
+            partitions=[location.name for location in native],
+        )
 
 
 def _check_same_table(source: SourceTable, version: PublishedVersion, path: str) -> None:
@@ -156,7 +193,9 @@ def _check_same_table(source: SourceTable, version: PublishedVersion, path: str)
 
 def _published_already(version: PublishedVersion) -> dict[int, PublishedAlready]:
     """Return the published partitions by their timestamps."""
-    renamed = {} if version.manifest is None else version.manifest.source_name_txns
+    manifest = version.manifest
+    renamed = {} if manifest is None else manifest.source_name_txns
+    states = {} if manifest is None else manifest.native_states
     records = version.transaction.partitions
     found = {}
     for index in range(len(records)):
@@ -167,23 +206,20 @@ def _published_already(version: PublishedVersion) -> dict[int, PublishedAlready]
             record=record,
             source_name=name,
             source_name_txn=renamed.get(name, record.name_txn),
+            native_state=states.get(name),
             is_dropped=True,
         )
     return found
 
 
 def _of_source(earlier: PublishedAlready, location: PartitionLocation) -> PublishedAlready:
-    return PublishedAlready(
-        name=earlier.name,
-        record=earlier.record,
-        source_name=location.name,
-        source_name_txn=earlier.source_name_txn,
-        is_dropped=False,
-    )
+    return replace(earlier, source_name=location.name, is_dropped=False)
 
 
-def _is_same(location: PartitionLocation, earlier: PublishedAlready) -> bool:
-    record, theirs = record_of(location), earlier.record
+def _is_same(record: PartitionRecord, state: NativeState | None, earlier: PublishedAlready) -> bool:
+    theirs = earlier.record
+    if state is not None or earlier.native_state is not None:
+        return state is not None and earlier.native_state is not None and earlier.native_state.has_same_rows(state)
     return (record.name_txn, record.parquet_size, record.row_count) == (
         earlier.source_name_txn,
         theirs.parquet_size,
@@ -194,9 +230,14 @@ def _is_same(location: PartitionLocation, earlier: PublishedAlready) -> bool:
 def _candidates(
     source: SourceTable, record: PartitionRecord, earlier: PublishedAlready | None, published: PublishedTable
 ) -> tuple[DirectoryVersion, ...]:
-    """Return the versions as which a partition may be published: that of the source, or the source's transaction."""
-    name_txns = dict.fromkeys((record.name_txn, source.transaction.txn))
-    if earlier is not None and earlier.name in published.directories:
+    """Return the versions as which a partition may be published: that of the source, or the source's transaction.
+
+    One that is converted may turn out to be what it was before, although the table's files say something else of it.
+    """
+    is_converted = not record.is_parquet
+    before = () if earlier is None or not is_converted else (earlier.record.name_txn,)
+    name_txns = dict.fromkeys((*before, record.name_txn, source.transaction.txn))
+    if earlier is not None and earlier.name in published.directories and not is_converted:
         name_txns.pop(earlier.record.name_txn, None)  # it holds what the partition was before
     return tuple(
         DirectoryVersion(_name(record.timestamp, name_txn, source.metadata), name_txn) for name_txn in name_txns

@@ -10,11 +10,12 @@ from coldparquet.options import MIB
 from coldparquet.prices import STANDARD, PriceTable
 
 if TYPE_CHECKING:
-    from coldparquet.publish.changes import DroppedPartitions
+    from coldparquet.publish.changes import DroppedPartitions, NativePartitions
     from coldparquet.publish.storage_classes import StorageClassRule
 
 _DAY_S = 86_400.0
 _DROPPED = ("refuse", "keep", "remove")
+_NATIVE = ("convert", "leave", "refuse")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +24,11 @@ class PublishOptions:
 
     dry_run: bool = False
     """Write nothing, and say what would be written and what that costs."""
+
+    native: NativePartitions = "convert"
+    """What to do about partitions in QuestDB's native format, usually the newest one. ``"convert"`` writes them as Parquet,
+    anew whenever they have changed; whoever follows the copy (``tail``, Spark streams) then sees them rewritten.
+    ``"leave"`` publishes a table without their rows, of which it tells its readers. ``"refuse"`` publishes nothing."""
 
     dropped: DroppedPartitions = "refuse"
     """What to do about published partitions that the source has dropped. They may have been moved to the bucket for good
@@ -52,8 +58,11 @@ class PublishOptions:
     """What requests and storing cost, for the report; None takes the table of the library."""
 
     def __post_init__(self) -> None:
-        if self.dropped not in _DROPPED:
-            raise InvalidInputError(f"PublishOptions.dropped is {self.dropped!r}; use one of {', '.join(_DROPPED)}")
+        for name, choices in {"dropped": _DROPPED, "native": _NATIVE}.items():
+            if getattr(self, name) not in choices:
+                raise InvalidInputError(
+                    f"PublishOptions.{name} is {getattr(self, name)!r}; use one of {', '.join(choices)}"
+                )
         for name, least in {"purge_after_s": 0, "memory_limit_bytes": 1, "max_concurrency": 1}.items():
             if not getattr(self, name) >= least:  # NaN is not
                 raise InvalidInputError(f"PublishOptions.{name} is {getattr(self, name)}; it must be at least {least}")

@@ -6,13 +6,14 @@ import asyncio
 import json
 import re
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from coldparquet.catalog.table_files import METADATA_FILE, TRANSACTION_FILE, metadata_copy_name
 from coldparquet.errors import FormatError, NotFoundError
 from coldparquet.format.table_metadata import parse_table_metadata
 from coldparquet.format.txn import parse_txn
+from coldparquet.publish.native_state import NativeState
 from coldparquet.storage.whole_object import read_whole
 
 if TYPE_CHECKING:
@@ -37,12 +38,14 @@ class Manifest:
     column_version: int
     source_name_txns: Mapping[str, int]
     """By directory: the version that the partition had in the source, where that is not the published one."""
+    native_states: Mapping[str, NativeState] = field(default_factory=dict)
+    """By directory: the native partition that it was converted from, where it was."""
     previous: str | None
     """Name of the manifest of the version that it replaced, whether there is one or not; None for the first version."""
 
     def encode(self) -> bytes:
         """Return the object; equal manifests have equal bytes."""
-        document = {
+        document: dict[str, Any] = {
             "format": _MANIFEST_FORMAT,
             "directories": sorted(self.directories),
             "metadata_version": self.metadata_version,
@@ -50,6 +53,9 @@ class Manifest:
             "source_name_txns": dict(sorted(self.source_name_txns.items())),
             "previous": self.previous,
         }
+        if self.native_states:
+            states = sorted(self.native_states.items())
+            document["native_states"] = {name: state.as_json() for name, state in states}
         return json.dumps(document, indent=0).encode()
 
 
@@ -110,6 +116,9 @@ def parse_manifest(data: bytes, *, path: str) -> Manifest:
             metadata_version=int(document["metadata_version"]),
             column_version=int(document["column_version"]),
             source_name_txns={str(name): int(txn) for name, txn in document["source_name_txns"].items()},
+            native_states={
+                str(name): NativeState.from_json(state) for name, state in document.get("native_states", {}).items()
+            },
             previous=None if document["previous"] is None else str(document["previous"]),
         )
         is_known = document["format"] == _MANIFEST_FORMAT

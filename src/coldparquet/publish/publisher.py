@@ -18,8 +18,9 @@ from coldparquet.options import ReadOptions, StoreOptions
 from coldparquet.prices import BYTES_PER_PRICED_GB, STANDARD
 from coldparquet.publish.changes import plan_changes
 from coldparquet.publish.destination import check_destination
+from coldparquet.publish.native import NativeConverter
 from coldparquet.publish.options import PublishOptions
-from coldparquet.publish.published import read_published
+from coldparquet.publish.published import is_manifest_name, read_published
 from coldparquet.publish.purge import purge_versions
 from coldparquet.publish.report import PublishCost, PublishedPartition, PublishProgress, PublishReport
 from coldparquet.publish.source import read_source, record_of
@@ -60,10 +61,10 @@ async def publish_table(  # noqa: PLR0913 - what can be told is told by name
     store: ObjectStore | None = None,
     on_progress: Callable[[PublishProgress], None] | None = None,
 ) -> PublishReport:
-    """Copy the Parquet partitions of a QuestDB table to object storage; a reader sees the old table or the new one.
+    """Copy a QuestDB table to object storage, all partitions as Parquet; a reader sees the old table or the new one.
 
-    What is copied is the state of one transaction: a QuestDB may go on writing to the table. Native partitions stay
-    behind, and the report says how many rows that are. Only what changed since it was last published is copied, which
+    What is copied is the state of one transaction: a QuestDB may go on writing to the table. Native partitions are written
+    as Parquet, in temporary files of this machine, unless :attr:`PublishOptions.native` says otherwise. Only what changed since it was last published is copied, which
     is decided from the published ``_txn`` and one listing. A run that was killed at whatever point is completed by the
     next one, which finds by size and checksum what has been copied already. Of two publishers at the same time one
     fails with a clear error, and none of what it wrote is seen by readers.
@@ -90,7 +91,8 @@ async def publish_table(  # noqa: PLR0913 - what can be told is told by name
 
     Raises:
         NotFoundError: There is no table at ``source``, or no such bucket.
-        InvalidInputError: The table has no Parquet partition (kind ``NothingToPublish``), another table or a later state
+        InvalidInputError: The table has no rows, or no partitions (kind ``NothingToPublish``), it has native partitions and
+            the options refuse them (``NativePartitions``), another table or a later state
             of this one is published there (``OtherTable``, ``SourceIsOlder``), the source has dropped partitions
             (``PartitionsDropped``; see :attr:`PublishOptions.dropped`), an object of a name that would be used has other
             contents (``AlreadyExists``), or the destination is the table itself or belongs to a database
@@ -141,6 +143,7 @@ class _Run:
         changes = plan_changes(
             source,
             published,
+            native=self._options.native,
             dropped=self._options.dropped,
             storage_classes=self._options.storage_classes,
             now_s=time.time(),
@@ -149,7 +152,7 @@ class _Run:
         if is_first and not self._options.dry_run:
             await announce(published)
         written = await self._write_partitions(changes.new, source, published)
-        version = await next_version(source, published, written, changes.unchanged)
+        version = await next_version(source, published, written, changes)
         planned = await plan_table_objects(
             source, published, manifest=version.manifest, transaction_data=version.transaction_data
         )
@@ -164,6 +167,9 @@ class _Run:
         catalogue = await self._renew_catalogue(written, published)
         purged = await self._purge()
         names = [wanted.name for wanted in planned.objects] + ([TRANSACTION_FILE] if is_new_version else [])
+        if any(partition.action == "would convert" for partition in written):
+            # The end of this name is a checksum over the sizes of files that do not exist yet.
+            names = [name.partition("-")[0] if is_manifest_name(name) else name for name in names]
         return PublishReport(
             source=labels[0],
             destination=labels[1],
@@ -183,15 +189,21 @@ class _Run:
     async def _write_partitions(
         self, new: Sequence[NewPartition], source: SourceTable, published: PublishedTable
     ) -> list[WrittenPartition]:
+        # One half for rows that were read, the other for parts that are uploaded meanwhile.
+        converter = NativeConverter(source, memory_limit_bytes=max(1, self._options.memory_limit_bytes // 2))
         writer = PartitionWriter(
             source=source,
             published=published,
+            converter=converter,
             memory=self._memory,
             is_dry_run=self._options.dry_run,
             on_sent=self._note_sent,
+            on_converted=self._note_converted,
         )
         self._total = len(new)
-        self._total_bytes = sum(record_of(partition.location).parquet_size for partition in new)
+        self._total_bytes = sum(
+            record_of(partition.location).parquet_size for partition in new if partition.native_state is None
+        )
         slots = asyncio.Semaphore(_PARTITIONS_AT_ONCE)
 
         async def write(partition: NewPartition) -> WrittenPartition:
@@ -201,7 +213,10 @@ class _Run:
             self._report_progress()
             return done
 
-        return await gather_or_cancel([write(partition) for partition in new])
+        try:
+            return await gather_or_cancel([write(partition) for partition in new])
+        finally:
+            converter.close()
 
     async def _renew_catalogue(
         self, written: Sequence[WrittenPartition], published: PublishedTable
@@ -218,6 +233,9 @@ class _Run:
             return ()
         before_s = time.time() - self._options.purge_after_s
         return await purge_versions(self._store, self._path, before_s=before_s, is_dry_run=self._options.dry_run)
+
+    def _note_converted(self, size_bytes: int) -> None:
+        self._total_bytes += size_bytes
 
     def _note_sent(self, sent_bytes: int) -> None:
         self._sent_bytes += sent_bytes
@@ -291,7 +309,8 @@ def _written(partition: WrittenPartition) -> PublishedPartition:
         published_name=partition.name,
         action=partition.action,
         rows=partition.record.row_count,
-        parquet_size_bytes=partition.record.parquet_size,
+        parquet_size_bytes=None if partition.action == "would convert" else partition.record.parquet_size,
+        native_size_bytes=partition.native_bytes,
         sidecar_bytes=partition.sidecar_bytes,
         storage_class=partition.new.storage_class,
     )

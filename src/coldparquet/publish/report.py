@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from coldparquet.maintenance.pack import PackReport
 
-PublishAction = Literal["published", "would publish", "found", "unchanged", "kept", "removed", "left behind"]
-"""``found``: an earlier run that was killed had written it already. ``kept``: the source has dropped it since it was
-published. ``removed``: it was published, and is no part of the table any more. ``left behind``: it is native."""
+PublishAction = Literal[
+    "published", "would publish", "converted", "would convert", "found", "unchanged", "kept", "removed", "left behind"
+]
+"""``converted``: it is native, and was written as Parquet. ``found``: it was there already, byte for byte, as after a run
+that was killed. ``kept``: the source has dropped it since it was published. ``removed``: it was published, and is no part
+of the table any more. ``left behind``: it is native."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +27,9 @@ class PublishedPartition:
     action: PublishAction
     rows: int
     parquet_size_bytes: int | None = None
-    """None for native partitions."""
+    """None for native partitions, and for those that would be converted."""
+    native_size_bytes: int | None = None
+    """What its rows take in QuestDB's column files, where it was or would be converted from these."""
     sidecar_bytes: int | None = None
     """Size of the sidecar where it was looked at."""
     storage_class: str | None = None
@@ -36,7 +41,8 @@ class PublishCost:
     """What a run sends: worked out beforehand, and not counting what it reads to compare."""
 
     sent_bytes: int
-    """Data and sidecars; table files are small beside them."""
+    """Data and sidecars; table files are small beside them. Partitions that would be converted count as their column files,
+    which Parquet makes smaller."""
     write_count: int
     """PUTs, and the requests of uploads in parts."""
     read_count: int

@@ -32,7 +32,9 @@ from coldparquet.storage.upload import StoreSource
 from coldparquet.storage.wrappers.checked import CheckedStore
 
 if TYPE_CHECKING:
+    from coldparquet.catalog.discovery import Discovery
     from coldparquet.catalog.partition_location import PartitionLocation
+    from coldparquet.catalog.table_files import TableFiles
     from coldparquet.format.column_versions import ColumnVersions
     from coldparquet.format.partition_records import PartitionRecord
     from coldparquet.format.sidecar import Sidecar
@@ -53,6 +55,8 @@ class SourceTable:
     transaction: TableTransaction
     metadata: TableMetadata
     column_versions: ColumnVersions
+    files: TableFiles
+    discovery: Discovery
     locations: tuple[PartitionLocation, ...]
     """All partitions in time order, native ones too. The records of Parquet partitions state the size of the file."""
 
@@ -62,13 +66,15 @@ class PartitionContent:
     """What of one partition is to be published."""
 
     data: StoreSource
-    """The committed bytes of ``data.parquet``."""
+    """The committed bytes of ``data.parquet``, or those that a native partition was converted to."""
     sidecar: bytes
     """A sidecar whose newest snapshot describes exactly these bytes."""
     pages: bytes | None
     """A ``_pages`` that describes these bytes, whatever version of the object they become; None where there is none."""
     time_bounds: tuple[int, int] | None
     """Least and largest designated timestamp, in the unit of the table; None where the statistics do not tell."""
+    native_bytes: int | None = None
+    """What its rows take in column files, where it was converted from these."""
 
 
 async def read_source(store: ObjectStore, path: str) -> SourceTable:
@@ -79,7 +85,7 @@ async def read_source(store: ObjectStore, path: str) -> SourceTable:
 
     Raises:
         NotFoundError: There is no table.
-        InvalidInputError: ``kind="NothingToPublish"``: the table has no Parquet partition.
+        InvalidInputError: ``kind="NothingToPublish"``: the table is not partitioned, or is empty.
         UnsupportedError: A partition has flags that this version does not know.
         FormatError: A table file is damaged.
         StorageError: The table files kept changing (kind ``TableBusy``).
@@ -94,22 +100,30 @@ async def read_source(store: ObjectStore, path: str) -> SourceTable:
         )
     if files.column_versions is None:
         raise InternalError("column versions were asked for")
-    sized = tuple(await gather_or_cancel([_with_size(store, location) for location in found.locations]))
-    if files.metadata.interval is PartitionInterval.NONE or not any(is_parquet(location) for location in sized):
-        raise InvalidInputError(
-            "no partition of this table is in Parquet, so there is nothing to publish; convert old ones with ALTER"
-            " TABLE ... CONVERT PARTITION TO PARQUET WHERE ...",
-            kind="NothingToPublish",
-            path=path,
+    if files.metadata.interval is PartitionInterval.NONE:
+        raise nothing_to_publish(
+            "the table is not partitioned, and QuestDB has only partitions in Parquet; copy its rows into a table"
+            " with PARTITION BY DAY, and publish that",
+            path,
         )
+    if not files.transaction.total_rows:
+        raise nothing_to_publish("the table has no rows", path)
+    sized = tuple(await gather_or_cancel([_with_size(store, location) for location in found.locations]))
     return SourceTable(
         store=store,
         path=path,
         transaction=files.transaction,
         metadata=files.metadata,
         column_versions=files.column_versions,
+        files=files,
+        discovery=found,
         locations=sized,
     )
+
+
+def nothing_to_publish(why: str, path: str) -> InvalidInputError:
+    """Make the error for a table of which no row would be published."""
+    return InvalidInputError(f"there is nothing to publish: {why}", kind="NothingToPublish", path=path)
 
 
 def is_parquet(location: PartitionLocation) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from coldparquet.catalog.page_lookup import PAGES_FILE
 from coldparquet.catalog.partition_location import DATA_FILE, SIDECAR_FILE
 from coldparquet.errors import FormatError, InvalidInputError, NotFoundError, ObjectChangedError, UnsupportedError
+from coldparquet.format.partition_records import NOT_STATED
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.publish.objects import publisher_conflict
 from coldparquet.publish.source import read_content, record_of, source_changed
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from coldparquet.format.partition_records import PartitionRecord
     from coldparquet.publish.changes import DirectoryVersion, NewPartition
+    from coldparquet.publish.native import NativeConverter
     from coldparquet.publish.published import PublishedTable
     from coldparquet.publish.source import PartitionContent, SourceTable
     from coldparquet.storage.objects import ObjectInfo
@@ -35,9 +37,11 @@ class WrittenPartition:
     """Directory at the destination."""
     record: PartitionRecord
     """What the published `_txn` says of it."""
-    action: Literal["published", "would publish", "found"]
+    action: Literal["published", "would publish", "converted", "would convert", "found"]
     sidecar_bytes: int
     time_bounds: tuple[int, int] | None
+    native_bytes: int | None = None
+    """What its rows take in column files, where it is converted from these."""
 
 
 class PartitionWriter:
@@ -46,26 +50,32 @@ class PartitionWriter:
     Args:
         source: The state of the table that is published.
         published: What lies at the destination already.
+        converter: Converts native partitions.
         memory: Bytes that were read and not sent yet are held in here.
         is_dry_run: Only look, and write nothing.
         on_sent: Called with the number of bytes of data that arrived.
+        on_converted: Called with the number of bytes that a native partition has become.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what can be told is told by name
         self,
         *,
         source: SourceTable,
         published: PublishedTable,
+        converter: NativeConverter,
         memory: MemoryBudget,
         is_dry_run: bool,
         on_sent: Callable[[int], None],
+        on_converted: Callable[[int], None],
     ) -> None:
         self._source = source
         self._store = published.store
         self._published = published
+        self._converter = converter
         self._memory = memory
         self._is_dry_run = is_dry_run
         self._on_sent = on_sent
+        self._on_converted = on_converted
 
     async def write(self, new: NewPartition) -> WrittenPartition:
         """Write one partition, or find that an earlier run that was killed has written it.
@@ -78,25 +88,45 @@ class PartitionWriter:
                 (kind ``PublisherConflict``).
             InvalidInputError: All names are taken by other contents (kind ``AlreadyExists``).
         """
-        content = await read_content(self._source.store, new.location)
+        if new.native_state is None:
+            return await self._write_content(new, await read_content(self._source.store, new.location))
+        if self._is_dry_run:
+            return await self._would_convert(new)
+        async with self._converter.converted(new.location) as content:
+            self._on_converted(content.data.size_bytes)
+            return await self._write_content(new, content)
+
+    async def _would_convert(self, new: NewPartition) -> WrittenPartition:
+        """Say what would be converted: the size of the Parquet file is not known before, only that of the column files."""
+        directories = self._published.directories
+        free = [candidate for candidate in new.candidates if candidate.name not in directories]
+        candidate = (free or new.candidates)[0]
+        native_bytes = await self._converter.native_bytes(new.location)
+        return WrittenPartition(
+            new=new,
+            name=candidate.name,
+            record=_published_record(new, candidate, parquet_size=max(native_bytes, 1)),
+            action="would convert",
+            sidecar_bytes=0,
+            time_bounds=None,
+            native_bytes=native_bytes,
+        )
+
+    async def _write_content(self, new: NewPartition, content: PartitionContent) -> WrittenPartition:
+        """Write it under the first name that nothing else has."""
         for candidate in new.candidates:
             action = await self._write_as(candidate, new, content)
             if action is None:
                 continue
-            record = replace(
-                record_of(new.location),
-                name_txn=candidate.name_txn,
-                is_parquet_generated=False,
-                is_read_only=False,
-                has_remote_copy=False,
-            )
+            is_converted = new.native_state is not None and action == "published"
             return WrittenPartition(
                 new=new,
                 name=candidate.name,
-                record=record,
-                action=action,
+                record=_published_record(new, candidate, parquet_size=content.data.size_bytes),
+                action="converted" if is_converted else action,
                 sidecar_bytes=len(content.sidecar),
                 time_bounds=content.time_bounds,
+                native_bytes=content.native_bytes,
             )
         names = " and ".join(candidate.name for candidate in new.candidates)
         raise InvalidInputError(
@@ -192,6 +222,20 @@ class PartitionWriter:
         if described.parquet_size_bytes != content.data.size_bytes:
             raise _other_sidecar(path)
         return False
+
+
+def _published_record(new: NewPartition, candidate: DirectoryVersion, *, parquet_size: int) -> PartitionRecord:
+    """Return what the published `_txn` says of a partition."""
+    return replace(
+        record_of(new.location),
+        name_txn=candidate.name_txn,
+        is_parquet=True,
+        parquet_size=parquet_size,
+        native_seq_txn=NOT_STATED,
+        is_parquet_generated=False,
+        is_read_only=False,
+        has_remote_copy=False,
+    )
 
 
 def _other_sidecar(path: str) -> InvalidInputError:

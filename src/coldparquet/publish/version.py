@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING
 from coldparquet.catalog.partition_location import partition_location
 from coldparquet.format.partition_ranges import partition_stops
 from coldparquet.format.partition_records import PartitionRecords
-from coldparquet.format.txn import Lag
+from coldparquet.format.txn import Lag, LeftBehind
 from coldparquet.format.txn_writer import encode_txn
 from coldparquet.publish.published import Manifest
-from coldparquet.publish.source import read_content, record_of
+from coldparquet.publish.source import is_parquet, read_content, record_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from coldparquet.format.partition_records import PartitionRecord
-    from coldparquet.publish.changes import PublishedAlready
+    from coldparquet.publish.changes import Changes, PublishedAlready
+    from coldparquet.publish.native_state import NativeState
     from coldparquet.publish.published import PublishedTable
     from coldparquet.publish.source import SourceTable
     from coldparquet.publish.transfer import WrittenPartition
@@ -38,6 +39,7 @@ class _Member:
     record: PartitionRecord
     name: str
     source_name_txn: int
+    native_state: NativeState | None
     time_bounds: tuple[int, int] | None
     """None where they were not looked at."""
 
@@ -46,15 +48,15 @@ async def next_version(
     source: SourceTable,
     published: PublishedTable,
     written: Sequence[WrittenPartition],
-    unchanged: Sequence[PublishedAlready],
+    changes: Changes,
 ) -> NextVersion:
     """Make the `_txn` that names these partitions, and the manifest that goes with it.
 
-    It is the source's transaction, with its number, but without native partitions, and with the names that the
-    partitions have at the destination. No request, but for up to 4 in the source and 4 at the destination where the
+    It is the source's transaction, with its number, and with the partitions that were written or stay, under the names
+    that they have at the destination; it says what was left behind. No request, but for up to 4 in the source and 4 at the destination where the
     least or the largest timestamp has to be looked up, because native partitions are left out.
     """
-    members = sorted([*map(_of_written, written), *map(_of_unchanged, unchanged)], key=_timestamp)
+    members = sorted([*map(_of_written, written), *map(_of_unchanged, changes.unchanged)], key=_timestamp)
     records = PartitionRecords.of(member.record for member in members)
     transaction = replace(
         source.transaction,
@@ -64,6 +66,7 @@ async def next_version(
         max_timestamp=await _max_timestamp(source, published, members[-1]),
         lag=Lag(),
         partitions=records,
+        left_behind=_left_behind(source, changes),
     )
     data, version = encode_txn(transaction), published.version
     if version is not None and version.data == data and version.manifest is not None:
@@ -77,9 +80,20 @@ async def next_version(
             for member in members
             if member.source_name_txn != member.record.name_txn
         },
+        native_states={member.name: member.native_state for member in members if member.native_state is not None},
         previous=None if version is None else version.manifest_name,
     )
     return NextVersion(transaction_data=data, manifest=manifest)
+
+
+def _left_behind(source: SourceTable, changes: Changes) -> LeftBehind | None:
+    """Count what the copy lacks, and what the source lacks already if it is a copy itself."""
+    rows = [record_of(location).row_count for location in changes.left_behind]
+    lacking = source.transaction.left_behind or LeftBehind(partition_count=0, row_count=0)
+    row_count = lacking.row_count + sum(rows)
+    if not row_count:
+        return None
+    return LeftBehind(partition_count=lacking.partition_count + sum(map(bool, rows)), row_count=row_count)
 
 
 async def _min_timestamp(source: SourceTable, published: PublishedTable, first: _Member) -> int | None:
@@ -109,7 +123,7 @@ async def _bounds(source: SourceTable, published: PublishedTable, member: _Membe
     if member.time_bounds is not None:
         return member.time_bounds
     for location in source.locations:
-        if record_of(location).timestamp == member.record.timestamp:
+        if record_of(location).timestamp == member.record.timestamp and is_parquet(location):
             return (await read_content(source.store, location)).time_bounds
     location = partition_location(f"{published.path}/{member.name}")
     return (await read_content(published.store, replace(location, record=member.record))).time_bounds
@@ -117,11 +131,11 @@ async def _bounds(source: SourceTable, published: PublishedTable, member: _Membe
 
 def _of_written(written: WrittenPartition) -> _Member:
     source_name_txn = record_of(written.new.location).name_txn
-    return _Member(written.record, written.name, source_name_txn, written.time_bounds)
+    return _Member(written.record, written.name, source_name_txn, written.new.native_state, written.time_bounds)
 
 
 def _of_unchanged(unchanged: PublishedAlready) -> _Member:
-    return _Member(unchanged.record, unchanged.name, unchanged.source_name_txn, None)
+    return _Member(unchanged.record, unchanged.name, unchanged.source_name_txn, unchanged.native_state, None)
 
 
 def _timestamp(member: _Member) -> int:

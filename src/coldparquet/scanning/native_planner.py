@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from coldparquet.errors import InternalError
+from coldparquet.format.native_layout import VariableLayout
 from coldparquet.plan.native_read import NativeColumn, NativeSymbol
 from coldparquet.plan.read_plan import PartitionRead
 from coldparquet.plan.time_bounds import is_time_range, timestamp_bounds
@@ -22,8 +23,11 @@ if TYPE_CHECKING:
     from coldparquet.scanning.known_partition import KnownPartition
     from coldparquet.scanning.question import Question
 
-_NATIVE_ROWS_PER_READ = 262_144
+_MOST_ROWS_PER_READ = 262_144
 """Rows of a native partition that are fetched and decoded together: 2 MiB of a column of 64 bits."""
+_LEAST_ROWS_PER_READ = 8_192
+_READS_IN_MEMORY = 4
+"""So many reads should fit into the memory of a scan, as far as the columns have a fixed width."""
 
 
 async def find_native_rows(question: Question, partition: Partition, index: int) -> NativePlan:
@@ -53,7 +57,7 @@ async def find_native_rows(question: Question, partition: Partition, index: int)
         columns=native,
         timestamp=found_by,
         time_bounds=timestamp_bounds(question.predicate, timestamp),
-        rows_per_read=_NATIVE_ROWS_PER_READ,
+        rows_per_read=_rows_per_read(native, question.options.memory_limit_bytes),
         all_rows_match=all_rows_match,
         limit=question.limit,
         symbols=snapshot.symbol_dictionaries,
@@ -96,6 +100,16 @@ def plan_native(question: Question, found: KnownPartition, *, rows_left: int | N
         ),
         estimate=None,
     )
+
+
+def _rows_per_read(columns: Sequence[NativeColumn], memory_limit_bytes: int) -> int:
+    """Choose how many rows are fetched and decoded together; how long texts are, nobody knows yet."""
+    row_bytes = sum(
+        layout.entry_bytes if isinstance(layout := column.layout, VariableLayout) else layout.width_bytes
+        for column in columns
+    )
+    fitting = memory_limit_bytes // (_READS_IN_MEMORY * max(row_bytes, 1))
+    return max(_LEAST_ROWS_PER_READ, min(fitting, _MOST_ROWS_PER_READ))
 
 
 def _native_columns(question: Question, partition: Partition, columns: Sequence[TableColumn]) -> list[NativeColumn]:

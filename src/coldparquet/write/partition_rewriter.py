@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from concurrent.futures import wait
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -20,6 +19,7 @@ from coldparquet.format.parquet_footer_rewrite import FooterBytes
 from coldparquet.format.rewritten_footer import rewritten_footer
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.format.type_codes import TypeTag
+from coldparquet.storage.threads import wait_in_thread
 from coldparquet.write.local_files import NewFile
 from coldparquet.write.parquet_writer import RowGroupWriter
 from coldparquet.write.row_groups import TimeOrder, split_rows
@@ -36,11 +36,6 @@ if TYPE_CHECKING:
     from coldparquet.write.local_files import FileOperations
     from coldparquet.write.options import WriteOptions
     from coldparquet.write.rewrite_source import RewriteSource
-
-_Result = TypeVar("_Result")
-
-_POLL_S = 0.1
-"""How often a thread that waits for rows looks whether it should give up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +96,7 @@ class PartitionRewriter:
         """Write and flush one more file, whose pieces come one after the other."""
         file = NewFile(path, self.files)
         for piece in pieces:
-            file.append(self._wait_for(piece, give_up))
+            file.append(wait_in_thread(piece, self.loop, give_up))
         file.flush()
 
     def _write_data(self, data: NewFile, give_up: threading.Event) -> ParquetFooter:
@@ -134,7 +129,7 @@ class PartitionRewriter:
         return parse_footer(content, path=data.path, offset=written.offset)
 
     def _batches(self, give_up: threading.Event) -> Iterator[pa.RecordBatch]:
-        while (rows := self._wait_for(self.stream.next_row_group(), give_up)) is not None:
+        while (rows := wait_in_thread(self.stream.next_row_group(), self.loop, give_up)) is not None:
             yield from rows.to_batches()
 
     def _stored(self, rows: pa.Table) -> pa.Table:
@@ -162,15 +157,6 @@ class PartitionRewriter:
                 scratchpad=[*content.scratchpad, *tokens],
             )
         )
-
-    def _wait_for(self, coroutine: Coroutine[Any, Any, _Result], give_up: threading.Event) -> _Result:
-        """Run a coroutine in the event loop, and wait for it in this thread."""
-        future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
-        while not wait([future], _POLL_S).done:
-            if give_up.is_set():
-                future.cancel()
-                raise asyncio.CancelledError
-        return future.result()
 
 
 def _count_pages(path: str, footer: ParquetFooter) -> int | None:

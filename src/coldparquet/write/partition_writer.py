@@ -113,7 +113,7 @@ async def write_partition(  # noqa: PLR0913 - what can be told is told by name
         AccessError: Writing is not permitted.
         StorageError: The disk or the store failed.
     """
-    encoder = _Encoder(
+    encoder = PartitionEncoder(
         rows=rows,
         timestamp=timestamp,
         symbols=symbols or {},
@@ -133,7 +133,7 @@ async def write_partition(  # noqa: PLR0913 - what can be told is told by name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Encoder:
+class PartitionEncoder:
     """Writes the files of a partition into a local directory. Blocks."""
 
     rows: Rows
@@ -184,7 +184,7 @@ class _Encoder:
         )
 
 
-def _write_local(path: str, encoder: _Encoder, give_up: threading.Event) -> WrittenPartition:
+def _write_local(path: str, encoder: PartitionEncoder, give_up: threading.Event) -> WrittenPartition:
     target = Path(path)
     check_is_free = partial(_check_is_free, target)
     check_is_free()
@@ -214,7 +214,7 @@ def _make_directories(directory: Path, files: FileOperations) -> None:
         files.flush_directory(str(folder.parent))
 
 
-async def _write_object(store: ObjectStore, path: str, encoder: _Encoder) -> WrittenPartition:
+async def _write_object(store: ObjectStore, path: str, encoder: PartitionEncoder) -> WrittenPartition:
     with tempfile.TemporaryDirectory(prefix="coldparquet-") as directory:
         written = await run_to_end(partial(encoder.write, directory))
         for name, source in made_files(directory, written):

@@ -1,0 +1,192 @@
+"""Partitions in QuestDB's native format, which are written as Parquet on their way to the published table."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from coldparquet.catalog.partition_location import DATA_FILE, SIDECAR_FILE
+from coldparquet.catalog.snapshot import TableOrigin
+from coldparquet.concurrency import TableThreads
+from coldparquet.errors import NotFoundError, ObjectChangedError, UnsupportedError
+from coldparquet.options import ReadOptions
+from coldparquet.plan.store_speed import StoreSpeed
+from coldparquet.publish.source import PartitionContent, record_of, source_changed
+from coldparquet.scan import Scan
+from coldparquet.scanning.question import Question
+from coldparquet.storage.local.store import LocalStore
+from coldparquet.storage.threads import run_to_end, wait_in_thread
+from coldparquet.storage.upload import StoreSource
+from coldparquet.storage.wrappers.checked import CheckedStore
+from coldparquet.write.local_files import LocalFiles
+from coldparquet.write.options import WriteOptions
+from coldparquet.write.partition_writer import PartitionEncoder
+from coldparquet.write.row_schema import row_schema_of, timestamp_name
+from coldparquet.write.table_symbols import TableSymbols
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import AsyncIterator, Iterator
+
+    from coldparquet.catalog.partition import Partition
+    from coldparquet.catalog.partition_location import PartitionLocation
+    from coldparquet.catalog.snapshot import TableSnapshot
+    from coldparquet.publish.source import SourceTable
+    from coldparquet.scanning.batch_stream import BatchStream
+    from coldparquet.write.partition_writer import WrittenPartition
+
+_LEAST_ROWS = 100
+"""A row group of fewer rows costs more in the footer than it saves memory."""
+
+
+class NativeConverter:
+    """Writes native partitions of one state of a table as Parquet, one after the other, into temporary files.
+
+    In memory are the rows that were read and not written yet, and those of one row group, each within the limit as far as
+    the rows are about equally long. The files of a partition are on the disk of this machine until it is uploaded.
+
+    Args:
+        source: The state.
+        memory_limit_bytes: For rows that were read.
+    """
+
+    def __init__(self, source: SourceTable, *, memory_limit_bytes: int) -> None:
+        self._source = source
+        self._options = ReadOptions(symbols="string", strings="string", memory_limit_bytes=memory_limit_bytes)
+        self._symbols = TableSymbols(CheckedStore(source.store), source.path, source.files)
+        self._threads = TableThreads(None)
+        self._one_at_a_time = asyncio.Lock()
+
+    @cached_property
+    def _snapshot(self) -> TableSnapshot:
+        source = self._source
+        origin = TableOrigin(store=source.store, path=source.path, options=self._options, use_catalogue=False)
+        return origin.state_of(source.discovery, source.files)
+
+    @cached_property
+    def _partitions(self) -> dict[str, Partition]:
+        """By their directories: there may be thousands, and each is asked for."""
+        return {partition.directory_path: partition for partition in self._snapshot.partitions}
+
+    def close(self) -> None:
+        """Let go of the threads."""
+        self._threads.close()
+
+    async def native_bytes(self, location: PartitionLocation) -> int:
+        """Return how many bytes of column files hold the rows of a partition. Requests: those of planning a scan."""
+        with _told_as_publishing(location):
+            return (await self._scan(location).plan()).bytes_fetched
+
+    @asynccontextmanager
+    async def converted(self, location: PartitionLocation) -> AsyncIterator[PartitionContent]:
+        """Write a partition as Parquet, and remove the files at the end of the block.
+
+        Requests at the source: those of a scan of all rows, and 2 for each SYMBOL column of the table the first time.
+
+        Raises:
+            ObjectChangedError: The partition was replaced since the transaction was read (kind ``SourceChanged``).
+            NotFoundError: Symbol files are missing (kind ``MissingSymbolFile``).
+            UnsupportedError: A column, or the partition, is of a kind that this version does not read.
+            FormatError: A column file is damaged.
+        """
+        with tempfile.TemporaryDirectory(prefix="coldparquet-") as directory:
+            async with self._one_at_a_time:
+                with _told_as_publishing(location):
+                    written, native_bytes = await self._write(location, directory)
+            first, last = written.first_timestamp, written.last_timestamp
+            sidecar = await asyncio.to_thread(Path(directory, SIDECAR_FILE).read_bytes)
+            data = StoreSource(
+                CheckedStore(LocalStore()), f"{directory}/{DATA_FILE}", size_bytes=written.parquet_size_bytes
+            )
+            yield PartitionContent(
+                data=data,
+                sidecar=sidecar,
+                pages=None,
+                time_bounds=None if first is None or last is None else (first, last),
+                native_bytes=native_bytes,
+            )
+
+    async def _write(self, location: PartitionLocation, directory: str) -> tuple[WrittenPartition, int]:
+        metadata = self._source.metadata
+        schema = row_schema_of(metadata)
+        symbols = await self._known_symbols()
+        async with self._scan(location).batches() as stream:
+            loop = asyncio.get_running_loop()
+
+            native_bytes = max(stream.plan.bytes_fetched, 1)
+            fitting_rows = self._options.memory_limit_bytes * record_of(location).row_count // native_bytes
+            options = WriteOptions()
+            options = replace(options, row_group_rows=max(_LEAST_ROWS, min(options.row_group_rows, fitting_rows)))
+
+            def encode(give_up: threading.Event) -> WrittenPartition:
+                encoder = PartitionEncoder(
+                    rows=_rows(stream, schema, loop, give_up),
+                    timestamp=timestamp_name(metadata),
+                    symbols=symbols,
+                    options=options,
+                    files=LocalFiles(),
+                )
+                return encoder.write(directory, give_up)
+
+            return await run_to_end(encode), native_bytes
+
+    async def _known_symbols(self) -> dict[str, pa.StringArray]:
+        """Return the symbols of each column by their keys, which a QuestDB needs to read the file, but no other reader."""
+        known = {}
+        for column in self._source.metadata.columns:
+            if column.symbol_index is None:
+                continue
+            try:
+                symbols = await self._symbols.of(column.writer_index)
+            except UnsupportedError:  # two symbols read alike, so that the text does not tell the key
+                continue
+            if symbols is not None:
+                known[column.name] = symbols
+        return known
+
+    def _scan(self, location: PartitionLocation) -> Scan:
+        snapshot = self._snapshot
+        question = Question(
+            url=location.directory_path,
+            options=self._options,
+            speed=StoreSpeed(connections=self._options.max_concurrency),
+            snapshot=replace(snapshot, partitions=(self._partitions[location.directory_path],)),
+            output_columns=snapshot.columns,
+            predicate_text=None,
+            predicate=None,
+            limit=None,
+        )
+        return Scan(question=question, executor=self._threads, schema=row_schema_of(self._source.metadata))
+
+
+def _rows(
+    stream: BatchStream, schema: pa.Schema, loop: asyncio.AbstractEventLoop, give_up: threading.Event
+) -> Iterator[pa.RecordBatch]:
+    """Take the rows of a stream in another thread than that of its event loop, as columns of the table."""
+    while (batch := wait_in_thread(stream.next_batch(), loop, give_up)) is not None:
+        yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+
+@contextmanager
+def _told_as_publishing(location: PartitionLocation) -> Iterator[None]:
+    """Say in errors of reading what a publisher can do about them."""
+    try:
+        yield
+    except UnsupportedError as error:
+        raise UnsupportedError(
+            f"this native partition cannot be converted: {error.message}; --native leave (native='leave') publishes the"
+            " table without it",
+            kind=error.kind,
+            path=location.directory_path,
+        ) from error
+    except (NotFoundError, ObjectChangedError) as error:
+        if error.kind == "MissingSymbolFile":
+            raise
+        raise source_changed(location.directory_path) from error
