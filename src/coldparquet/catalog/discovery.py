@@ -28,7 +28,7 @@ from coldparquet.format.partition_names import (
 )
 from coldparquet.format.partition_ranges import partition_ranges
 from coldparquet.plan.read_plan import MetadataRequest
-from coldparquet.plan.wording import few_names, plural
+from coldparquet.plan.wording import few_names
 from coldparquet.storage.objects import Listing
 
 if TYPE_CHECKING:
