@@ -140,7 +140,8 @@ def _stat_flags(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8]:
 def _is_bounded(words: npt.NDArray[np.uint64], column_count: int) -> npt.NDArray[np.bool_]:
     """Tell of which columns some chunk has a bound, shape ``(columns,)``."""
     is_present = _stat_flags(words) & np.uint8(layout.STAT_PRESENT | layout.STAT_PRESENT << layout.STAT_MAX_SHIFT) != 0
-    return is_present.reshape(-1, max(column_count, 1)).any(axis=0)[:column_count]
+    is_bounded: npt.NDArray[np.bool_] = is_present.reshape(-1, max(column_count, 1)).any(axis=0)[:column_count]
+    return is_bounded
 
 
 def _fingerprint(sidecar: Sidecar, row_counts: npt.NDArray[np.uint64], words: npt.NDArray[np.uint64]) -> int:
