@@ -102,6 +102,15 @@ ArchivedFlag = Annotated[
         rich_help_panel=COST_PANEL,
     ),
 ]
+ColumnsFromFlag = Annotated[
+    str,
+    typer.Option(
+        "--columns-from",
+        metavar="PARTITIONS",
+        parser=_one_of("newest", "all"),
+        help="newest, or all: which partitions say what columns a table without _meta has.",
+    ),
+]
 TierFlag = Annotated[
     str | None,
     typer.Option(
@@ -138,6 +147,7 @@ def read_options_of(
     max_requests: int | None,
     prices: str | None,
     archived: str,
+    columns_from: str,
 ) -> ReadOptions:
     """Put together what the flags say.
 
@@ -154,4 +164,5 @@ def read_options_of(
         max_requests=max_requests,
         prices=price_table(prices),
         archived=cast("Literal['refuse', 'skip']", archived),
+        columns_from=cast("Literal['newest', 'all']", columns_from),
     )

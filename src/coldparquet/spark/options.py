@@ -57,7 +57,7 @@ _ALTERNATIVES = re.compile(r"\{[^}]*,")
 
 _OPTIONS = frozenset(
     """
-    archived batch_rows cache_directory columns credentials goal max_attempts max_bytes max_concurrency max_requests max_usd
+    archived batch_rows cache_directory columns columns_from credentials goal max_attempts max_bytes max_concurrency max_requests max_usd
     memory_limit nanoseconds path paths pieces prices push_filters restore_days restore_tier restore_wait secret_options
     storage_options where
     """.split()  # noqa: SIM905 - twenty quoted words, one per line, would be harder to read
@@ -122,6 +122,7 @@ class SourceOptions:
                     max_usd=("max_usd", number),
                     prices=("prices", PriceTable.read),
                     archived=("archived", str),
+                    columns_from=("columns_from", str),
                 ),
             ),
             store_options=StoreOptions(
