@@ -22,7 +22,7 @@ from coldparquet.plan.projection import select_columns
 from coldparquet.plan.where import parse_predicate
 from coldparquet.plan.wording import plural
 from coldparquet.scan import Scan, row_limit
-from coldparquet.scanning.question import Question
+from coldparquet.scanning.question import Question, told_of_older_columns
 from coldparquet.scanning.remembered_speeds import RememberedSpeeds
 from coldparquet.storage.open_store import open_store, shown_url
 from coldparquet.storage.url_paths import name_url
@@ -148,11 +148,14 @@ class Table:
             UnsupportedError: A chosen column has a type that this version does not read.
         """
         snapshot = self._snapshot
-        chosen = select_columns(snapshot.columns, columns)
+        with told_of_older_columns(snapshot):
+            chosen = select_columns(snapshot.columns, columns)
         if limit is not None:
             limit = row_limit(limit, "limit")
         options = checked_options(options) or self._options
         predicate = parse_predicate(where)
+        with told_of_older_columns(snapshot):
+            bound = None if predicate is None else bind(predicate, self._fields(predicate))
         predicate_text = None if predicate is None else str(predicate)
         asked = (tuple(column.index for column in chosen), predicate_text, limit, options.goal)
         measured = self._stack.meter.speed(connections=options.max_concurrency)
@@ -162,8 +165,9 @@ class Table:
             speed=self._speeds.speed_for(asked, measured),
             snapshot=snapshot,
             output_columns=chosen,
+            names_columns=columns is not None,
             predicate_text=predicate_text,
-            predicate=None if predicate is None else bind(predicate, self._fields(predicate)),
+            predicate=bound,
             limit=limit,
         )
         return Scan(

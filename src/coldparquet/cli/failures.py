@@ -27,7 +27,7 @@ _FLAGS_FOR_PYTHON = {
     "in a cheaper tier (RestoreTerms.tier)": "in a cheaper tier (--tier)",
     "give key and secret or a profile in storage_options": "give key and secret or a profile with --storage-option",
     "pass anon=True": "use --anon",
-    "with ReadOptions(columns_from='all')": "with --columns-from all",
+    "ReadOptions(columns_from='all')": "--columns-from all",
 }
 """Advice of the library to people who write Python, and what it is for those at the command line."""
 

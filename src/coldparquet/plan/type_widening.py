@@ -69,7 +69,7 @@ def unified_type(first: ColumnType, second: ColumnType) -> ColumnType | None:
     if widens(second, first):
         return first
     if widens(first, second):
-        return second
+        return replace(second, is_unified=True)
     arrow = _unified(first.arrow, second.arrow)
     if arrow is None or not (_is_plain(first) and _is_plain(second)):
         return None

@@ -16,6 +16,7 @@ from coldparquet.plan.projection import select_columns
 from coldparquet.scanning.latest_rows import read_latest_rows
 from coldparquet.scanning.metadata_answers import count_nulls, count_rows, find_extremes, has_rows
 from coldparquet.scanning.newest_rows import find_time, read_last_rows, read_top_rows
+from coldparquet.scanning.question import told_of_older_columns
 from coldparquet.scanning.scan_activity import ScanActivity
 from coldparquet.storage.wrappers.ledger import Ledger
 
@@ -248,7 +249,8 @@ class RowQuestions:
         return ScanActivity(self.ledger, attributes)
 
     def _column(self, name: str) -> TableColumn:
-        [column] = select_columns(self.question.snapshot.columns, [name])
+        with told_of_older_columns(self.question.snapshot):
+            [column] = select_columns(self.question.snapshot.columns, [name])
         return column
 
     def _timestamp(self, method: str) -> TableColumn:
