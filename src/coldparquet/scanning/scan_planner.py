@@ -238,10 +238,11 @@ def _columns_left_out(question: Question, drafts: Sequence[Draft]) -> list[str]:
     if not left_out:
         return []
     shown = few_names([f"{name!r} (of {partition})" for name, partition in left_out.items()])
-    return [
+    note = (
         f"not read, because the newest partition does not have them: columns {shown}; open the table with"
         " ReadOptions(columns_from='all') to read them"
-    ]
+    )
+    return [note]
 
 
 def _verdicts(drafts: Sequence[Draft], looks: Sequence[CloserLook]) -> dict[FirstLook, Verdicts]:
