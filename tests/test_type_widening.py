@@ -33,6 +33,7 @@ PAIRS: dict[str, tuple[pa.Array[Any], pa.Array[Any]]] = {
     "uint8 int8": (pa.array([0, 255, None], pa.uint8()), pa.array([-1, 5, None], pa.int8())),
     "uint32 int32": (pa.array([2**32 - 1, 5, None], pa.uint32()), pa.array([-(2**31), 5, None], pa.int32())),
     "uint32 uint64": (pa.array([2**32 - 1, 5, None], pa.uint32()), pa.array([2**64 - 1, 5, None], pa.uint64())),
+    "int8 uint64": (pa.array([-128, None], pa.int8()), pa.array([2**63 - 1, 0, None], pa.uint64())),
     "float double": (
         pa.array([1.5, float("nan"), float("-inf"), None, 0.1], pa.float32()),
         pa.array([1e300, float("nan"), -0.0, 1.5, 0.1]),
@@ -62,7 +63,6 @@ PAIRS: dict[str, tuple[pa.Array[Any], pa.Array[Any]]] = {
     "string binary": (pa.array(["a", None, "ä"]), pa.array([b"a", b"\xff"])),
     "fixed binary": (pa.array([b"0123456789abcdef", None], pa.binary(16)), pa.array([b"a", b"\xff"])),
 }
-ROWS_PER_PARTITION = 3
 
 
 def parquet(rows: pa.Table) -> bytes:
@@ -191,11 +191,11 @@ async def test_without_the_option_a_wider_older_partition_is_an_error_that_names
     ("older", "newest"),
     [
         (pa.array([2**60 + 1]), pa.array([0.5])),
-        (pa.array([-1], pa.int8()), pa.array([2**64 - 1], pa.uint64())),
+        (pa.array([2**64 - 1], pa.uint64()), pa.array([-1])),
         (pa.array([2**62], pa.timestamp("ms")), pa.array([1], pa.timestamp("ns"))),
         (pa.array([10**17]), pa.array([Decimal("0.50")], pa.decimal128(20, 2))),
     ],
-    ids=["int64 double", "int8 uint64", "ms ns", "int64 decimal"],
+    ids=["int64 double", "uint64 int64", "ms ns", "int64 decimal"],
 )
 async def test_a_value_that_the_wider_type_cannot_hold_is_an_error(older: pa.Array[Any], newest: pa.Array[Any]) -> None:
     parts = [pa.table({"x": older}), pa.table({"x": newest})]

@@ -2,7 +2,7 @@
 
 The results are those of ``pyarrow.unify_schemas(..., promote_options="permissive")`` but where values would be rounded on
 the way (a decimal is never made a float), and for text and lists, which are what they were. A value that the result cannot
-hold is an error when it is read: 2**60 among doubles, -1 among unsigned integers.
+hold is an error when it is read: 2**60 + 1 among doubles, 2**64 - 1 among signed integers.
 
 Types of QuestDB's columns in a table with ``_meta`` are another matter: see ``coldparquet.plan.type_changes``.
 """
@@ -59,7 +59,7 @@ _MADE_TYPES = {
 
 def type_in_table(stored: ColumnType) -> ColumnType:
     """Return the type that a column of a foreign file gives its table: one that other files may lack values of."""
-    if stored.never_null:
+    if stored.never_null and _is_plain(stored):
         stored = _MADE_TYPES.get(stored.arrow, stored)
     return replace(stored, is_unified=True)
 
@@ -133,9 +133,7 @@ def _integer(first: tuple[bool, int], second: tuple[bool, int]) -> str:
     if is_signed == is_other_signed:
         return f"{'' if is_signed else 'u'}int{max(bits, other_bits)}"
     signed_bits, unsigned_bits = (bits, other_bits) if is_signed else (other_bits, bits)
-    if unsigned_bits == 64:
-        return "int64" if signed_bits == 64 else "uint64"
-    return f"int{max(signed_bits, 2 * unsigned_bits)}"
+    return f"int{min(max(signed_bits, 2 * unsigned_bits), 64)}"
 
 
 def _decimal(first: ArrowKind, second: ArrowKind) -> ArrowKind | None:
