@@ -103,7 +103,8 @@ class Table:
     def schema(self) -> pa.Schema:
         """Columns and Arrow types; columns of unreadable types are left out.
 
-        They come from the table's ``_meta`` or, where there is none, from its newest partition.
+        They come from the table's ``_meta`` or, where there is none, from its newest partition or from all that were named;
+        ``ReadOptions.columns_from`` makes it all that there are.
         """
         readable = [column for column in self._snapshot.columns if column.type is not None]
         return _arrow_schema(readable, TextAs.of(self._options))
@@ -383,8 +384,9 @@ def open_partitions(  # noqa: PLR0913 - those of open_table, and names
     """Open some partitions of a table, and no others: for whoever knows which ones hold the answer.
 
     They are read as their sidecars describe them, whatever ``_txn`` and ``_meta`` say; :func:`open_table` reads one transaction.
-    The columns are those of the newest of them: one that was dropped and added again, or whose type was changed, is null in
-    those from before.
+    The columns are those of the newest of them, and those that others alone have, unless these are QuestDB's and were dropped
+    (``columns_from="all"`` reads them, too). One that was dropped and added again, or whose type was changed, is null in those
+    from before; types of foreign files are read as Arrow unifies them.
 
     Requests: no listing. The metadata of each (1 or 2), on stores with storage classes 1 HEAD of the data of each, and 1 for the
     ``_pages`` of the newest, all at the same time. Scans with a condition may ask for the ``_pages`` of the others.

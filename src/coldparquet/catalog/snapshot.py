@@ -197,7 +197,11 @@ class TableOrigin:
         return TableSnapshot(
             store=store,
             partitions=partitions,
-            columns=unified_columns(newest.sidecar, (known.sidecar for known in reversed(others) if known)),
+            columns=unified_columns(
+                newest.sidecar,
+                (known.sidecar for known in reversed(others) if known),
+                with_dropped=self.options.columns_from == "all",
+            ),
             designated_timestamp=newest.sidecar.designated_timestamp,
             files=None,
             symbol_dictionaries=None,

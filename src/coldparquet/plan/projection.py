@@ -75,13 +75,17 @@ def table_columns(sidecar: Sidecar) -> tuple[TableColumn, ...]:
     return tuple(_table_column(sidecar, index) for index in range(sidecar.column_count))
 
 
-def unified_columns(newest: Sidecar, others: Iterable[Sidecar] = ()) -> tuple[TableColumn, ...]:
+def unified_columns(
+    newest: Sidecar, others: Iterable[Sidecar] = (), *, with_dropped: bool = False
+) -> tuple[TableColumn, ...]:
     """Describe the columns of a table that has no ``_meta``, so that partitions of narrower types can be read, too.
 
     Args:
         newest: Its columns come first.
         others: Older partitions, newest first. Columns that they alone have follow, and types that theirs and the newest
             one's can be read as replace those.
+        with_dropped: Whether columns with ids, which are QuestDB's and were dropped if the newest partition lacks them, are
+            among those that follow.
 
     Raises:
         UnsupportedError: Two columns of the newest partition have the same name.
@@ -99,7 +103,7 @@ def unified_columns(newest: Sidecar, others: Iterable[Sidecar] = ()) -> tuple[Ta
         names = {column.name for column in columns}
         for place in range(sidecar.column_count):
             older = _table_column(sidecar, place)
-            if place not in found and older.name not in names:
+            if place not in found and older.name not in names and (with_dropped or older.id < 0):
                 names.add(older.name)
                 columns.append(replace(older, index=len(columns), type=_type_in_table(older)))
     return tuple(columns)
