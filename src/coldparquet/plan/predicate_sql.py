@@ -9,7 +9,7 @@ import math
 import re
 from decimal import Decimal, InvalidOperation
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from coldparquet.errors import InvalidInputError
 from coldparquet.plan.instant import NANOSECONDS_PER_DAY, Instant, parse_instant
@@ -113,7 +113,7 @@ def _dialect() -> Dialect:
 
     class Conditions(sqlglot.Dialect):
         class Tokenizer(sqlglot.Tokenizer):
-            HEX_STRINGS = (("x'", "'"), ("X'", "'"))
+            HEX_STRINGS: ClassVar[list[str | tuple[str, str]]] = [("x'", "'"), ("X'", "'")]
 
     return Conditions()
 

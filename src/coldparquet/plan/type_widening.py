@@ -57,6 +57,7 @@ _MADE_TYPES = {
 """Nullable types by their Arrow types: those that the columns of a table may have to get though no file has them."""
 
 
+@lru_cache(maxsize=4096)
 def type_in_table(stored: ColumnType) -> ColumnType:
     """Return the type that a column of a foreign file gives its table: one that other files may lack values of."""
     if stored.never_null and _is_plain(stored):
