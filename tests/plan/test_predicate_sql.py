@@ -366,7 +366,7 @@ TIMES = st.one_of(
     st.times(),
     st.tuples(st.integers(-(10**18), 10**18), st.booleans()).map(lambda parts: Instant(*parts)),
     st.tuples(st.integers(-(2**60), 2**60), st.sampled_from(["ms", "us", "ns", "ps", "fs", "as"])).map(
-        lambda parts: np.datetime64(parts[0] % (10**14 if parts[1] == "ms" else 2**57), parts[1])
+        lambda parts: np.int64(parts[0] % (10**14 if parts[1] == "ms" else 2**57)).astype(f"datetime64[{parts[1]}]")
     ),
     st.integers(0, 9_000).map(lambda year: np.datetime64(f"{year + 1:04d}", "Y")),
 )
@@ -420,7 +420,7 @@ def test_text_of_a_predicate_selects_the_same_rows(
         ("cast('-Infinity' as double)", -math.inf),
     ],
 )
-def test_bytes_and_doubles_have_literals(text: str, value: object) -> None:
+def test_bytes_and_doubles_have_literals(text: str, value: Value) -> None:
     assert parse_sql(f"a = {text}") == (col("a") == value)
 
 
