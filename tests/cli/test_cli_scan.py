@@ -248,7 +248,7 @@ def test_columns_of_all_partitions_are_asked_for_by_a_flag(run: Run, tmp_path: P
     refused = run("scan", tmp_path / "t", "--output", "-")
     assert refused.exit_code == 1
     assert "open it with --columns-from all to read both as LONG" in refused.stderr.replace("\n", " ")
-    rows = run("scan", tmp_path / "t", "--output", "-", "--columns-from", "all").stdout
-    assert rows.split() == ['"x","old"', f'{2**40},"a"', "1,"]
+    printed = run("scan", tmp_path / "t", "--output", "-", "--columns-from", "all").stdout
+    assert printed.split() == ['"x","old"', f'{2**40},"a"', "1,"]
     assert run("count", tmp_path / "t", "--where", "x > 5", "--columns-from", "all").stdout == "1\n"
     assert "snapshot" in run("explain", tmp_path / "t", "--columns-from", "all").stdout
