@@ -12,10 +12,11 @@ import pyarrow as pa
 import pytest
 
 import coldparquet as cp
-from coldparquet.errors import InvalidInputError, UnsupportedError
+from coldparquet.errors import FormatError, InvalidInputError, UnsupportedError
 from coldparquet.format.table_metadata import MetadataSlot
 from coldparquet.format.type_codes import parse_type_name
 from coldparquet.maintenance.index import index_table
+from coldparquet.maintenance.verify import verify_table
 from tests.support.altered_tables import alter, change_type, position, slots_of
 from tests.support.questdb_tables import assert_same_rows, expected_rows
 from tests.support.table_copies import copy_table
@@ -97,3 +98,31 @@ async def test_what_was_changed_twice_or_has_no_conversion_is_refused_and_can_be
             assert caught.value.kind == "ChangedColumnType"
         others = [name for name in opened.schema.names if name not in {"id", "price"}]
         assert_same_rows(await opened.scan(others).to_arrow(), expected_rows(TABLE).select(others))
+
+
+async def test_a_type_that_no_statement_gave_the_column_is_an_error(table: Path) -> None:
+    """A bit of `_meta`, which has no checksum, makes a LONG a BYTE."""
+    slots = slots_of(table)
+    index = position(slots, "id")
+    assert slots[index].type_code == parse_type_name("LONG")
+    before = expected_rows(TABLE)
+    for bit in range(8):
+        alter(
+            table,
+            [*slots[:index], replace(slots[index], type_code=slots[index].type_code ^ 1 << bit), *slots[index + 1 :]],
+        )
+        async with cp.open_table(table) as opened:
+            with pytest.raises((FormatError, UnsupportedError), match="id") as caught:
+                await opened.scan(["id"]).to_arrow()
+            assert caught.value.kind in {"SchemaMismatch", "UnsupportedColumn"}
+            with pytest.raises((FormatError, UnsupportedError)):
+                await opened.scan(["price"], "id = 1").count()
+            others = [name for name in before.schema.names if name != "id"]
+            assert_same_rows(await opened.scan(others).to_arrow(), before.select(others))
+    alter(table, [*slots[:index], replace(slots[index], type_code=parse_type_name("BYTE")), *slots[index + 1 :]])
+    with pytest.raises(
+        FormatError, match=r"'id' is LONG here, but BYTE in the table's _meta, which knows of no change"
+    ):
+        await read(table)
+    [finding] = (await verify_table(table)).findings
+    assert (finding.severity, finding.kind, finding.column) == ("error", "SchemaMismatch", "id")

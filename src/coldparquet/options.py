@@ -151,13 +151,14 @@ class StoreOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """How to read. Every switch has a default, and none changes the rows.
+    """How to read. Every switch has a default, and none but ``columns_from`` changes what the rows say.
 
     What comes out:
 
     * ``symbols``: SYMBOL columns as ``"dictionary"``, ``"global"`` (one dictionary for all batches) or ``"string"``.
     * ``strings``: other text as ``"string"`` or ``"dictionary"``.
     * ``batch_rows``: most rows in a record batch.
+    * ``columns_from``: where there is no ``_meta``, the table has the columns of its ``"newest"`` partition, or of ``"all"``.
 
     What is fetched, and in how many requests:
 
@@ -226,6 +227,12 @@ class ReadOptions:
 
     strings: Literal["dictionary", "string"] = "string"
     """Arrow type of other text columns. ``dictionary`` keeps what the pages hold: each distinct value once per row group."""
+
+    columns_from: Literal["newest", "all"] = "newest"
+    """Which partitions say what columns a table without ``_meta`` has, when it is opened. ``all`` reads the metadata of all of
+    them then: columns that only some have are null in the others, and types are those that Arrow unifies theirs to, as
+    ``pyarrow.unify_schemas`` does with ``promote_options="permissive"``. Partitions that are named always count all, but for
+    columns that QuestDB has dropped."""
 
     statistics: bool = True
     """Whether minima, maxima and null counts decide which row groups are read; False for files that lie about them."""
@@ -311,6 +318,7 @@ class ReadOptions:
             "strings": ("dictionary", "string"),
             "page_index": ("auto", "always", "never"),
             "late_materialisation": ("auto", "always", "never"),
+            "columns_from": ("newest", "all"),
             "statistics": (True, False),
             "make_constant_columns": (True, False),
             "bloom_filters": (True, False),

@@ -22,7 +22,7 @@ from coldparquet.plan.projection import select_columns
 from coldparquet.plan.where import parse_predicate
 from coldparquet.plan.wording import plural
 from coldparquet.scan import Scan, row_limit
-from coldparquet.scanning.question import Question
+from coldparquet.scanning.question import Question, told_of_older_columns
 from coldparquet.scanning.remembered_speeds import RememberedSpeeds
 from coldparquet.storage.open_store import open_store, shown_url
 from coldparquet.storage.url_paths import name_url
@@ -103,7 +103,8 @@ class Table:
     def schema(self) -> pa.Schema:
         """Columns and Arrow types; columns of unreadable types are left out.
 
-        They come from the table's ``_meta`` or, where there is none, from its newest partition.
+        They come from the table's ``_meta`` or, where there is none, from its newest partition or from all that were named;
+        ``ReadOptions.columns_from`` makes it all that there are.
         """
         readable = [column for column in self._snapshot.columns if column.type is not None]
         return _arrow_schema(readable, TextAs.of(self._options))
@@ -148,11 +149,14 @@ class Table:
             UnsupportedError: A chosen column has a type that this version does not read.
         """
         snapshot = self._snapshot
-        chosen = select_columns(snapshot.columns, columns)
+        with told_of_older_columns(snapshot):
+            chosen = select_columns(snapshot.columns, columns)
         if limit is not None:
             limit = row_limit(limit, "limit")
         options = checked_options(options) or self._options
         predicate = parse_predicate(where)
+        with told_of_older_columns(snapshot):
+            bound = None if predicate is None else bind(predicate, self._fields(predicate))
         predicate_text = None if predicate is None else str(predicate)
         asked = (tuple(column.index for column in chosen), predicate_text, limit, options.goal)
         measured = self._stack.meter.speed(connections=options.max_concurrency)
@@ -162,8 +166,9 @@ class Table:
             speed=self._speeds.speed_for(asked, measured),
             snapshot=snapshot,
             output_columns=chosen,
+            names_columns=columns is not None,
             predicate_text=predicate_text,
-            predicate=None if predicate is None else bind(predicate, self._fields(predicate)),
+            predicate=bound,
             limit=limit,
         )
         return Scan(
@@ -379,8 +384,9 @@ def open_partitions(  # noqa: PLR0913 - those of open_table, and names
     """Open some partitions of a table, and no others: for whoever knows which ones hold the answer.
 
     They are read as their sidecars describe them, whatever ``_txn`` and ``_meta`` say; :func:`open_table` reads one transaction.
-    The columns are those of the newest of them: one that was dropped and added again, or whose type was changed, is null in
-    those from before.
+    The columns are those of the newest of them, and those that others alone have, unless these are QuestDB's and were dropped
+    (``columns_from="all"`` reads them, too). One that was dropped and added again, or whose type was changed, is null in those
+    from before; types of foreign files are read as Arrow unifies them.
 
     Requests: no listing. The metadata of each (1 or 2), on stores with storage classes 1 HEAD of the data of each, and 1 for the
     ``_pages`` of the newest, all at the same time. Scans with a condition may ask for the ``_pages`` of the others.

@@ -237,3 +237,18 @@ def test_nothing_is_printed_before_the_question_is_understood(
         assert json.loads(result.stdout)["error"]["kind"] == "LimitNotAllowed"
     else:
         assert result.stdout == ""
+
+
+def test_columns_of_all_partitions_are_asked_for_by_a_flag(run: Run, tmp_path: Path) -> None:
+    for day, rows in enumerate(
+        (pa.table({"x": [2**40], "old": ["a"]}), pa.table({"x": pa.array([1], pa.int32())})), start=1
+    ):
+        (tmp_path / f"t/2024-03-0{day}").mkdir(parents=True)
+        pq.write_table(rows, tmp_path / f"t/2024-03-0{day}/data.parquet")
+    refused = run("scan", tmp_path / "t", "--output", "-")
+    assert refused.exit_code == 1
+    assert "open it with --columns-from all to read both as LONG" in refused.stderr.replace("\n", " ")
+    printed = run("scan", tmp_path / "t", "--output", "-", "--columns-from", "all").stdout
+    assert printed.split() == ['"x","old"', f'{2**40},"a"', "1,"]
+    assert run("count", tmp_path / "t", "--where", "x > 5", "--columns-from", "all").stdout == "1\n"
+    assert "snapshot" in run("explain", tmp_path / "t", "--columns-from", "all").stdout

@@ -1,16 +1,24 @@
 from __future__ import annotations
 
+import math
 import time
+from datetime import datetime
 from decimal import Decimal
+from ipaddress import IPv4Address
+from zoneinfo import ZoneInfo
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from sqlglot.tokens import Tokenizer
 
-from coldparquet.errors import InvalidInputError
+from coldparquet.errors import ColdParquetError, InvalidInputError
+from coldparquet.format.canonical_types import canonical_type
+from coldparquet.format.type_codes import TypeTag, parse_type_name
+from coldparquet.plan.bind import BoundField, bind
 from coldparquet.plan.instant import Instant, parse_instant
-from coldparquet.plan.predicate import And, Comparison, In, IsNull, Literal, Not, Operator, Or, Predicate, col
+from coldparquet.plan.predicate import And, Comparison, In, IsNull, Literal, Not, Operator, Or, Predicate, Value, col
 from coldparquet.plan.predicate_sql import MAX_NESTING, parse_sql
 
 MARCH = parse_instant("2024-03-01")
@@ -317,6 +325,8 @@ VALUES = st.one_of(
     st.booleans(),
     st.integers(-(10**30), 10**30),
     st.decimals(allow_nan=False, allow_infinity=False, places=3),
+    st.floats(allow_nan=False),
+    st.binary(max_size=6),
     st.text(alphabet=st.characters(exclude_categories=["Cs", "Cc"]), max_size=12),
     st.integers(-(10**18), 10**18).map(Instant),
 )
@@ -346,6 +356,92 @@ def test_no_digit_of_a_negative_decimal_is_lost() -> None:
 @given(TREES)
 def test_text_of_a_predicate_parses_to_the_same_predicate(tree: Predicate) -> None:
     assert parse_sql(str(tree)) == tree
+
+
+# In the years 1 to 9999: ISO text, and so SQL, has no others, and refuses them.
+TIMES = st.one_of(
+    st.datetimes(),
+    st.datetimes(timezones=st.timezones()),
+    st.dates(),
+    st.times(),
+    st.tuples(st.integers(-(10**18), 10**18), st.booleans()).map(lambda parts: Instant(*parts)),
+    st.tuples(st.integers(-(2**60), 2**60), st.sampled_from(["ms", "us", "ns", "ps", "fs", "as"])).map(
+        lambda parts: np.int64(parts[0] % (10**14 if parts[1] == "ms" else 2**57)).astype(f"datetime64[{parts[1]}]")
+    ),
+    st.integers(0, 9_000).map(lambda year: np.datetime64(f"{year + 1:04d}", "Y")),
+)
+OTHERS = st.one_of(
+    st.integers(-(2**70), 2**70),
+    st.floats(-3, 3),
+    st.floats(width=32, allow_nan=False),
+    st.decimals(allow_nan=False),
+    st.uuids(),
+    st.integers(0, 2**32 - 1).map(IPv4Address),
+    st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=4),
+    st.binary(min_size=16, max_size=16),
+)
+TYPES = [
+    *map(
+        parse_type_name, ["LONG", "DOUBLE", "FLOAT", "BOOLEAN", "CHAR", "VARCHAR", "BINARY", "UUID", "LONG256", "IPv4"]
+    ),
+    *map(parse_type_name, ["DATE", "TIMESTAMP", "TIMESTAMP_NS", "DECIMAL(18,3)", "DECIMAL(76,40)", "GEOHASH(4c)"]),
+]
+
+
+@given(
+    st.one_of(VALUES, TIMES, OTHERS),
+    st.sampled_from(Operator),
+    st.sampled_from(TYPES),
+    st.booleans(),
+)
+@example(1.2890453718526518e18, Operator.GREATER, TypeTag.LONG, False)
+@example(0.1, Operator.EQUAL, parse_type_name("DECIMAL(18,3)"), False)
+@example(-math.inf, Operator.LESS, TypeTag.DOUBLE, True)
+@example(datetime(1850, 1, 1, tzinfo=ZoneInfo("Europe/Paris")), Operator.LESS, TypeTag.TIMESTAMP, False)
+def test_text_of_a_predicate_selects_the_same_rows(
+    value: Value, operator: Operator, type_code: int, is_list: bool
+) -> None:
+    fields = {"x": BoundField(name="x", index=0, type=canonical_type(type_code))}
+    tree: Predicate = In("x", (value, None)) if is_list else Comparison("x", operator, value)
+    try:
+        bound = bind(tree, fields)
+    except ColdParquetError:
+        return  # such a predicate selects nothing, and what its text does is another matter
+    assert bind(parse_sql(str(tree)), fields) == bound
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("X'00fF'", b"\x00\xff"),
+        ("x''", b""),
+        ("0.1::double", 0.1),
+        ("-1e-3::DOUBLE", -0.001),
+        ("cast('-Infinity' as double)", -math.inf),
+    ],
+)
+def test_bytes_and_doubles_have_literals(text: str, value: Value) -> None:
+    assert parse_sql(f"a = {text}") == (col("a") == value)
+
+
+@pytest.mark.parametrize("text", ["'x'::double", "'nan'::double"])
+def test_a_double_must_be_one(text: str) -> None:
+    with pytest.raises(InvalidInputError, match="is not a DOUBLE") as caught:
+        parse_sql(f"a = {text}")
+    assert caught.value.kind == "InvalidLiteral"
+
+
+@pytest.mark.parametrize("text", ["X'0'", "X'0g'"])
+def test_bytes_have_two_digits_each(text: str) -> None:
+    with pytest.raises(InvalidInputError, match="the predicate"):
+        parse_sql(f"a = {text}")
+
+
+@pytest.mark.parametrize("number", [10**1000, -(10**5000), Decimal("1" * 1001)], ids=["int", "huge", "decimal"])
+def test_numbers_that_no_text_may_hold_are_refused_when_the_predicate_is_built(number: object) -> None:
+    with pytest.raises(InvalidInputError, match="more than 1,000 digits") as caught:
+        col("a").is_in([1, number])  # type: ignore[list-item]
+    assert caught.value.kind == "InvalidLiteral"
 
 
 @given(st.text(alphabet=st.sampled_from("a1'\"()[]{}=<>!,;.-+*/ \n?:$@\\%andorinotul")))

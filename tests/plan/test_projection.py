@@ -19,9 +19,11 @@ from coldparquet.format.type_codes import TypeTag, parse_type_name
 from coldparquet.plan.projection import (
     ColumnMatcher,
     TableColumn,
+    columns_left_out,
     match_columns,
     table_columns,
     table_columns_of_metadata,
+    unified_columns,
 )
 from tests.support.questdb_tables import GOLDEN
 
@@ -168,6 +170,19 @@ def test_tables_without_metadata_are_as_their_newest_partition() -> None:
     assert match_columns(newest, partition_of(("was b", 5, DOUBLE), ("a", 9, LONG))) == {0: None, 1: 0}
     foreign = table_columns(partition_of(("a", -1, LONG)))
     assert match_columns(foreign, partition_of(("b", 0, LONG), ("a", 1, LONG))) == {0: 1}
+
+
+def test_the_columns_of_several_partitions() -> None:
+    newest = partition_of(("a", 4, LONG), ("b", -1, INT))
+    older = partition_of(("was a", 4, LONG), ("b", -1, LONG), ("dropped", 7, INT), ("a", 9, LONG), ("c", -1, DOUBLE))
+    columns = unified_columns(newest, [older, older])
+    assert [(column.name, column.id, column.readable_type.name) for column in columns] == [
+        ("a", 4, "LONG"), ("b", -1, "LONG"), ("c", -1, "DOUBLE")
+    ]  # fmt: skip
+    assert [column.index for column in columns] == [0, 1, 2]
+    assert [column.name for column in unified_columns(newest, [older], with_dropped=True)] == ["a", "b", "dropped", "c"]
+    assert match_columns(columns, older) == {0: 0, 1: 1, 2: 4}
+    assert columns_left_out(columns, older) == ("dropped", "a")
 
 
 def test_a_problem_of_the_partition_s_type_is_told() -> None:

@@ -265,6 +265,26 @@ async def test_times_that_python_cannot_hold_are_only_given_as_arrow() -> None:
         assert raised.value.kind == "NoPythonValue"
 
 
+@pytest.mark.parametrize("zone", [None, "UTC"])
+async def test_the_least_nanosecond_is_no_missing_time(zone: str | None) -> None:
+    """pandas takes it for NaT."""
+    times = pa.array([-(2**63), 5], pa.timestamp("ns", zone))
+    sink = pa.BufferOutputStream()
+    schema = pa.schema([pa.field("t", times.type, nullable=False)])
+    pa.parquet.write_table(pa.table([times], schema=schema), sink, sorting_columns=[pa.parquet.SortingColumn(0)])
+    store = MemoryStore()
+    await store.put("day/data.parquet", sink.getvalue().to_pybytes(), overwrite=False)
+    async with cp.open_partition("day", store=store) as table:
+        scan = table.scan()
+        assert (await scan.min_max("t"))["min"].equals(times[0])
+        for question in (scan.min("t"), scan.first_timestamp(), table.scan(where="t < 0").max("t")):
+            with pytest.raises(UnsupportedError, match="min_max") as raised:
+                await question
+            assert raised.value.kind == "NoPythonValue"
+        assert await scan.last_timestamp() == times[1].as_py()
+        assert (await scan.top_k(1, ascending=True)).column("t")[0].equals(times[0])
+
+
 async def test_a_table_without_designated_timestamp_says_so() -> None:
     sink = pa.BufferOutputStream()
     pa.parquet.write_table(pa.table({"n": [1, 2]}), sink)

@@ -263,7 +263,7 @@ async def test_what_makes_no_sense_is_refused() -> None:
             with pytest.raises(InvalidInputError, match="limit") as raised:
                 await asked
             assert raised.value.kind == "LimitNotAllowed"
-        for count in (-1, 1.5, "3"):
+        for count in (-1, 1.5, "3", True):
             with pytest.raises(InvalidInputError, match="whole number"):
                 await table.scan().tail(count)  # type: ignore[arg-type]
         with pytest.raises(InvalidInputError, match="at least one column"):

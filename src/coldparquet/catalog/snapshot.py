@@ -15,13 +15,13 @@ from coldparquet.catalog.missing_data import NOT_IN_PARQUET
 from coldparquet.catalog.named_partitions import named_locations, refuse_overlaps
 from coldparquet.catalog.other_layouts import refuse_logged_table, tell_of_unread, warn_of_second_files
 from coldparquet.catalog.page_files import PageFiles
-from coldparquet.catalog.partition import Partition
+from coldparquet.catalog.partition import Partition, read_packed
 from coldparquet.catalog.symbol_dictionaries import SymbolDictionaries
 from coldparquet.catalog.table_caches import NO_CACHES, TableCaches
 from coldparquet.concurrency import both, gather_or_cancel
 from coldparquet.errors import ArchivedObjectError, ColdParquetError, InternalError, NotFoundError, UnsupportedError
 from coldparquet.format.partition_names import parse_partition_directory
-from coldparquet.plan.projection import table_columns, table_columns_of_metadata
+from coldparquet.plan.projection import table_columns_of_metadata, unified_columns
 from coldparquet.plan.read_plan import MetadataRequest
 from coldparquet.storage.wrappers.checked import CheckedStore
 
@@ -183,7 +183,7 @@ class TableOrigin:
         """Take the columns of the newest partition for those of the table: 1 or 2 requests, for its metadata.
 
         At the same time 1 for its ``_pages``, which tells whether the table has such files. Of partitions that were named it is
-        known that they are wanted: see :meth:`_look_ahead`.
+        known that they are wanted, and the options may want the columns of all: see :meth:`_look_ahead`.
         """
         store = self.caches.above(CheckedStore(self.store))
         listed = ListedObjects(store, on_listed=warn_of_second_files)
@@ -191,10 +191,11 @@ class TableOrigin:
         partitions = tuple(self._partition(location, store, catalogue, len(locations)) for location in locations)
         page_files, spent = _new_page_files(store, catalogue), list[MetadataRequest]()
         data_objects = _new_data_objects(store, listed, previous, locations)
+        counts_all = bool(self.named) or self.options.columns_from == "all"
         newest, (others, _) = await both(
             _newest_readable(partitions),
             both(
-                self._look_ahead(partitions if self.named else (), data_objects, spent),
+                self._look_ahead(partitions if counts_all else (), data_objects, spent),
                 self._look_up_pages(page_files, partitions[-1].location, spent),
             ),
         )
@@ -205,7 +206,11 @@ class TableOrigin:
         return TableSnapshot(
             store=store,
             partitions=partitions,
-            columns=table_columns(newest.sidecar),
+            columns=unified_columns(
+                newest.sidecar,
+                (known.sidecar for known in reversed(others) if known),
+                with_dropped=self.options.columns_from == "all",
+            ),
             designated_timestamp=newest.sidecar.designated_timestamp,
             files=None,
             symbol_dictionaries=None,
@@ -224,22 +229,35 @@ class TableOrigin:
         )
 
     async def _look_ahead(
-        self, named: Sequence[Partition], data_objects: DataObjects, spent: list[MetadataRequest]
+        self, partitions: Sequence[Partition], data_objects: DataObjects, spent: list[MetadataRequest]
     ) -> list[PartitionMetadata | None]:
         """Read what scans of partitions that were named need, and what later would cost round trips of its own.
 
-        Requests: 1 look at the data object of each, and for all but the newest 1 or 2 for its metadata, which are not put
-        into ``spent``.
+        Requests: for all but the newest 1 or 2 for its metadata, which are not put into ``spent``, and where they were named
+        1 look at the data object of each.
 
         Returns:
-            The metadata of all but the newest; None where it lies in an archived object, which is a matter of the scans.
+            The metadata of all but the newest; None where it lies in an archived object, which is a matter of the scans, or
+            where there is none of a partition that was not named.
         """
-        looks = self.options.check_storage_classes and data_objects.can_be_asked
+        looks = self.named and self.options.check_storage_classes and data_objects.can_be_asked
+        if not self.named:
+            await read_packed(partitions[:-1])
         others, _ = await both(
-            gather_or_cancel([_metadata_unless_archived(partition) for partition in named[:-1]]),
-            data_objects.look_at([partition.data_path for partition in named] if looks else (), spent),
+            gather_or_cancel([self._metadata_if_any(partition) for partition in partitions[:-1]]),
+            data_objects.look_at([partition.data_path for partition in partitions] if looks else (), spent),
         )
         return others
+
+    async def _metadata_if_any(self, partition: Partition) -> PartitionMetadata | None:
+        try:
+            return await partition.metadata()
+        except ArchivedObjectError:
+            return None
+        except (NotFoundError, UnsupportedError) as error:
+            if self.named or error.kind not in NOT_IN_PARQUET:
+                raise
+            return None
 
     def _partition(
         self, location: PartitionLocation, store: ObjectStore, catalogue: Catalogue, partition_count: int
@@ -338,13 +356,6 @@ def _unchanged(
         for location in locations
         if location in earlier and not previous.store.has_changed(location.data_path)
     }
-
-
-async def _metadata_unless_archived(partition: Partition) -> PartitionMetadata | None:
-    try:
-        return await partition.metadata()
-    except ArchivedObjectError:
-        return None
 
 
 async def _newest_readable(partitions: tuple[Partition, ...]) -> PartitionMetadata:

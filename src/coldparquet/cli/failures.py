@@ -28,6 +28,7 @@ _FLAGS_FOR_PYTHON = {
     "give key and secret or a profile in storage_options": "give key and secret or a profile with --storage-option",
     "pass anon=True": "use --anon",
     "ReadOptions(unread='skip')": "--unread skip",
+    "ReadOptions(columns_from='all')": "--columns-from all",
 }
 """Advice of the library to people who write Python, and what it is for those at the command line."""
 

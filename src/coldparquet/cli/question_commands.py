@@ -21,6 +21,7 @@ from coldparquet.cli.flags import (
 )
 from coldparquet.cli.read_flags import (
     ArchivedFlag,
+    ColumnsFromFlag,
     GoalFlag,
     MaxBytesFlag,
     MaxRequestsFlag,
@@ -82,6 +83,7 @@ def explain(
     prices: PricesFlag = None,
     archived: ArchivedFlag = "refuse",
     unread: UnreadFlag = "refuse",
+    columns_from: ColumnsFromFlag = "newest",
     as_json: Json = False,
     storage_option: StorageOptions = None,
     endpoint_url: EndpointUrl = None,
@@ -102,6 +104,7 @@ def explain(
             prices=prices,
             archived=archived,
             unread=unread,
+            columns_from=columns_from,
         )
         question = scan_command.question_about(
             url,
@@ -144,6 +147,7 @@ def scan(
     prices: PricesFlag = None,
     archived: ArchivedFlag = "refuse",
     unread: UnreadFlag = "refuse",
+    columns_from: ColumnsFromFlag = "newest",
     as_json: Json = False,
     storage_option: StorageOptions = None,
     endpoint_url: EndpointUrl = None,
@@ -165,6 +169,7 @@ def scan(
             prices=prices,
             archived=archived,
             unread=unread,
+            columns_from=columns_from,
         )
         question = scan_command.question_about(
             url,
@@ -193,6 +198,7 @@ def count(
     prices: PricesFlag = None,
     archived: ArchivedFlag = "refuse",
     unread: UnreadFlag = "refuse",
+    columns_from: ColumnsFromFlag = "newest",
     as_json: Json = False,
     storage_option: StorageOptions = None,
     endpoint_url: EndpointUrl = None,
@@ -213,6 +219,7 @@ def count(
             prices=prices,
             archived=archived,
             unread=unread,
+            columns_from=columns_from,
         )
         question = scan_command.question_about(
             url,

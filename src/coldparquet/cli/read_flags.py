@@ -111,6 +111,15 @@ UnreadFlag = Annotated[
         help="refuse a table beside whose partitions lie Parquet files that are not read, or skip these files.",
     ),
 ]
+ColumnsFromFlag = Annotated[
+    str,
+    typer.Option(
+        "--columns-from",
+        metavar="PARTITIONS",
+        parser=_one_of("newest", "all"),
+        help="newest, or all: which partitions say what columns a table without _meta has.",
+    ),
+]
 TierFlag = Annotated[
     str | None,
     typer.Option(
@@ -148,6 +157,7 @@ def read_options_of(
     prices: str | None,
     archived: str,
     unread: str,
+    columns_from: str,
 ) -> ReadOptions:
     """Put together what the flags say.
 
@@ -165,4 +175,5 @@ def read_options_of(
         prices=price_table(prices),
         archived=cast("Literal['refuse', 'skip']", archived),
         unread=cast("Literal['refuse', 'skip']", unread),
+        columns_from=cast("Literal['newest', 'all']", columns_from),
     )

@@ -19,6 +19,9 @@ is false or 0 in BOOLEAN, BYTE, SHORT and CHAR. Which pairs there are says ``col
 | anything | text | see ``coldparquet.decode.text_from_values`` |
 | text | anything | see ``coldparquet.decode.values_from_text``; null (or false, 0) if it cannot be read as such |
 
+Columns of foreign files, which no statement has changed, are taken as Arrow unifies their types: as the same value, or an
+error. See ``coldparquet.plan.type_widening``.
+
 In newer files BYTE and its like can mark rows from before the column existed; these become null, as in QuestDB.
 """
 
@@ -35,9 +38,10 @@ from coldparquet.decode.text_from_values import text_from_values
 from coldparquet.decode.untyped_compute import compute, only_where
 from coldparquet.decode.used_values import without_unused_values
 from coldparquet.decode.values_from_text import values_from_text
-from coldparquet.errors import InternalError
+from coldparquet.errors import InternalError, UnsupportedError
 from coldparquet.plan.instant import NANOSECONDS_PER_UNIT
 from coldparquet.plan.type_changes import Family, can_convert, family_of
+from coldparquet.plan.type_widening import widens
 
 if TYPE_CHECKING:
     from coldparquet.decode.chunk_label import ChunkLabel
@@ -84,6 +88,8 @@ def convert_values(values: Values, stored: ColumnType, wanted: ColumnType, *, re
 
 def _convert(values: Values, stored: ColumnType, wanted: ColumnType, label: ChunkLabel) -> Values:
     """Convert plain values; nulls stay nulls, whatever the type. Integers come instead of instants."""
+    if wanted.is_unified and widens(stored, wanted):
+        return _widen(values, wanted, label)
     if pa.types.is_date32(values.type):
         values = compute.multiply(values.cast(pa.int32()).cast(pa.int64()), _MS_PER_DAY).cast(pa.timestamp("ms", "UTC"))
     match family_of(stored), family_of(wanted):
@@ -104,6 +110,21 @@ def _convert(values: Values, stored: ColumnType, wanted: ColumnType, label: Chun
         case _:
             converted = _least_as_null(values.cast(pa.int64()).cast(_number_type(wanted), safe=False))
     return converted
+
+
+def _widen(values: Values, wanted: ColumnType, label: ChunkLabel) -> Values:
+    """Make values of the type that Arrow unifies theirs with others to, each of the same value as before."""
+    type_ = arrow_type(wanted, text=PLAIN_TEXT)
+    try:
+        return _in_decimal(values, wanted) if pa.types.is_decimal(type_) else values.cast(type_)
+    except pa.ArrowInvalid as error:
+        raise UnsupportedError(
+            f"{label}: other partitions make this column {wanted.name}, and a value of this one does not fit: {error};"
+            " leave the column out, or read the partition by itself",
+            kind="ChangedColumnType",
+            path=label.path,
+            columns=label.columns,
+        ) from None
 
 
 def _from_floats(values: Values, wanted: ColumnType) -> Values:
@@ -130,12 +151,16 @@ def _other_unit(instants: Values, unit: str) -> Values:
     return _least_as_null(compute.multiply(counts, before_ns // after_ns))  # wraps around
 
 
-def _decimals(values: Values, wanted: ColumnType, label: ChunkLabel) -> Values:
+def _in_decimal(values: Values, wanted: ColumnType) -> Values:
     precision, scale = wanted.arrow.precision, wanted.arrow.scale
+    if pa.types.is_integer(values.type):
+        values = values.cast(pa.int64()).cast(pa.decimal128(_INTEGER_DIGITS, 0))
+    return values.cast(pa.decimal256(_WIDE_DIGITS, scale)).cast(pa.decimal256(precision, scale))
+
+
+def _decimals(values: Values, wanted: ColumnType, label: ChunkLabel) -> Values:
     try:
-        if pa.types.is_integer(values.type):
-            values = values.cast(pa.int64()).cast(pa.decimal128(_INTEGER_DIGITS, 0))
-        return values.cast(pa.decimal256(_WIDE_DIGITS, scale)).cast(pa.decimal256(precision, scale))
+        return _in_decimal(values, wanted)
     except pa.ArrowInvalid as error:
         raise not_convertible(
             label, wanted.name, "one of its values", f"QuestDB refuses it as well ({error})"

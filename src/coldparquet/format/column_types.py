@@ -5,7 +5,7 @@ What a type code cannot say about columns of foreign files comes as an annotatio
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 
@@ -126,6 +126,9 @@ class ColumnType:
     """The chunk holds arrays as byte strings: dimensions as i32, zeros up to 8 bytes, float64 elements."""
     parquet_logical: LogicalType | None
     """Annotation of the leaf with which pyarrow decodes straight to ``arrow`` (or to its storage, for raw arrays)."""
+    is_unified: bool = field(default=False, compare=False)
+    """Whether a partition of another type is read as Arrow unifies the two, not as QuestDB's ALTER COLUMN TYPE converts: so
+    it is for the columns of tables without ``_meta``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,6 +77,9 @@ class PartitionVerifier:
         missing: Names of partitions whose directories do not exist; nothing is requested for them.
         packed: What the table's catalogue has of the partitions, by their names.
         deep: Whether to read all data as well.
+
+    Attributes:
+        described: What was found to describe the columns of partitions, by their names.
     """
 
     def __init__(
@@ -93,6 +96,7 @@ class PartitionVerifier:
         self._missing = missing
         self._packed = packed
         self._deep = deep
+        self.described: dict[str, Sidecar] = {}
 
     async def verify(self, location: PartitionLocation) -> VerifiedPartition:
         """Verify one partition; only bugs raise.
@@ -107,6 +111,8 @@ class PartitionVerifier:
             verification.findings.append(_DIRECTORY_MISSING)
         elif not location.is_native:
             await verification.run()
+            if verification.sidecar is not None:
+                self.described[location.name] = verification.sidecar
         return verification.result()
 
 
@@ -166,6 +172,11 @@ class _Verification:
                 self.findings += self._data.findings
         except ColdParquetError as error:
             self.findings.append(self._what_stopped(error))
+
+    @property
+    def sidecar(self) -> Sidecar | None:
+        """What readers plan with, if the metadata could be read."""
+        return None if self._check is None else self._check.sidecar
 
     def result(self) -> VerifiedPartition:
         location, check = self._location, self._check

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from coldparquet.catalog.discovery import chosen_partitions, discover, unnamed_directories
 from coldparquet.catalog.other_layouts import rows_left_behind, unread_beside
 from coldparquet.catalog.partition_location import partition_location
 from coldparquet.concurrency import gather_or_cancel
-from coldparquet.errors import AccessError
+from coldparquet.errors import AccessError, FormatError, UnsupportedError
 from coldparquet.maintenance.catalogue_check import check_catalogue
 from coldparquet.maintenance.partition_verifier import PartitionVerifier, VerifiedPartition
 from coldparquet.options import ReadOptions, StoreOptions
-from coldparquet.plan.finding import Finding
+from coldparquet.plan.finding import Finding, finding_of_error
+from coldparquet.plan.projection import columns_left_out, match_columns, table_columns_of_metadata, unified_columns
 from coldparquet.plan.wording import few_names
 from coldparquet.storage.open_store import shown_url
 from coldparquet.storage.opened_store import opened_store
 from coldparquet.storage.wrappers.checked import CheckedStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from coldparquet.catalog.partition_location import PartitionLocation
+    from coldparquet.format.sidecar import Sidecar
+    from coldparquet.format.table_metadata import TableMetadata
     from coldparquet.plan.finding import Severity
     from coldparquet.storage.base import ObjectStore
 
@@ -126,7 +129,9 @@ async def verify_table(  # noqa: PLR0913 - what can be told is told by name
             return done
 
         verified = await gather_or_cancel([verify_one(location) for location in locations])
-    findings = (*found.findings, *catalogue.findings)
+    described = [verifier.described[name] for location in locations if (name := location.name) in verifier.described]
+    columns = await asyncio.to_thread(_column_findings, found.metadata, described, are_all=partitions is None)
+    findings = (*found.findings, *catalogue.findings, *columns)
     return VerifyReport(url=label, source=found.source, partitions=tuple(verified), findings=findings)
 
 
@@ -139,6 +144,8 @@ class VerifiableTable:
     findings: tuple[Finding, ...] = ()
     missing: frozenset[str] = frozenset()
     """Names of partitions whose directories do not exist."""
+    metadata: TableMetadata | None = None
+    """What ``_meta`` says; None where there is none."""
 
 
 async def find_verifiable(store: ObjectStore, path: str) -> VerifiableTable:
@@ -169,7 +176,12 @@ async def find_verifiable(store: ObjectStore, path: str) -> VerifiableTable:
             message=f"the directory could not be listed, so leftovers in it were not looked for: {error.message}",
             remedy="allow listing, or let somebody verify who may",
         )
-        return VerifiableTable(locations=discovery.locations, source=discovery.source, findings=(not_listed,))
+        return VerifiableTable(
+            locations=discovery.locations,
+            source=discovery.source,
+            findings=(not_listed,),
+            metadata=discovery.files.metadata,
+        )
     names = {directory.rpartition("/")[2] for directory in listing.directories}
     recorded = {location.name for location in discovery.locations}
     left_behind = rows_left_behind(discovery.files.transaction.left_behind)
@@ -179,7 +191,34 @@ async def find_verifiable(store: ObjectStore, path: str) -> VerifiableTable:
         source=discovery.source,
         findings=(*left_behind, *unread, *_leftovers(*unnamed_directories(listing, discovery.locations))),
         missing=frozenset(recorded - names),
+        metadata=discovery.files.metadata,
     )
+
+
+def _column_findings(metadata: TableMetadata | None, described: Sequence[Sidecar], *, are_all: bool) -> list[Finding]:
+    """Compare the columns of partitions, oldest first, with those of the table: of ``_meta``, else of the newest of all."""
+    if not described or (metadata is None and not are_all):
+        return []
+    columns = table_columns_of_metadata(metadata) if metadata else unified_columns(described[-1])
+    findings: dict[tuple[str, str], Finding] = {}
+    for sidecar in reversed({sidecar.schema: sidecar for sidecar in described}.values()):
+        for column in columns:
+            try:
+                match_columns([column] if column.type else (), sidecar)
+            except (FormatError, UnsupportedError) as error:
+                about = replace(finding_of_error(error), message=str(error), column=column.name)
+                findings.setdefault((column.name, error.kind), about)
+        for name in () if metadata else columns_left_out(columns, sidecar):
+            left_out = Finding(
+                severity="warning",
+                kind="ColumnLeftOut",
+                column=name,
+                message=f"column {name!r} is in {sidecar.path} and perhaps others, but not in the newest partition, whose columns"
+                " a table without _meta has",
+                remedy="open the table with ReadOptions(columns_from='all') to read it",
+            )
+            findings.setdefault((name, left_out.kind), left_out)
+    return list(findings.values())
 
 
 def _old_directories(count: int) -> str:

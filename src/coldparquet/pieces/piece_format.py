@@ -67,7 +67,7 @@ _DOCUMENT = (
 )
 """What the document says, in its order: names, too, would be a tenth of a small piece."""
 
-_OF_THE_DRIVER = frozenset({"prices", "restore", "archived", "check_storage_classes"})
+_OF_THE_DRIVER = frozenset({"prices", "restore", "archived", "check_storage_classes", "columns_from"})
 """Options that count before the first piece is made."""
 
 

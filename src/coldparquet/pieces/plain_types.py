@@ -84,12 +84,25 @@ def plain_type(column_type: ColumnType) -> list[Any]:
         column_type.never_null,
         column_type.raw_array,
         None if logical is None else [logical.kind.value, *field_values(logical)[1:]],
+        column_type.is_unified,
     ]
 
 
 def type_of(plain: Sequence[Any]) -> ColumnType:
     """Undo :func:`plain_type`."""
-    tag, name, arrow, physical_type, fixed_byte_length, comparison, statistics, never_null, raw_array, logical = plain
+    (
+        tag,
+        name,
+        arrow,
+        physical_type,
+        fixed_byte_length,
+        comparison,
+        statistics,
+        never_null,
+        raw_array,
+        logical,
+        is_unified,
+    ) = plain
     return ColumnType(
         tag=TypeTag(tag),
         name=name,
@@ -101,6 +114,7 @@ def type_of(plain: Sequence[Any]) -> ColumnType:
         never_null=never_null,
         raw_array=raw_array,
         parquet_logical=None if logical is None else made_of(LogicalType, [LogicalKind(logical[0]), *logical[1:]]),
+        is_unified=is_unified,
     )
 
 

@@ -15,11 +15,13 @@ import numpy as np
 from coldparquet.errors import UnsupportedError
 from coldparquet.format.bloom_filter import bloom_hashes
 from coldparquet.format.bloom_places import locate_blooms
+from coldparquet.format.column_types import Comparison
 from coldparquet.plan.bind import BoundAnd, BoundComparison, BoundIn, BoundOr
 from coldparquet.plan.bounds import SortedValues
 from coldparquet.plan.predicate import Operator
 from coldparquet.plan.prune import prune
 from coldparquet.plan.type_changes import holds_same_values
+from coldparquet.plan.type_widening import bounds_factor, keeps_bounds, widens
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -39,8 +41,6 @@ of the filters, so that longer lists cost bytes and drop nothing."""
 
 LookupKey: TypeAlias = "tuple[int, tuple[DomainValue, ...]]"
 """Index of the field, and the values that are looked for in it."""
-
-_MILLISECONDS_PER_DAY = 86_400_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -164,7 +164,9 @@ def _lookup(
         stored = table.column_type(column)
     except UnsupportedError:
         return None
-    if not holds_same_values(stored, leaf.field.type):
+    wanted = leaf.field.type
+    is_widened = wanted.is_unified and widens(stored, wanted) and keeps_bounds(stored, wanted)
+    if not (is_widened or holds_same_values(stored, wanted)):
         return None
     _, values = lookup_key(leaf)
     first, stop = _candidates(leaf, statistics.bounds(leaf.field), len(places.present))
@@ -218,10 +220,13 @@ def _leaves_nothing_out(
 
 def _as_stored(values: tuple[DomainValue, ...], stored: ColumnType, wanted: BoundField) -> tuple[StoredValue, ...]:
     """Express values of the table's column as the file stores them; None for those that it cannot hold."""
-    if stored.arrow.name != "date32" or wanted.type.arrow.name == "date32":
+    factor = bounds_factor(stored, wanted.type)
+    if stored.comparison is not Comparison.FLOAT and wanted.type.comparison is Comparison.FLOAT:
+        return tuple(int(value) if float(value).is_integer() else None for value in values)
+    if factor == 1:
         return values
-    days_and_rest = [divmod(int(value), _MILLISECONDS_PER_DAY) for value in values]
-    return tuple(None if rest else days for days, rest in days_and_rest)
+    steps_and_rest = [divmod(int(value), factor) for value in values]
+    return tuple(None if rest else steps for steps, rest in steps_and_rest)
 
 
 class _IfDenied:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from coldparquet.format.column_types import TypeTag
+from coldparquet.format.column_types import Comparison, TypeTag
 from coldparquet.plan.bounds import Bounds, NumericSide
 from coldparquet.plan.instant import NANOSECONDS_PER_UNIT
 from coldparquet.plan.type_changes import Family, family_of, holds_same_values
+from coldparquet.plan.type_widening import bounds_factor, keeps_bounds, widens
 
 if TYPE_CHECKING:
     from coldparquet.format.column_types import ColumnType
@@ -40,11 +41,11 @@ def bounds_after_type_change(
     Returns:
         None if nothing is proved.
     """
-    if stored.arrow == wanted.arrow and holds_same_values(stored, wanted):
+    if holds_same_values(stored, wanted) and (stored.arrow == wanted.arrow or family_of(stored) is Family.TEXT):
         return bounds
+    if wanted.is_unified and widens(stored, wanted):
+        return _widened(bounds, stored, wanted) if keeps_bounds(stored, wanted) else None
     match family_of(stored), family_of(wanted):
-        case Family.TEXT, Family.TEXT:
-            return bounds
         case Family.INSTANT, Family.INSTANT:
             return _scaled(bounds, _nanoseconds(stored) // _nanoseconds(wanted))
         case Family.FLOAT, Family.FLOAT if wanted.arrow.name == "float64":
@@ -55,6 +56,14 @@ def bounds_after_type_change(
     if stored.never_null and not wanted.never_null and has_nulls:
         bounds = replace(bounds, may_hold_nulls=np.ones_like(bounds.may_hold_nulls))
     return _rounded(bounds, wanted) if family_of(wanted) is Family.FLOAT else bounds
+
+
+def _widened(bounds: Bounds, stored: ColumnType, wanted: ColumnType) -> Bounds | None:
+    factor = bounds_factor(stored, wanted)
+    if factor != 1:
+        return _scaled(bounds, factor)
+    becomes_float = wanted.comparison is Comparison.FLOAT and stored.comparison is not Comparison.FLOAT
+    return _rounded(bounds, wanted) if becomes_float else bounds
 
 
 def _keeps_every_integer(stored: ColumnType, wanted: ColumnType) -> bool:

@@ -4,7 +4,7 @@ A bound that drops row groups may lie outside of the data; one that answers ``mi
 ``plan/statistics.py`` believes, only that counts here which is a value of the chunk for certain:
 
 * The sidecar marks it as exact, and it is in the range of the column's type.
-* The column has had its type all along: a conversion may round.
+* The column has had its type all along, or one that Arrow widens to it exactly: other conversions may round.
 * It is no zero of a float: writers give bounds a sign of their own, and a bound of 0.0 holds for -0.0 as well.
 * BYTE, SHORT and CHAR: the number of rows that hold 0 instead of NULL is known, for these are left out of the bounds.
 * Text: QuestDB wrote it, and it is shorter than any text that QuestDB cuts. Parquet lets writers cut the bounds of text
@@ -25,6 +25,7 @@ from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.plan.bounds import PREFIX_BYTES, Bounds, ByteSide, NumericSide
 from coldparquet.plan.statistics import SidecarStatistics
 from coldparquet.plan.type_changes import holds_same_values
+from coldparquet.plan.type_widening import widens
 
 if TYPE_CHECKING:
     from coldparquet.format.column_types import ColumnType
@@ -98,7 +99,7 @@ def exact_bounds(sidecar: Sidecar, place: int | None, field: BoundField) -> Exac
         null_counts = np.zeros_like(row_counts) if field.type.never_null else row_counts
         return ExactBounds(bounds=bounds, is_least_known=~nowhere, is_greatest_known=~nowhere, null_counts=null_counts)
     stored = sidecar.column_type(place)
-    if bounds is None or not holds_same_values(stored, field.type):
+    if bounds is None or not _keeps_values(stored, field.type):
         unknown = np.full(len(row_counts), -1, np.int64)
         return ExactBounds(bounds=bounds, is_least_known=nowhere, is_greatest_known=nowhere, null_counts=unknown)
     chunks, descriptor = sidecar.chunks(place), sidecar.column(place)
@@ -113,14 +114,22 @@ def exact_bounds(sidecar: Sidecar, place: int | None, field: BoundField) -> Exac
     if stored.statistics is StatisticsTrust.ZERO_WHEN_NULL:
         is_value &= knows_nulls
     all_zero = null_counts == row_counts if stored.never_null else nowhere
-    is_least = is_value & _is_value(bounds.lower, chunks.min.exact | all_zero, field.type)
-    is_greatest = is_value & _is_value(bounds.upper, chunks.max.exact | all_zero, field.type)
+    is_least = is_value & _is_value(bounds.lower, chunks.min.exact | all_zero, stored)
+    is_greatest = is_value & _is_value(bounds.upper, chunks.max.exact | all_zero, stored)
     return ExactBounds(
         bounds=bounds,
         is_least_known=~bounds.may_hold_values | is_least,
         is_greatest_known=~bounds.may_hold_values | is_greatest,
         null_counts=np.zeros_like(row_counts) if field.type.never_null else null_counts,
     )
+
+
+def _keeps_values(stored: ColumnType, wanted: ColumnType) -> bool:
+    if holds_same_values(stored, wanted):
+        return True
+    # An integer may be rounded on its way to a float, in a bound that is; as a value it is an error then.
+    becomes_float = wanted.comparison is Comparison.FLOAT and stored.comparison is not Comparison.FLOAT
+    return wanted.is_unified and widens(stored, wanted) and not becomes_float
 
 
 def _has_values_as_bounds(stored: ColumnType, *, is_of_questdb: bool) -> bool:

@@ -379,7 +379,7 @@ _BY_ARROW = {
     "time64": _TIME_OF_DAY,
     "string": _TEXT,
     "dictionary": _TEXT,
-    "binary": _Conversion(_bytes, _write_plain, "b'bytes' (in Python; SQL text has no literal for bytes)"),
+    "binary": _Conversion(_bytes, _write_plain, "b'bytes', in SQL text X'6279746573'"),
 }
 
 

@@ -21,7 +21,7 @@ from uuid import UUID
 import numpy as np
 
 from coldparquet.errors import InvalidInputError
-from coldparquet.plan.instant import Instant
+from coldparquet.plan.instant import Instant, instant_of, parse_instant
 
 Value: TypeAlias = (
     bool
@@ -41,9 +41,13 @@ Value: TypeAlias = (
 )
 """What a column can be compared with. None is NULL, and so are NaN and NaT, as in QuestDB."""
 
+MAX_DIGITS = 1_000
+"""Longest number: more digits than the exact value of any double has."""
+
 MAX_DEPTH = 100
 """Deepest tree that can be built, so that every walk over one may simply recurse."""
 
+_FIRST_TOO_LONG = 10**MAX_DIGITS
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _WORDS_OF_SQL = frozenset(
     """
@@ -84,7 +88,7 @@ _FLIPPED = {
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """A condition on rows. Combine with ``&``, ``|`` and ``~``; ``str()`` writes it as SQL."""
+    """A condition on rows. Combine with ``&``, ``|`` and ``~``; ``str()`` writes it as SQL that means the same."""
 
     depth: int = field(init=False, repr=False, compare=False, default=1)
     """Number of nodes on the longest way from here to a leaf, both included."""
@@ -317,6 +321,12 @@ def as_value(value: object, column: str) -> Value:
         value = value.item()
     if _is_nan(value):
         return None
+    if _has_too_many_digits(value):
+        raise InvalidInputError(
+            f"column {column!r} is compared with a number of more than {MAX_DIGITS:,} digits",
+            kind="InvalidLiteral",
+            column=column,
+        )
     if value is None or isinstance(
         value,
         bool | int | float | Decimal | str | bytes | date | time | Instant | np.datetime64 | UUID | IPv4Address,
@@ -344,6 +354,12 @@ def _is_nan(value: object) -> bool:
     return False
 
 
+def _has_too_many_digits(value: object) -> bool:
+    if isinstance(value, Decimal):
+        return len(value.as_tuple().digits) > MAX_DIGITS
+    return isinstance(value, int) and abs(value) >= _FIRST_TOO_LONG
+
+
 def quote_name(name: str) -> str:
     """Write a column name as SQL does: in double quotes unless it is a plain word without a meaning in SQL."""
     if _PLAIN_NAME.fullmatch(name) and name.lower() not in _WORDS_OF_SQL:
@@ -352,19 +368,33 @@ def quote_name(name: str) -> str:
 
 
 def value_text(value: Value) -> str:
-    """Write a value as a SQL literal. UUIDs and addresses become strings, bytes become ``X'00ff'``."""
+    """Write a value as a SQL literal of the same meaning. UUIDs and addresses become strings, bytes ``X'00ff'``.
+
+    Numbers in SQL are exact, so a double is written as one (``0.1::DOUBLE``) where its shortest spelling is another number.
+    """
     match value:
         case None | bool():
             return _KEYWORDS[value]
         case int() | float() | Decimal():
-            return str(value)
+            return _number_text(value)
         case bytes():
             return f"X'{value.hex()}'"
         case datetime() | Instant() | np.datetime64():
-            return f"TIMESTAMP '{value.isoformat() if isinstance(value, datetime) else value}'"
+            text = value.isoformat() if isinstance(value, datetime) else str(value)
+            if isinstance(value, datetime) and parse_instant(text) is None:
+                text = str(instant_of(value))  # the offset of its zone counts seconds
+            return f"TIMESTAMP '{text}'"
         case date():
             return f"DATE '{value}'"
     return "'" + str(value).replace("'", "''") + "'"
+
+
+def _number_text(value: float | Decimal) -> str:
+    if math.isinf(value):
+        return "'Infinity'::DOUBLE" if value > 0 else "'-Infinity'::DOUBLE"
+    text = str(value)
+    is_exact = not isinstance(value, float) or Decimal(text) == Decimal(value)
+    return text if is_exact else f"{text}::DOUBLE"
 
 
 _KEYWORDS = {None: "NULL", True: "TRUE", False: "FALSE"}

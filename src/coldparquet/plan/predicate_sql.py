@@ -5,13 +5,16 @@ sqlglot parses; this module takes over the few kinds of nodes that statistics ca
 
 from __future__ import annotations
 
+import math
 import re
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from coldparquet.errors import InvalidInputError
 from coldparquet.plan.instant import NANOSECONDS_PER_DAY, Instant, parse_instant
 from coldparquet.plan.predicate import (
+    MAX_DIGITS,
     And,
     Comparison,
     In,
@@ -28,7 +31,7 @@ from coldparquet.plan.predicate import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sqlglot import exp
+    from sqlglot import Dialect, exp
 
 MAX_CHARACTERS = 2 * 1024 * 1024
 """Longest text that is parsed: enough for 100,000 numbers in an IN list, which take about three seconds."""
@@ -36,13 +39,10 @@ MAX_CHARACTERS = 2 * 1024 * 1024
 MAX_NESTING = 24
 """Deepest nesting of parentheses. The parser takes about 20 Python frames for each, of the 1,000 there are."""
 
-MAX_DIGITS = 1_000
-"""Longest number: more digits than the exact value of any double has."""
-
 ALLOWED = (
     "allowed are AND, OR, NOT, parentheses, and comparisons of one column with literals: = != <> < <= > >=,"
     " [NOT] IN (...), [NOT] BETWEEN ... AND ..., IS [NOT] NULL; literals are numbers, 'strings', TRUE, FALSE, NULL,"
-    " TIMESTAMP '...' and DATE '...'"
+    " TIMESTAMP '...', DATE '...', bytes as X'00ff', and doubles as 0.1::DOUBLE"
 )
 
 _TIMESTAMP_TYPES = frozenset(
@@ -72,8 +72,8 @@ _SYMBOLS = {"EQ": "=", "NEQ": "<>", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">
 def parse_sql(text: str) -> Predicate:
     """Parse what stands behind WHERE in SQL.
 
-    Numbers are exact: without point or exponent they are integers, otherwise decimals. ``TIMESTAMP '...'``,
-    ``DATE '...'`` and casts of strings to these are points in time; a plain string becomes one when it is compared with
+    Numbers are exact: without point or exponent they are integers, otherwise decimals; ``0.1::DOUBLE`` is the nearest
+    double. ``X'00ff'`` is bytes. ``TIMESTAMP '...'``, ``DATE '...'`` and casts of strings to these are points in time; a plain string becomes one when it is compared with
     a timestamp column. BETWEEN is SQL's, so no row satisfies it when the first bound exceeds the second (QuestDB swaps
     them), and a date string is an instant (QuestDB's ``IN '2024-03-01'`` is a whole day).
 
@@ -82,13 +82,13 @@ def parse_sql(text: str) -> Predicate:
             known), or it is SQL that the statistics cannot answer (kind ``UnsupportedPredicate``).
     """
     # sqlglot takes 50 ms to import, and predicates in Python do not need it.
-    from sqlglot import Dialect, exp  # noqa: PLC0415
+    from sqlglot import exp  # noqa: PLC0415
     from sqlglot.errors import ParseError, TokenError  # noqa: PLC0415
 
     _check_size(text)
     try:
         # Condition, not a whole statement: otherwise `a = 1 b` is an alias and `desc = 1` a command.
-        expressions = Dialect.get_or_raise(None).parse_into(exp.Condition, text)
+        expressions = _dialect().parse_into(exp.Condition, text)
     except ParseError as error:
         raise _syntax_error(text, error.errors[0]) from None
     except TokenError:
@@ -104,6 +104,18 @@ def parse_sql(text: str) -> Predicate:
             kind="InvalidPredicate",
         )
     return _predicate(conditions[0])
+
+
+@cache
+def _dialect() -> Dialect:
+    """Return sqlglot's own dialect, with bytes as ``X'00ff'``."""
+    import sqlglot  # noqa: PLC0415
+
+    class Conditions(sqlglot.Dialect):
+        class Tokenizer(sqlglot.Tokenizer):
+            HEX_STRINGS: ClassVar[list[str | tuple[str, str]]] = [("x'", "'"), ("X'", "'")]
+
+    return Conditions()
 
 
 def _check_size(text: str) -> None:
@@ -218,17 +230,22 @@ def _value(node: exp.Expr, whole: exp.Expr) -> Value:
             return None
         case "neg":
             value = _value(node.this, whole)
-            if isinstance(value, Decimal):
-                return value.copy_negate()  # the minus operator rounds to 28 digits
-            if isinstance(value, int) and not isinstance(value, bool):
-                return -value
-        case "cast" if node.this.key == "literal" and node.this.is_string and _arguments(node) <= {"this", "to"}:
-            return _point_in_time(str(node.this.this), node)
-        case "column" if _is_column(node) and (node.this.quoted or _WORD.fullmatch(str(node.this.this))):
-            raise _refused(whole, _column_where_a_value_belongs(node))
-        case "sub" if date := _DATE_AS_DIFFERENCE.fullmatch(_sql_of(node)):
-            raise _refused(whole, f": times go in single quotes: '{'-'.join(date.groups())}'")
-    raise _unsupported(whole)
+            if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
+                # The minus operator rounds decimals to 28 digits.
+                return value.copy_negate() if isinstance(value, Decimal) else -value
+        case "hexstring" if len(str(node.this)) % 2 == 0:
+            return bytes.fromhex(str(node.this))
+        case "cast" if node.this.key == "literal" and _arguments(node) <= {"this", "to"}:
+            return _typed(node, whole)
+    raise _no_value(node, whole)
+
+
+def _no_value(node: exp.Expr, whole: exp.Expr) -> InvalidInputError:
+    if _is_column(node) and (node.this.quoted or _WORD.fullmatch(str(node.this.this))):
+        return _refused(whole, _column_where_a_value_belongs(node))
+    if node.key == "sub" and (date := _DATE_AS_DIFFERENCE.fullmatch(_sql_of(node))):
+        return _refused(whole, f": times go in single quotes: '{'-'.join(date.groups())}'")
+    return _unsupported(whole)
 
 
 def _column_where_a_value_belongs(node: exp.Expr) -> str:
@@ -250,11 +267,30 @@ def _number(digits: str) -> int | Decimal:
     )
 
 
-def _point_in_time(text: str, node: exp.Expr) -> Instant:
-    target = node.args["to"]
+def _typed(cast: exp.Expr, whole: exp.Expr) -> float | Instant:
+    """Return a literal with a type of its own."""
+    text, target = str(cast.this.this), cast.args["to"]
     type_name = str(target.args.get("kind") or target.this.name).upper()
+    if type_name == "DOUBLE":
+        return _double(text)
+    if not cast.this.is_string:
+        raise _unsupported(whole)
     if target.expressions or type_name not in {*_TIMESTAMP_TYPES, "DATE"}:
-        raise _unsupported(node, hint="; write the plain literal, it takes the type of the column")
+        raise _unsupported(cast, hint="; write the plain literal, it takes the type of the column")
+    return _point_in_time(text, type_name)
+
+
+def _double(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if math.isnan(number):
+        raise InvalidInputError(f"{_shorten(text)!r} is not a DOUBLE; write 0.1::DOUBLE", kind="InvalidLiteral")
+    return number
+
+
+def _point_in_time(text: str, type_name: str) -> Instant:
     instant = parse_instant(text)
     if instant is None or (type_name == "DATE" and (instant.nanoseconds % NANOSECONDS_PER_DAY or instant.has_rest)):
         raise InvalidInputError(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from coldparquet.errors import InvalidInputError, UnsupportedError
+from coldparquet.errors import FormatError, InvalidInputError, UnsupportedError
 from coldparquet.format.canonical_types import canonical_type
 from coldparquet.plan.type_changes import can_convert, holds_same_values
+from coldparquet.plan.type_widening import type_in_table, unified_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -72,6 +73,54 @@ def table_columns(sidecar: Sidecar) -> tuple[TableColumn, ...]:
             column=repeated[0],
         )
     return tuple(_table_column(sidecar, index) for index in range(sidecar.column_count))
+
+
+def unified_columns(
+    newest: Sidecar, others: Iterable[Sidecar] = (), *, with_dropped: bool = False
+) -> tuple[TableColumn, ...]:
+    """Describe the columns of a table that has no ``_meta``, so that partitions of narrower types can be read, too.
+
+    Args:
+        newest: Its columns come first.
+        others: Older partitions, newest first. Columns that they alone have follow, and types that theirs and the newest
+            one's can be read as replace those.
+        with_dropped: Whether columns with ids, which are QuestDB's and were dropped if the newest partition lacks them, are
+            among those that follow.
+
+    Raises:
+        UnsupportedError: Two columns of the newest partition have the same name.
+    """
+    columns = [replace(column, type=_type_in_table(column)) for column in table_columns(newest)]
+    for sidecar in {other.schema: other for other in others if other.schema is not newest.schema}.values():
+        by_id, found = _places_by_id(sidecar), set[int]()
+        for index, column in enumerate(columns):
+            place, _ = _place(column, sidecar, by_id)
+            older = None if place is None else _table_column(sidecar, place)
+            if older is not None:
+                found.add(older.index)
+                if column.type is not None and older.type is not None:
+                    columns[index] = replace(column, type=unified_type(column.type, older.type) or column.type)
+        names = {column.name for column in columns}
+        for place in range(sidecar.column_count):
+            older = _table_column(sidecar, place)
+            if place not in found and older.name not in names and (with_dropped or older.id < 0):
+                names.add(older.name)
+                columns.append(replace(older, index=len(columns), type=_type_in_table(older)))
+    return tuple(columns)
+
+
+def _type_in_table(column: TableColumn) -> ColumnType | None:
+    if column.type is None:
+        return None
+    # QuestDB's own BYTE and its like have no null, whoever else has written partitions.
+    return replace(column.type, is_unified=True) if column.id >= 0 else type_in_table(column.type)
+
+
+def columns_left_out(columns: Sequence[TableColumn], sidecar: Sidecar) -> tuple[str, ...]:
+    """Return the names of the columns of a partition that its table does not have."""
+    by_id = _places_by_id(sidecar)
+    found = {_place(column, sidecar, by_id)[0] for column in columns}
+    return tuple(sidecar.column(place).name for place in range(sidecar.column_count) if place not in found)
 
 
 def table_columns_of_metadata(metadata: TableMetadata) -> tuple[TableColumn, ...]:
@@ -191,45 +240,80 @@ def match_columns(columns: Iterable[TableColumn], sidecar: Sidecar) -> dict[int,
     Raises:
         UnsupportedError: The partition holds the column with a type that does not become the table's (kind
             ``ChangedColumnType``).
+        FormatError: It does so although the table's ``_meta`` knows of no change (kind ``SchemaMismatch``).
     """
-    ids: list[int] = sidecar.header.descriptors["id"].tolist()
-    by_id = {column_id: index for index, column_id in enumerate(ids) if column_id >= 0}
-    if len(by_id) < sum(column_id >= 0 for column_id in ids):
-        by_id = {}  # Ids that repeat are not QuestDB's, and tell nothing apart.
+    by_id = _places_by_id(sidecar)
     return {column.index: _find(column, sidecar, by_id) for column in columns}
 
 
+def _places_by_id(sidecar: Sidecar) -> dict[int, int]:
+    ids: list[int] = sidecar.header.descriptors["id"].tolist()
+    by_id = {column_id: index for index, column_id in enumerate(ids) if column_id >= 0}
+    is_unique = len(by_id) == sum(column_id >= 0 for column_id in ids)
+    return by_id if is_unique else {}  # Ids that repeat are not QuestDB's, and tell nothing apart.
+
+
 def _find(column: TableColumn, sidecar: Sidecar, by_id: Mapping[int, int]) -> int | None:
-    if column.id >= 0:
-        for age, column_id in enumerate((column.id, *column.superseded_ids)):
-            if (place := by_id.get(column_id)) is not None:
-                # A value that is converted twice is not always the one that a single conversion makes. QuestDB leaves
-                # no Parquet partition more than one change behind.
-                _check_type(column, sidecar, place, can_convert if age <= 1 else None)
-                return place
-    place = sidecar.column_index(column.name)
-    if place is None or (by_id and column.id >= 0 and sidecar.column(place).id >= 0):
-        return None  # a column of this name that has another id is another column
-    _check_type(column, sidecar, place, holds_same_values)
-    return place
-
-
-def _check_type(
-    column: TableColumn, sidecar: Sidecar, place: int, is_usable: Callable[[ColumnType, ColumnType], bool] | None
-) -> None:
-    """Refuse values that do not become the table's: ``is_usable`` tells; None where their type has changed too often."""
-    wanted = column.readable_type
-    found = _table_column(sidecar, place)
-    if found.type is not None and is_usable is not None and is_usable(found.type, wanted):
-        return
-    too_often = " more than once" if is_usable is None else ""
+    place, age = _place(column, sidecar, by_id)
+    if place is None:
+        return None
+    wanted, found = column.readable_type, _table_column(sidecar, place)
+    if found.type is not None and _is_usable(found.type, wanted, age):
+        return place
+    if found.type is not None and age == 0 and not wanted.is_unified:
+        raise FormatError(
+            f"column {column.name!r} is {found.type.name} here, but {wanted.name} in the table's _meta, which knows of no"
+            " change of its type: one of the two is damaged, or of another table; copy both from the table's directory again",
+            kind="SchemaMismatch",
+            path=sidecar.path,
+            column=column.name,
+            stored_type=found.type.name,
+            table_type=wanted.name,
+        )
     raise UnsupportedError(
         f"column {column.name!r} is {found.type.name if found.type else found.problem} here, but {wanted.name} in the"
-        f" table, and such values are not converted{too_often}; leave the column out, read the partition by itself, or"
-        " rewrite it with QuestDB (ALTER TABLE ... CONVERT PARTITION TO NATIVE, then TO PARQUET)",
+        f" table, {_why_not(found.type, wanted, age)}",
         kind="ChangedColumnType",
         path=sidecar.path,
         column=column.name,
         stored_type=found.type.name if found.type else None,
         table_type=wanted.name,
     )
+
+
+def _place(column: TableColumn, sidecar: Sidecar, by_id: Mapping[int, int]) -> tuple[int | None, int | None]:
+    """Return where a column is, and how many types ago it had the id that it has there; None where it was found by name."""
+    if column.id >= 0:
+        for age, column_id in enumerate((column.id, *column.superseded_ids)):
+            if (place := by_id.get(column_id)) is not None:
+                return place, age
+    place = sidecar.column_index(column.name)
+    if place is None or (by_id and column.id >= 0 and sidecar.column(place).id >= 0):
+        return None, None  # a column of this name that has another id is another column
+    return place, None
+
+
+def _is_usable(stored: ColumnType, wanted: ColumnType, age: int | None) -> bool:
+    if wanted.is_unified or age == 1:
+        # A value that is converted twice is not always the one that a single conversion makes. QuestDB leaves no Parquet
+        # partition more than one change behind.
+        return can_convert(stored, wanted)
+    if holds_same_values(stored, wanted):
+        return True
+    # What somebody else has written again, ids and all, may mark nulls in types that QuestDB has none in.
+    return age == 0 and stored.arrow == wanted.arrow and can_convert(stored, wanted)
+
+
+def _why_not(stored: ColumnType | None, wanted: ColumnType, age: int | None) -> str:
+    if not wanted.is_unified:
+        too_often = " more than once" if age is not None and age > 1 else ""
+        return (
+            f"and such values are not converted{too_often}; leave the column out, read the partition by itself, or"
+            " rewrite it with QuestDB (ALTER TABLE ... CONVERT PARTITION TO NATIVE, then TO PARQUET)"
+        )
+    if stored is not None and (both := unified_type(wanted, stored)) is not None:
+        return (
+            f"which has the columns of its newest partition; open it with ReadOptions(columns_from='all') to read both as"
+            f" {both.name}, or leave the column out"
+        )
+    return "and no type holds the values of both; leave the column out, or read the partition by itself"

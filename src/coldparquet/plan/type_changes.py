@@ -22,6 +22,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from coldparquet.format.type_codes import TypeTag, is_decimal
+from coldparquet.plan.type_widening import widens
 
 if TYPE_CHECKING:
     from coldparquet.format.column_types import ColumnType
@@ -103,9 +104,11 @@ def holds_same_values(stored: ColumnType, wanted: ColumnType) -> bool:
 
 
 def can_convert(stored: ColumnType, wanted: ColumnType) -> bool:
-    """Tell whether values of one type become values of another, as by QuestDB's ``ALTER COLUMN TYPE``."""
+    """Tell whether values of one type become values of another: as by ``ALTER COLUMN TYPE``, or as Arrow unifies them."""
     if holds_same_values(stored, wanted):
         return True
+    if wanted.is_unified:
+        return widens(stored, wanted)
     if wanted.arrow.name == "date32":
         return False  # only foreign files count days, and no statement of QuestDB makes a column one of them
     source, target = family_of(stored), family_of(wanted)

@@ -16,6 +16,7 @@ from coldparquet.plan.projection import select_columns
 from coldparquet.scanning.latest_rows import read_latest_rows
 from coldparquet.scanning.metadata_answers import count_nulls, count_rows, find_extremes, has_rows
 from coldparquet.scanning.newest_rows import find_time, read_last_rows, read_top_rows
+from coldparquet.scanning.question import told_of_older_columns
 from coldparquet.scanning.scan_activity import ScanActivity
 from coldparquet.storage.wrappers.ledger import Ledger
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 _NO_KEYS = frozenset({"list", "float32", "float64"})
 """Arrow types that are no keys: NaN and the two zeros are not equal to what they look like."""
+
+_VALUE_OF_NAT = -(1 << 63)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -113,16 +116,16 @@ class RowQuestions:
         ``datetime``, those in nanoseconds ``pandas.Timestamp``.
 
         Raises:
-            UnsupportedError: Python has no such object (kind ``NoPythonValue``): years after 9999, or nanoseconds without
-                pandas.
+            UnsupportedError: Python has no such object (kind ``NoPythonValue``): years after 9999, the least nanosecond
+                of 64 bits, or nanoseconds without pandas.
         """
         [least] = await self._extremes(column, ("min",))
-        return _python_value(least, column)
+        return python_value(least, column)
 
     async def max(self, column: str) -> Any:
         """Find the largest value of a column as a Python object, None if there is none. See :meth:`min`."""
         [greatest] = await self._extremes(column, ("max",))
-        return _python_value(greatest, column)
+        return python_value(greatest, column)
 
     async def first_timestamp(self) -> Any:
         """Find the smallest designated timestamp, as ``datetime`` or ``pandas.Timestamp``; None without any row.
@@ -246,7 +249,8 @@ class RowQuestions:
         return ScanActivity(self.ledger, attributes)
 
     def _column(self, name: str) -> TableColumn:
-        [column] = select_columns(self.question.snapshot.columns, [name])
+        with told_of_older_columns(self.question.snapshot):
+            [column] = select_columns(self.question.snapshot.columns, [name])
         return column
 
     def _timestamp(self, method: str) -> TableColumn:
@@ -274,24 +278,36 @@ def row_limit(count: object, name: str) -> int:
     Raises:
         InvalidInputError: It is not a whole number, or negative.
     """
-    if not isinstance(count, SupportsIndex) or count.__index__() < 0:
+    # True counts as 1 in Python, but whoever writes limit=True means something else.
+    if isinstance(count, bool) or not isinstance(count, SupportsIndex) or count.__index__() < 0:
         raise InvalidInputError(f"{name} is {count!r}; it must be a whole number, 0 or more")
     return count.__index__()
 
 
-def _python_value(scalar: Any, column: str) -> Any:
-    type_ = scalar.type
+def python_value(scalar: Any, column: str) -> Any:
+    """Return an Arrow scalar as a Python object.
+
+    Raises:
+        UnsupportedError: Python has no such object (kind ``NoPythonValue``).
+    """
     try:
-        if not pa.types.is_timestamp(type_) or type_.tz is None or type_.unit == "ns":
-            return scalar.as_py()
-        # pyarrow imports pandas for times with a zone, which takes longer than most questions, even where it then has no use
-        # for it.
-        zone = UTC if type_.tz == "UTC" else ZoneInfo(type_.tz)  # not every machine has a database of zones
-        without_zone = pa.repeat(scalar, 1).view(pa.timestamp(type_.unit))[0].as_py()
-        return None if without_zone is None else without_zone.replace(tzinfo=UTC).astimezone(zone)
+        return _python_object(scalar)
     except (ValueError, OverflowError, ZoneInfoNotFoundError) as error:
         raise UnsupportedError(
             f"Python has no object for {scalar!r} of column {column!r}; min_max({column!r}) returns it as Arrow has it",
             kind="NoPythonValue",
             column=column,
         ) from error
+
+
+def _python_object(scalar: Any) -> Any:
+    type_ = scalar.type
+    if pa.types.is_timestamp(type_) and scalar.value == _VALUE_OF_NAT:
+        raise OverflowError("pandas takes the least number for NaT, which is no time")
+    if not pa.types.is_timestamp(type_) or type_.tz is None or type_.unit == "ns":
+        return scalar.as_py()
+    # pyarrow imports pandas for times with a zone, which takes longer than most questions, even where it then has no use
+    # for it.
+    zone = UTC if type_.tz == "UTC" else ZoneInfo(type_.tz)  # not every machine has a database of zones
+    without_zone = pa.repeat(scalar, 1).view(pa.timestamp(type_.unit))[0].as_py()
+    return None if without_zone is None else without_zone.replace(tzinfo=UTC).astimezone(zone)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from coldparquet.errors import InvalidInputError
 from coldparquet.plan.coalescing_choice import choose_coalescing
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     import pyarrow as pa
 
@@ -46,6 +48,8 @@ class Question:
     snapshot: TableSnapshot
     output_columns: tuple[TableColumn, ...]
     """Columns of the result; none where only the number of rows is wanted."""
+    names_columns: bool = True
+    """Whether they were chosen by name; otherwise all of the table's were asked for."""
     predicate_text: str | None
     predicate: BoundPredicate | None
     limit: int | None
@@ -95,3 +99,26 @@ class Question:
         """Columns of the result and of the predicate, each once."""
         columns = (*self.output_columns, *self.predicate_columns)
         return tuple({column.index: column for column in columns}.values())
+
+
+@contextmanager
+def told_of_older_columns(snapshot: TableSnapshot) -> Iterator[None]:
+    """Say of a column that a table with the columns of its newest partition does not have where it may be. No request."""
+    try:
+        yield
+    except InvalidInputError as error:
+        if error.kind != "UnknownColumn" or snapshot.files is not None or len(snapshot.partitions) == 1:
+            raise
+        name = error.details.get("column")
+        known = [(partition.name, partition.snapshot) for partition in snapshot.partitions]
+        holder = next(
+            (where for where, sidecar in known if sidecar and sidecar.column_index(str(name)) is not None), None
+        )
+        raise InvalidInputError(
+            f"{error.message}; the table was opened with the columns of its newest partition, and"
+            f" {f'partition {holder} has it' if holder else 'older ones may have others'}: open it with"
+            " ReadOptions(columns_from='all') for the columns of all",
+            kind=error.kind,
+            path=error.path,
+            **error.details,
+        ) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -10,9 +11,11 @@ import numpy as np
 
 from coldparquet.concurrency import both, gather_or_cancel
 from coldparquet.plan.instant import NANOSECONDS_PER_UNIT
+from coldparquet.plan.projection import columns_left_out
 from coldparquet.plan.prune import prune
 from coldparquet.plan.read_plan import PrunedPartition, ReadPlan
 from coldparquet.plan.statistics import IntervalStatistics
+from coldparquet.plan.wording import few_names
 from coldparquet.scanning.archived_partitions import with_storage_class
 from coldparquet.scanning.bloom_copies import BloomCopies
 from coldparquet.scanning.closer_look import CloserLook, look_closer
@@ -45,6 +48,9 @@ if TYPE_CHECKING:
     from coldparquet.scanning.partition_plan import PartitionPlan
     from coldparquet.scanning.planned_partition import PlannedPartition
     from coldparquet.scanning.question import Question
+
+
+_LOGGER = logging.getLogger("coldparquet")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +87,8 @@ class PlannedOnce:
         async with self._planning:
             if self._planned is None:
                 self._planned = await plan_question(self._question, self._executor)
+                for note in self._planned.plan.notes[len(self._question.snapshot.notes) :]:
+                    _LOGGER.warning("%s: %s", self._question.url, note)
             return self._planned
 
 
@@ -208,13 +216,33 @@ def _plan(
             coalescings=found.coalescings,
             metadata_requests=requests,
             snapshot=question.snapshot.source,
-            notes=question.snapshot.notes,
+            notes=(*question.snapshot.notes, *_columns_left_out(question, drafted.drafts)),
             partitions_skipped=drafted.skipped,
             options=question.options,
             speed=question.speed,
         ),
         partitions=partitions,
     )
+
+
+def _columns_left_out(question: Question, drafts: Sequence[Draft]) -> list[str]:
+    """Say which columns are missing from all columns of a table that has those of its newest partition."""
+    columns = question.snapshot.columns
+    if question.snapshot.files is not None or question.names_columns or not question.output_columns:
+        return []
+    in_parquet = [draft for draft in drafts if isinstance(draft, ParquetDraft)]
+    left_out: dict[str, str] = {}
+    for draft in {draft.metadata.sidecar.schema: draft for draft in in_parquet}.values():
+        for name in columns_left_out(columns, draft.metadata.sidecar):
+            left_out.setdefault(name, draft.partition.name)
+    if not left_out:
+        return []
+    shown = few_names([f"{name!r} (of {partition})" for name, partition in left_out.items()])
+    note = (
+        f"not read, because the newest partition does not have them: columns {shown}; open the table with"
+        " ReadOptions(columns_from='all') to read them"
+    )
+    return [note]
 
 
 def _verdicts(drafts: Sequence[Draft], looks: Sequence[CloserLook]) -> dict[FirstLook, Verdicts]:

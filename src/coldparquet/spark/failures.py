@@ -34,6 +34,7 @@ _AS_OPTIONS = {
     "error.details['ticket'].wait()": ".option('restore_wait', 'true')",
     "Scan.restore()": ".option('archived', 'restore')",
     "ReadOptions(archived='skip')": ".option('archived', 'skip')",
+    "ReadOptions(columns_from='all')": ".option('columns_from', 'all')",
 }
 """What messages advise of the library's own, and what does the same in Spark, where no details of an error arrive."""
 

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from coldparquet.concurrency import background, gather_or_cancel
+from coldparquet.scan.row_questions import python_value
 from coldparquet.spark.arrow_schema import arrow_schema_of
 from coldparquet.spark.arrow_tasks import map_in_arrow
 from coldparquet.spark.cores import TASKS_PER_CORE, core_count
@@ -112,11 +113,14 @@ def min_max(
 
     Returns:
         Both as Python objects, None where there is no value.
+
+    Raises:
+        UnsupportedError: Python has no such object (kind ``NoPythonValue``).
     """
     asked = _options(url, where, storage_options, options)
     found = _answers(asked, lambda scan: scan.min_max(column))
-    least = [pair["min"].as_py() for pair in found]
-    greatest = [pair["max"].as_py() for pair in found]
+    least = [python_value(pair["min"], column) for pair in found]
+    greatest = [python_value(pair["max"], column) for pair in found]
     return (
         min((value for value in least if value is not None), default=None),
         max((value for value in greatest if value is not None), default=None),

@@ -58,7 +58,7 @@ _ALTERNATIVES = re.compile(r"\{[^}]*,")
 
 _OPTIONS = frozenset(
     """
-    archived batch_rows cache_directory columns credentials goal max_attempts max_bytes max_concurrency max_requests max_usd
+    archived batch_rows cache_directory columns columns_from credentials goal max_attempts max_bytes max_concurrency max_requests max_usd
     memory_limit nanoseconds path paths pieces prices push_filters restore_days restore_tier restore_wait secret_options
     storage_options unread where
     """.split()  # noqa: SIM905 - twenty quoted words, one per line, would be harder to read
@@ -124,6 +124,7 @@ class SourceOptions:
                     prices=("prices", PriceTable.read),
                     archived=("archived", str),
                     unread=("unread", str),
+                    columns_from=("columns_from", str),
                 ),
             ),
             store_options=StoreOptions(

@@ -78,7 +78,7 @@ class WriteOptions:
             )
         for name in ("row_group_rows", "page_rows"):
             value = getattr(self, name)
-            if not isinstance(value, int) or not 1 <= value <= _MOST_ROWS:
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST_ROWS:
                 raise InvalidInputError(
                     f"WriteOptions.{name} is {value!r}; it must be a whole number from 1 to {_MOST_ROWS:,}"
                 )

@@ -91,7 +91,7 @@ def parse_web_options(storage_options: Mapping[str, Any]) -> WebOptions:
         for name in ("cookies", "headers"):
             mapping_option(options, name)
     max_redirects = storage_options.get("max_redirects", 10)
-    if not isinstance(max_redirects, int) or max_redirects < 0:
+    if isinstance(max_redirects, bool) or not isinstance(max_redirects, int) or max_redirects < 0:
         raise InvalidInputError("the storage option max_redirects must be a whole number, 0 or more", kind="BadOption")
     get_client = storage_options.get("get_client")
     if get_client is not None and not callable(get_client):
