@@ -12,7 +12,7 @@ from rich.text import Text
 from coldparquet.catalog.partition_location import DATA_FILE, SIDECAR_FILE
 from coldparquet.cli.failures import FAILED, report
 from coldparquet.cli.inspect_table_command import describe_table, print_table
-from coldparquet.cli.output import facts_table, output_console, print_json, visible
+from coldparquet.cli.output import facts_table, output_console, print_json
 from coldparquet.errors import ColdParquetError, FormatError, InvalidInputError, NotFoundError
 from coldparquet.format.footer_fetch import ENCRYPTED_MAGIC
 from coldparquet.format.pages_file import LARGEST_PAGES_FILE_BYTES, MAGIC, describe_pages_file, stated_size_bytes
@@ -27,6 +27,7 @@ from coldparquet.ranges import ByteRange
 from coldparquet.storage.opened_store import opened_store
 from coldparquet.storage.requests import RangeRequest
 from coldparquet.storage.wrappers.checked import CheckedStore
+from coldparquet.visible_text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
