@@ -48,8 +48,8 @@ def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]
         error_console.cache_clear()
         with (
             monkeypatch.context() as patch,
-            open(terminal, "w", encoding="utf-8", closefd=False) as stdout,  # noqa: PTH123 - a file handle
-            open(terminal, "w", encoding="utf-8", closefd=False) as stderr,  # noqa: PTH123
+            open(terminal, "w", encoding="utf-8", closefd=False) as stdout,
+            open(terminal, "w", encoding="utf-8", closefd=False) as stderr,
         ):
             patch.setattr(sys, "stdout", stdout)
             patch.setattr(sys, "stderr", stderr)
@@ -130,7 +130,9 @@ def test_names_and_values_of_a_table(on_terminal: Callable[..., str], table: Pat
     assert harmless(shown), repr(shown)
 
 
-@pytest.mark.parametrize("place", [f"none{EVIL}", f"trades{EVIL}/2024-03-01.2", f"trades{EVIL}/2024{EVIL}/data.parquet"])
+@pytest.mark.parametrize(
+    "place", [f"none{EVIL}", f"trades{EVIL}/2024-03-01.2", f"trades{EVIL}/2024{EVIL}/data.parquet"]
+)
 @pytest.mark.parametrize("command", ["inspect", "explain", "scan", "index", "verify", "restore"])
 def test_paths(on_terminal: Callable[..., str], table: Path, command: str, place: str) -> None:
     shown = on_terminal(command, table.parent / place)
@@ -154,7 +156,7 @@ def test_log_messages_and_prints_of_libraries(on_terminal: Callable[..., str], t
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("coldparquet.cli.scan_command.count", count)
-        patch.setattr(logging, "lastResort", logging._StderrHandler(logging.WARNING))  # type: ignore[attr-defined]  # noqa: SLF001 - pytest's own handler is in its place
+        patch.setattr(logging, "lastResort", logging._StderrHandler(logging.WARNING))  # type: ignore[attr-defined]
         shown = on_terminal("count", table)
     assert shown.count("careful: ␛") == 1
     assert harmless(shown), repr(shown)
