@@ -165,6 +165,7 @@ class ReadOptions:
     * ``coalesce_gap_bytes``, ``max_request_bytes``: gaps read over and longest request, if not those of the goal.
     * ``max_concurrency``: requests in flight at once.
     * ``memory_limit_bytes``, ``decode_threads``: how much is held, and decoded at once.
+    * ``sidecars``: whether plans are made from sidecars or from Parquet footers (True or False).
     * ``sidecar_prefix_bytes``, ``footer_suffix_bytes``: length of the first request for metadata.
 
     What is left out, see "Reading less" in the README:
@@ -193,6 +194,9 @@ class ReadOptions:
 
     footer_suffix_bytes: int = 64 * KIB
     """First GET of a Parquet footer, taken only where a partition has no sidecar."""
+
+    sidecars: bool = True
+    """Whether sidecars and the catalogue are used; False plans from the Parquet footers, for tables with damaged sidecars."""
 
     goal: Goal = "fast"
     """What coalescing aims at; see :data:`COALESCING_BY_GOAL`."""
@@ -306,6 +310,7 @@ class ReadOptions:
             "strings": ("dictionary", "string"),
             "page_index": ("auto", "always", "never"),
             "late_materialisation": ("auto", "always", "never"),
+            "sidecars": (True, False),
             "statistics": (True, False),
             "make_constant_columns": (True, False),
             "bloom_filters": (True, False),

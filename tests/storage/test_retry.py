@@ -149,6 +149,24 @@ async def test_an_error_that_is_given_up_tells_what_was_tried() -> None:
     assert len(inner.requests) == 4
 
 
+async def test_a_store_that_cannot_be_reached_is_told_before_two_seconds(caplog: pytest.LogCaptureFixture) -> None:
+    nowhere = StorageError("no host 'typo'; check endpoint_url", kind="ConnectionFailed", was_sent=False)
+    inner, patience = scripted(*[nowhere] * 20), Patience()
+    said_at_s: list[float] = []
+    caplog.set_level("WARNING", logger="coldparquet")
+    caplog.handler.addFilter(lambda _: said_at_s.append(patience.now_s) is None)
+    store = patience.store(inner, max_attempts=8)
+    with pytest.raises(StorageError):
+        await store.get(request_for(PATH, ByteRange(3, 9)))
+    caplog.handler.filters.clear()
+    assert caplog.messages[0] == "no host 'typo'; check endpoint_url; retrying (6 of 8)"
+    assert said_at_s[0] < 2
+    assert len(caplog.messages) == 3
+    again = patience.store(scripted(RESET, RESET, RESET, RESET, RESET), max_attempts=8)
+    await again.get(request_for(PATH, ByteRange(3, 9)))
+    assert len(caplog.messages) == 3  # what is lost on the way is not a question of names
+
+
 async def test_what_is_not_transient_is_raised_as_it_is() -> None:
     inner, patience = scripted(StorageError("the disk is full")), Patience()
     with pytest.raises(StorageError) as caught:

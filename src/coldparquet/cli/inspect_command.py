@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
+from coldparquet.catalog.discovery import discover
 from coldparquet.catalog.partition_location import DATA_FILE, SIDECAR_FILE
 from coldparquet.cli.failures import FAILED, report
 from coldparquet.cli.inspect_table_command import describe_table, print_table
@@ -137,8 +138,9 @@ async def _find_sidecar(store: ObjectStore, path: str, choice: SnapshotChoice) -
         try:
             return of_directory, await _fetch_sidecar(store, of_directory, choice)
         except NotFoundError:
-            if error.kind != "IsADirectory":  # object stores know no directories: the path itself is what is missing
+            if error.kind not in ("IsADirectory", NotFoundError.default_kind):
                 raise error from None
+            await discover(store, path)  # which says what else is wrong with a path, in the words of all commands
             raise NotFoundError(
                 f"there is no {SIDECAR_FILE} in this directory; coldparquet index writes it where it is missing",
                 path=path,

@@ -25,6 +25,7 @@ from coldparquet.cli.read_flags import (
     MaxBytesFlag,
     MaxRequestsFlag,
     MaxUsdFlag,
+    NoSidecarsFlag,
     PricesFlag,
     read_options_of,
 )
@@ -80,6 +81,7 @@ def explain(
     max_requests: MaxRequestsFlag = None,
     prices: PricesFlag = None,
     archived: ArchivedFlag = "refuse",
+    no_sidecars: NoSidecarsFlag = False,
     as_json: Json = False,
     storage_option: StorageOptions = None,
     endpoint_url: EndpointUrl = None,
@@ -93,7 +95,13 @@ def explain(
         from coldparquet.cli import scan_command
 
         options = read_options_of(
-            goal=goal, max_usd=max_usd, max_bytes=max_bytes, max_requests=max_requests, prices=prices, archived=archived
+            goal=goal,
+            max_usd=max_usd,
+            max_bytes=max_bytes,
+            max_requests=max_requests,
+            prices=prices,
+            archived=archived,
+            no_sidecars=no_sidecars,
         )
         question = scan_command.question_about(
             url,
@@ -135,6 +143,7 @@ def scan(
     max_requests: MaxRequestsFlag = None,
     prices: PricesFlag = None,
     archived: ArchivedFlag = "refuse",
+    no_sidecars: NoSidecarsFlag = False,
     as_json: Json = False,
     storage_option: StorageOptions = None,
     endpoint_url: EndpointUrl = None,
@@ -149,7 +158,13 @@ def scan(
         from coldparquet.cli.scan_profile import scan_profile
 
         options = read_options_of(
-            goal=goal, max_usd=max_usd, max_bytes=max_bytes, max_requests=max_requests, prices=prices, archived=archived
+            goal=goal,
+            max_usd=max_usd,
+            max_bytes=max_bytes,
+            max_requests=max_requests,
+            prices=prices,
+            archived=archived,
+            no_sidecars=no_sidecars,
         )
         question = scan_command.question_about(
             url,
@@ -177,6 +192,7 @@ def count(
     max_requests: MaxRequestsFlag = None,
     prices: PricesFlag = None,
     archived: ArchivedFlag = "refuse",
+    no_sidecars: NoSidecarsFlag = False,
     as_json: Json = False,
     storage_option: StorageOptions = None,
     endpoint_url: EndpointUrl = None,
@@ -190,7 +206,13 @@ def count(
         from coldparquet.cli import scan_command
 
         options = read_options_of(
-            goal=goal, max_usd=max_usd, max_bytes=max_bytes, max_requests=max_requests, prices=prices, archived=archived
+            goal=goal,
+            max_usd=max_usd,
+            max_bytes=max_bytes,
+            max_requests=max_requests,
+            prices=prices,
+            archived=archived,
+            no_sidecars=no_sidecars,
         )
         question = scan_command.question_about(
             url,

@@ -102,6 +102,9 @@ ArchivedFlag = Annotated[
         rich_help_panel=COST_PANEL,
     ),
 ]
+NoSidecarsFlag = Annotated[
+    bool, typer.Option("--no-sidecars", help="Plan from Parquet footers, as if no partition had a sidecar.")
+]
 TierFlag = Annotated[
     str | None,
     typer.Option(
@@ -138,6 +141,7 @@ def read_options_of(
     max_requests: int | None,
     prices: str | None,
     archived: str,
+    no_sidecars: bool,
 ) -> ReadOptions:
     """Put together what the flags say.
 
@@ -154,4 +158,5 @@ def read_options_of(
         max_requests=max_requests,
         prices=price_table(prices),
         archived=cast("Literal['refuse', 'skip']", archived),
+        sidecars=not no_sidecars,
     )

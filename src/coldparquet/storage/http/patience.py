@@ -27,6 +27,10 @@ class StalledError(TimeoutError):
     """A server sends something, but too little to ever come to an end."""
 
 
+class NoConnectionError(StalledError):
+    """There was no connection in time, so that nothing was sent."""
+
+
 @dataclass(slots=True)
 class _Wait:
     """One request that waits for the head of its answer."""
@@ -60,7 +64,7 @@ async def head_in_time(
         body_bytes: Sent before an answer can be expected.
 
     Raises:
-        aiohttp.ConnectionTimeoutError: There was no connection in time, so that nothing was sent.
+        NoConnectionError: There was no connection in time.
         StalledError: The head was not complete in time.
     """
     wait = _Wait(asyncio.timeout(None), store_options.connect_timeout_s, _head_s(store_options, body_bytes))
@@ -72,7 +76,7 @@ async def head_in_time(
         if not wait.limit.expired():
             raise
         if not wait.is_connected:
-            raise aiohttp.ConnectionTimeoutError(f"no connection in {wait.connect_s:g} s") from None
+            raise NoConnectionError(f"no connection in {wait.connect_s:g} s") from None
         raise StalledError(f"the head of the answer was not complete after {wait.head_s:.1f} s") from None
     finally:
         _WAIT.reset(token)

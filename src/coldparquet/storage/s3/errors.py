@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import socket
 import time
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -18,7 +20,7 @@ from coldparquet.errors import (
     NotFoundError,
     StorageError,
 )
-from coldparquet.storage.http.patience import StalledError
+from coldparquet.storage.http.patience import NoConnectionError, StalledError
 from coldparquet.storage.refusals import object_replaced
 from coldparquet.storage.wrappers.retry_decision import parse_retry_after
 
@@ -221,7 +223,7 @@ def connection_error(
         **facts: Further details.
     """
     if isinstance(error, TimeoutError):
-        if isinstance(error, aiohttp.ConnectionTimeoutError):
+        if isinstance(error, NoConnectionError):
             facts["was_sent"] = False
         why = str(error) if isinstance(error, StalledError) else type(error).__name__
         return StorageError(f"the store did not answer in time ({why}); try again", path=path, kind="Timeout", **facts)
@@ -234,15 +236,22 @@ def connection_error(
             kind="CertificateInvalid",
             **facts,
         )
+    reason = error.strerror if isinstance(error, OSError) else None
     if isinstance(error, aiohttp.ClientConnectorError):
         facts["was_sent"] = False
-    reason = error.strerror if isinstance(error, OSError) else None
+        is_name = isinstance(error.os_error, socket.gaierror)
+        reason = f"no host {error.host!r} ({reason})" if is_name else f"{_reason(error)} at {error.host}:{error.port}"
     return StorageError(
         f"the connection failed: {reason or type(error).__name__}; check {check} and network, or try again",
         path=path,
         kind="ConnectionFailed",
         **facts,
     )
+
+
+def _reason(error: aiohttp.ClientConnectorError) -> str:
+    number = error.os_error.errno
+    return os.strerror(number) if number else error.strerror or type(error).__name__
 
 
 def _archived(refusal: S3Refusal, path: str, details: dict[str, Any]) -> ArchivedObjectError:
