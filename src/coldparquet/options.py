@@ -104,11 +104,11 @@ class StoreOptions:
     that arrived, and once a 32nd of the range is there the count begins anew."""
 
     connect_timeout_s: float = 5.0
-    """Longest wait for a connection to S3 or a web server; other stores have timeouts of their own."""
+    """Longest wait for a connection to S3 or a web server, finding its address included; other stores have timeouts of their own."""
 
     stall_timeout_s: float = 20.0
-    """Longest time in which no byte arrives, for the same stores. There is no limit for a whole transfer: one that makes
-    progress is not cut."""
+    """Longest wait for the head of an answer, and for the next 16 KiB of its body or its end, for the same stores. Answers to
+    writes may take 30 times as long. There is no limit for a whole transfer: one that makes progress is not cut."""
 
     hedging: bool = True
     """Whether a GET that is slower than 95 % of its size class is sent a second time, at most 5 % more requests in all."""

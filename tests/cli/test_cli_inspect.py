@@ -130,6 +130,7 @@ def test_the_sidecar_of_a_partition(run: Run, tmp_path: Path, form: str) -> None
 
 
 def test_a_directory_without_sidecar(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "data.parquet").write_bytes(b"PAR1")
     result = run("inspect", tmp_path)
     assert result.exit_code == 1
     assert result.stderr == (

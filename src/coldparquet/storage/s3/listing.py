@@ -69,7 +69,7 @@ class ListingProgress:
         self._kept_bytes = 0
 
     def note(self, names: Iterable[str]) -> None:
-        """Note the names of a page behind which there is another one.
+        """Note the names of a page behind which there is another one, or where that begins if they do not count.
 
         Raises:
             StorageError: ``kind="BadListing"``: the page brought no new name; ``kind="ListingTooLong"``: there are too many

@@ -154,7 +154,7 @@ class S3Store:
             token = page.next_token
             if token is None or first_page_only:
                 break
-            progress.note((*page.directories, *(info.path for info in page.objects)))
+            progress.note([*page.directories, *(info.path for info in page.objects)] or [token])
         if not (directories or objects or exists):
             raise NotFoundError("there is no such object or directory; check the path", path=path)
         return Listing(
@@ -180,7 +180,7 @@ class S3Store:
             token = page.next_token
             if token is None or any(info.path >= stop for info in page.objects):
                 return tuple(found[name] for name in sorted(found))
-            progress.note(info.path for info in page.objects)
+            progress.note([info.path for info in page.objects] or [token])
 
     async def put(
         self, path: str, data: bytes, *, overwrite: bool, if_match: str | None = None, storage_class: str | None = None
@@ -257,8 +257,8 @@ class S3Store:
             old += [found for found in page.uploads if found.started_s < started_before_s]
             if page.next_markers is None:
                 break
-            progress.note(f"{found.path} {found.upload_id}" for found in page.uploads)
             markers = page.next_markers
+            progress.note([" ".join(markers)])
             query |= {"key-marker": markers[0], "upload-id-marker": markers[1]}
         for found in old:
             await self._abort(found.path, found.upload_id)
