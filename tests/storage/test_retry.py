@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import pickle
 from collections import deque
 from copy import copy
@@ -24,6 +23,7 @@ from coldparquet.storage.wrappers.retry import RetryStore
 from coldparquet.testing.store_contract import CONTENT, StoreContract, request_for
 
 if TYPE_CHECKING:
+    import logging
     from collections.abc import Callable
 
     from coldparquet.storage.objects import Upload
