@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from coldparquet.catalog.discovery import discover
 from coldparquet.catalog.partition_location import DATA_FILE, SIDECAR_FILE
 from coldparquet.cli.failures import FAILED, report
 from coldparquet.cli.inspect_table_command import describe_table, print_table
@@ -111,8 +110,10 @@ async def _describe(
         except NotFoundError as no_sidecar:
             try:
                 return path, await describe_table(stacked, path, look_for_sidecars=look_for_sidecars, options=options)
-            except NotFoundError:
-                raise no_sidecar from None
+            except NotFoundError as no_table:
+                # It says what else a path may be; of a bucket that is missing both say the same.
+                is_about_path = no_sidecar.kind in ("IsADirectory", NotFoundError.default_kind)
+                raise (no_table if is_about_path else no_sidecar) from None
     if bytes(sidecar[: len(MAGIC)]) == MAGIC:
         return path, describe_pages_file(bytes(sidecar), path=path)
     description = describe_sidecar(
@@ -138,13 +139,7 @@ async def _find_sidecar(store: ObjectStore, path: str, choice: SnapshotChoice) -
         try:
             return of_directory, await _fetch_sidecar(store, of_directory, choice)
         except NotFoundError:
-            if error.kind not in ("IsADirectory", NotFoundError.default_kind):
-                raise error from None
-            await discover(store, path)  # which says what else is wrong with a path, in the words of all commands
-            raise NotFoundError(
-                f"there is no {SIDECAR_FILE} in this directory; coldparquet index writes it where it is missing",
-                path=path,
-            ) from None
+            raise error from None
 
 
 async def _fetch_sidecar(store: ObjectStore, path: str, choice: SnapshotChoice) -> bytes | memoryview:
