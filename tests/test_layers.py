@@ -12,7 +12,9 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "coldparquet"
 
 LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"byte_sizes", "errors", "lazy_names", "ranges", "options", "telemetry", "prices", "price_file"}),
+    frozenset(
+        {"byte_sizes", "errors", "lazy_names", "ranges", "options", "telemetry", "prices", "price_file", "visible_text"}
+    ),
     frozenset({"format"}),
     frozenset({"plan"}),
     frozenset({"storage"}),

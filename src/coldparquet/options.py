@@ -104,11 +104,11 @@ class StoreOptions:
     that arrived, and once a 32nd of the range is there the count begins anew."""
 
     connect_timeout_s: float = 5.0
-    """Longest wait for a connection to S3 or a web server; other stores have timeouts of their own."""
+    """Longest wait for a connection to S3 or a web server, finding its address included; other stores have timeouts of their own."""
 
     stall_timeout_s: float = 20.0
-    """Longest time in which no byte arrives, for the same stores. There is no limit for a whole transfer: one that makes
-    progress is not cut."""
+    """Longest wait for the head of an answer, and for the next 16 KiB of its body or its end, for the same stores. Answers to
+    writes may take 30 times as long. There is no limit for a whole transfer: one that makes progress is not cut."""
 
     hedging: bool = True
     """Whether a GET that is slower than 95 % of its size class is sent a second time, at most 5 % more requests in all."""
@@ -166,6 +166,7 @@ class ReadOptions:
     * ``coalesce_gap_bytes``, ``max_request_bytes``: gaps read over and longest request, if not those of the goal.
     * ``max_concurrency``: requests in flight at once.
     * ``memory_limit_bytes``, ``decode_threads``: how much is held, and decoded at once.
+    * ``sidecars``: whether plans are made from sidecars or from Parquet footers (True or False).
     * ``sidecar_prefix_bytes``, ``footer_suffix_bytes``: length of the first request for metadata.
 
     What is left out, see "Reading less" in the README:
@@ -195,6 +196,9 @@ class ReadOptions:
 
     footer_suffix_bytes: int = 64 * KIB
     """First GET of a Parquet footer, taken only where a partition has no sidecar."""
+
+    sidecars: bool = True
+    """Whether sidecars and the catalogue are used; False plans from the Parquet footers, for tables with damaged sidecars."""
 
     goal: Goal = "fast"
     """What coalescing aims at; see :data:`COALESCING_BY_GOAL`."""
@@ -319,6 +323,7 @@ class ReadOptions:
             "page_index": ("auto", "always", "never"),
             "late_materialisation": ("auto", "always", "never"),
             "columns_from": ("newest", "all"),
+            "sidecars": (True, False),
             "statistics": (True, False),
             "make_constant_columns": (True, False),
             "bloom_filters": (True, False),

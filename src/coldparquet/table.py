@@ -280,7 +280,7 @@ class Opening:
             options=self._options,
             named=self._named(path),
             caches=TableCaches.of(store, self._store_options, url=self._url if self._store is None else None),
-            use_catalogue=self._store_options.use_catalogue,
+            use_catalogue=self._store_options.use_catalogue and self._options.sidecars,
         )
         owns_store = self._store is None
         threads = TableThreads(self._options.decode_threads)

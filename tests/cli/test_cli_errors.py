@@ -14,7 +14,7 @@ from coldparquet.cli.failures import reported_failures
 from coldparquet.cli.storage_flags import parse_storage_options
 from coldparquet.errors import StorageError
 from coldparquet.ranges import ByteRange
-from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
+from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer, FaultRule
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -164,3 +164,53 @@ def test_a_missing_package_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert "needs the package aiohttp" in capsys.readouterr().err
     with pytest.raises(ModuleNotFoundError), reported_failures(as_json=False):
         raise ModuleNotFoundError("No module named 'coldparquet.typo'", name="coldparquet.typo")
+
+
+def test_a_damaged_sidecar_says_the_ways_out(run: Run, table: Path) -> None:
+    [rows] = run("count", table).stdout.split()
+    assert run("index", "--force", table).exit_code == 0
+    sidecar = next(table.glob("*/_pm"))
+    damaged = bytearray(sidecar.read_bytes())
+    damaged[len(damaged) // 2] ^= 0xFF
+    sidecar.write_bytes(damaged)
+    for broken in (bytes(damaged), bytes(damaged[:100]), b"123"):
+        sidecar.write_bytes(broken)
+        result = run("count", table)
+        assert result.exit_code == 1
+        assert (
+            "'coldparquet index --force' writes the sidecar anew, and --no-sidecars reads without it" in result.stderr
+        )
+        assert "fetch" not in result.stderr
+        assert run("count", table, "--no-sidecars").stdout.split() == [rows]
+        assert run("scan", table, "--no-sidecars").stdout.count("\n") == int(rows) + 1
+        assert "footer" in run("explain", table, "--no-sidecars").stdout
+    assert run("index", "--force", table).exit_code == 0
+    assert run("count", table).stdout.split() == [rows]
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "index", "inspect"])
+def test_what_is_missing_and_what_is_there_instead(run: Run, table: Path, command: str) -> None:
+    there = next(path.name for path in table.iterdir() if path.is_dir())
+    message = run(command, table / f"{there}9").stderr
+    assert f"{table} holds no '{there}9', but " in message
+    assert there in message
+    misspelt = table.with_name(f"{table.name}s")
+    assert f"holds no '{misspelt.name}', but {table.name}" in run(command, misspelt).stderr
+
+
+@pytest.mark.parametrize("name", ["date=2024-03-01/part-0.parquet", "trades-2024.parquet"])
+def test_inspect_says_the_same_of_what_is_no_table_as_the_others(run: Run, tmp_path: Path, name: str) -> None:
+    file = tmp_path / "lake" / name
+    file.parent.mkdir(parents=True)
+    pq.write_table(pa.table({"n": [1]}), file)
+    message = run("count", tmp_path / "lake").stderr
+    assert "pipeline convert" in message
+    assert run("inspect", tmp_path / "lake").stderr == message
+
+
+def test_a_refusal_names_the_table(run: Run, table: Path) -> None:
+    with ColdStoreServer(table.parents[1]) as server:
+        server.set_faults(FaultRule("forbidden", operation="*"))
+        url = f"s3://{table.parent.name}/{table.name}"
+        message = run("count", url, "--anon", "--endpoint-url", server.endpoint_url).stderr
+    assert message.startswith(f"error: {url}: S3 answered 403 AccessDenied")

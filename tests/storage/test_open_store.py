@@ -53,6 +53,13 @@ async def test_s3_without_its_packages_says_what_to_install(monkeypatch: pytest.
     assert caught.value.kind == "MissingPackage"
 
 
+async def test_the_web_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    with pytest.raises(UnsupportedError, match=r"pip install 'coldparquet\[s3\]'") as caught:
+        open_store("https://host/path")
+    assert caught.value.kind == "MissingPackage"
+
+
 def test_other_scheme_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "paramiko", None)
     with pytest.raises(UnsupportedError, match="sftp") as caught:

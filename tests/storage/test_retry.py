@@ -23,6 +23,7 @@ from coldparquet.storage.wrappers.retry import RetryStore
 from coldparquet.testing.store_contract import CONTENT, StoreContract, request_for
 
 if TYPE_CHECKING:
+    import logging
     from collections.abc import Callable
 
     from coldparquet.storage.objects import Upload
@@ -147,6 +148,29 @@ async def test_an_error_that_is_given_up_tells_what_was_tried() -> None:
     assert elapsed_s == pytest.approx(0.21)
     assert caught.value.details == {"attempts": 4, "byte_range": ByteRange(3, 9), "request_id": "4442587FB7D0A2F9"}
     assert len(inner.requests) == 4
+
+
+async def test_a_store_that_cannot_be_reached_is_told_before_two_seconds(caplog: pytest.LogCaptureFixture) -> None:
+    nowhere = StorageError("no host 'typo'; check endpoint_url", kind="ConnectionFailed", was_sent=False)
+    inner, patience = scripted(*[nowhere] * 20), Patience()
+    said_at_s: list[float] = []
+    caplog.set_level("WARNING", logger="coldparquet")
+
+    def note(_: logging.LogRecord) -> bool:
+        said_at_s.append(patience.now_s)
+        return True
+
+    caplog.handler.addFilter(note)
+    store = patience.store(inner, max_attempts=8)
+    with pytest.raises(StorageError):
+        await store.get(request_for(PATH, ByteRange(3, 9)))
+    caplog.handler.filters.clear()
+    assert caplog.messages[0] == "no host 'typo'; check endpoint_url; retrying (6 of 8)"
+    assert said_at_s[0] < 2
+    assert len(caplog.messages) == 3
+    again = patience.store(scripted(RESET, RESET, RESET, RESET, RESET), max_attempts=8)
+    await again.get(request_for(PATH, ByteRange(3, 9)))
+    assert len(caplog.messages) == 3  # what is lost on the way is not a question of names
 
 
 async def test_what_is_not_transient_is_raised_as_it_is() -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from urllib.parse import quote
+from xml.etree import ElementTree as ET
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.errors import StorageError
-from coldparquet.storage.s3.listing import parse_list_page
+from coldparquet.storage.s3.errors import XmlReader
+from coldparquet.storage.s3.listing import ListedPage, parse_list_page
 
 
 def page(content: str) -> bytes:
@@ -19,8 +22,15 @@ def page(content: str) -> bytes:
     ).encode()
 
 
+def listed_page(body: bytes, *, bucket: str, prefix: str) -> ListedPage:
+    reader = XmlReader()
+    with suppress(ET.ParseError, ValueError):
+        reader.feed(body)
+    return parse_list_page(reader, bucket=bucket, prefix=prefix)
+
+
 def test_objects_and_directories() -> None:
-    listed = parse_list_page(
+    listed = listed_page(
         page(
             "<Name>bucket</Name><Prefix>db/</Prefix><EncodingType>url</EncodingType><IsTruncated>true</IsTruncated>"
             "<NextContinuationToken>abc==</NextContinuationToken>"
@@ -39,7 +49,7 @@ def test_objects_and_directories() -> None:
 
 
 def test_names_without_url_encoding_are_taken_as_they_are() -> None:
-    listed = parse_list_page(page("<Contents><Key>a+b%20c</Key><Size>1</Size></Contents>"), bucket="bucket", prefix="")
+    listed = listed_page(page("<Contents><Key>a+b%20c</Key><Size>1</Size></Contents>"), bucket="bucket", prefix="")
     assert listed.objects[0].path == "bucket/a+b%20c"
     assert (listed.has_marker, listed.next_token) == (False, None)
 
@@ -47,7 +57,7 @@ def test_names_without_url_encoding_are_taken_as_they_are() -> None:
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1))
 def test_any_name_survives_url_encoding(name: str) -> None:
     body = page(f"<EncodingType>url</EncodingType><Contents><Key>{quote(name)}</Key><Size>1</Size></Contents>")
-    assert [info.path for info in parse_list_page(body, bucket="b", prefix="").objects] == [f"b/{name}"]
+    assert [info.path for info in listed_page(body, bucket="b", prefix="").objects] == [f"b/{name}"]
 
 
 @pytest.mark.parametrize(
@@ -68,11 +78,11 @@ def test_any_name_survives_url_encoding(name: str) -> None:
 )
 def test_answers_that_are_no_listing(body: bytes) -> None:
     with pytest.raises(StorageError) as caught:
-        parse_list_page(body, bucket="bucket", prefix="db/")
+        listed_page(body, bucket="bucket", prefix="db/")
     assert caught.value.kind == "BadListing"
 
 
 @given(st.binary())
 def test_any_bytes(body: bytes) -> None:
     with pytest.raises(StorageError):
-        parse_list_page(body, bucket="bucket", prefix="")
+        listed_page(body, bucket="bucket", prefix="")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from aiohttp import web
 
-from coldparquet.errors import AccessError, ColdParquetError, InvalidInputError
+from coldparquet.errors import AccessError, ColdParquetError, InvalidInputError, NotFoundError, StorageError
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.s3.credentials import resolve_account
 from coldparquet.storage.s3.errors import parse_refusal
@@ -19,6 +19,7 @@ from coldparquet.storage.s3.options import parse_s3_options
 from coldparquet.storage.s3.store import S3Store
 from coldparquet.testing.simulator import ColdStoreOptions
 from coldparquet.testing.store_contract import request_for
+from tests.support.scripted_server import respond, scripted_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -114,3 +115,30 @@ def test_no_server_can_have_signed_requests_sent_elsewhere(region: str, *, in_he
     refusal = parse_refusal(301, headers, body.encode())
     assert refusal.region is None
     assert not refusal.redirects_from("us-east-1")
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "error_class"),
+    [
+        (403, "InvalidAccessKeyId", AccessError),
+        (404, "NoSuchBucket", NotFoundError),
+        (503, "SlowDown", StorageError),
+    ],
+)
+@pytest.mark.parametrize(("key", "secret"), [("k", "s"), ("S", "e"), ("us", "No"), ("Code", "Error")])
+async def test_credentials_of_a_few_letters_leave_messages_readable(
+    key: str, secret: str, status: int, code: str, error_class: type[Exception]
+) -> None:
+    said = f"Keys such as {key} are unknown, and so is the secret {secret}."
+    body = f"<Error><Code>{code}</Code><Message>{said}</Message></Error>".encode()
+    async with scripted_server() as script:
+        script.answers = [respond(status, body)]
+        store = S3Store(storage_options={"endpoint_url": script.endpoint_url, "key": key, "secret": secret})
+        with pytest.raises(error_class) as caught:
+            await store.get(request_for("bucket/key", ByteRange(0, 4)))
+        await store.aclose()
+    error = caught.value
+    assert isinstance(error, ColdParquetError)
+    assert error.kind == code
+    if status != 404:
+        assert "Keys such as *** are unknown, and so is the secret ***." in str(error)

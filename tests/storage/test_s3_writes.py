@@ -19,6 +19,7 @@ from coldparquet.errors import (
     StorageError,
 )
 from coldparquet.storage.objects import StoredChecksum, Upload, UploadedPart
+from coldparquet.storage.s3.errors import XmlReader
 from coldparquet.storage.s3.listing import parse_upload_page
 from coldparquet.storage.s3.store import S3Store
 
@@ -240,6 +241,8 @@ def test_uploads_outside_of_the_prefix_are_left_alone() -> None:
         b"<Upload><Key>other</Key><UploadId>2</UploadId><Initiated>1970-01-01T00:01:40.000Z</Initiated></Upload>"
         b"</ListMultipartUploadsResult>"
     )
-    page = parse_upload_page(body, bucket="bucket", prefix="t/")
+    reader = XmlReader()
+    reader.feed(body)
+    page = parse_upload_page(reader, bucket="bucket", prefix="t/")
     assert [(found.path, found.upload_id, found.started_s) for found in page.uploads] == [("bucket/t/a", "1", 100.0)]
     assert page.next_markers == ("t/b", "2")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,7 +21,14 @@ from coldparquet.catalog.other_layouts import (
 from coldparquet.catalog.partition_location import DATA_FILE, SIDECAR_FILE, PartitionLocation, partition_location
 from coldparquet.catalog.table_files import TRANSACTION_FILE, read_table_files
 from coldparquet.concurrency import both
-from coldparquet.errors import AccessError, FormatError, InvalidInputError, NotFoundError, StorageError
+from coldparquet.errors import (
+    AccessError,
+    ColdParquetError,
+    FormatError,
+    InvalidInputError,
+    NotFoundError,
+    StorageError,
+)
 from coldparquet.format.partition_names import (
     PartitionDirectory,
     infer_interval,
@@ -160,7 +169,7 @@ async def _list_and_read(
                 )
         return listing, files
     if files is None:
-        raise _nothing_there(listing, path) if isinstance(listing, NotFoundError) else listing
+        raise await _nothing_there(store, listing, path) if isinstance(listing, NotFoundError) else listing
     return Listing(directories=(), objects=(), is_complete=False), files
 
 
@@ -171,10 +180,18 @@ async def _listing_or_error(store: ObjectStore, path: str) -> Listing | AccessEr
         return error
 
 
-def _nothing_there(error: NotFoundError, path: str) -> NotFoundError:
+async def _nothing_there(store: ObjectStore, error: NotFoundError, path: str) -> NotFoundError:
+    """Make the error for a path where nothing is. 1 listing, of what lies beside it."""
     if error.kind != NotFoundError.default_kind:
         return error  # it is about more than this path, such as a bucket
-    return NotFoundError("there is no such table, partition or Parquet file; check the path", path=path)
+    parent, _, name = path.rstrip("/").rpartition("/")
+    names: list[str] = []
+    with contextlib.suppress(ColdParquetError):
+        listing = await store.list(parent, first_page_only=True) if parent else Listing(directories=(), objects=())
+        names = [found.rpartition("/")[2] for found in (*listing.directories, *(info.path for info in listing.objects))]
+    alike = few_names(difflib.get_close_matches(name, names, n=3) or sorted(names))
+    advice = f"{parent} holds no {name!r}, but {alike}" if names else "check the path"
+    return NotFoundError(f"there is no such table, partition or Parquet file; {advice}", path=path)
 
 
 def _shows_transaction(listing: Listing) -> bool:

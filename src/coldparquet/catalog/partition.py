@@ -266,6 +266,7 @@ class Partition:
             connections=self._connections,
         )
         if found.state == "damaged" and found.problem is not None:
+            found.problem.message += "; 'coldparquet index --force' writes the sidecar anew, and ReadOptions(sidecars=False) reads without it"
             raise found.problem
         if found.sidecar is not None:
             return PartitionMetadata(

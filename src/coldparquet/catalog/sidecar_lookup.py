@@ -71,7 +71,7 @@ async def look_up_sidecar(  # noqa: PLR0913 - where, how, and at whose cost
         AccessError: The store refused the credentials.
         StorageError: The store failed.
     """
-    if location.sidecar_path is None:
+    if location.sidecar_path is None or not options.sidecars:
         return SidecarLookup(state="absent", file=memoryview(b""), sidecar=None)
     path = location.sidecar_path
     spent = [] if spent is None else spent

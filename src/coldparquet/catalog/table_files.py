@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from coldparquet.concurrency import gather_or_cancel
-from coldparquet.errors import FormatError, NotFoundError, ObjectChangedError, StorageError
+from coldparquet.errors import AccessError, FormatError, NotFoundError, ObjectChangedError, StorageError
 from coldparquet.format.column_versions import parse_column_versions
 from coldparquet.format.table_metadata import parse_table_metadata
 from coldparquet.format.txn import parse_txn
@@ -239,6 +239,10 @@ class _Attempt:
         except NotFoundError:
             self._spent.append(MetadataRequest(path=path, byte_range=None, reason=f"no {name}", fetched_bytes=0))
             return None
+        except AccessError as error:
+            error.path = self._path  # who asked for a table need not know its files
+            error.details["object"] = path
+            raise
         self._etags[name] = found.etag
         return found.data
 

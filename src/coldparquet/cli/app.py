@@ -7,6 +7,8 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
+from coldparquet.visible_text import visible_stream
+
 if TYPE_CHECKING:
     from types import FrameType
 
@@ -14,10 +16,12 @@ if TYPE_CHECKING:
 def main() -> None:
     """Run the command line and exit: 0 done, 1 the command failed, 2 wrong usage, 130 interrupted."""
     signal.signal(signal.SIGTERM, _interrupt)
-    for stream in (sys.stdout, sys.stderr):
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
         if isinstance(stream, io.TextIOWrapper):
             # Names in files are any Unicode; what a terminal cannot show becomes a question mark, not an error.
             stream.reconfigure(errors="replace")
+            setattr(sys, name, visible_stream(stream))
     try:
         from coldparquet.cli.commands import app  # noqa: PLC0415 - a missing package is explained below
     except ImportError as error:

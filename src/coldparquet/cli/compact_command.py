@@ -10,9 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from coldparquet.cli.failures import FAILED
-from coldparquet.cli.output import action_word, output_console, print_json, print_listed, progress_bar, visible
+from coldparquet.cli.output import action_word, output_console, print_json, print_listed, progress_bar
 from coldparquet.cli.pack_command import catalogue_line
 from coldparquet.plan.wording import few_names, human_bytes, plural
+from coldparquet.visible_text import visible
 from coldparquet.write.compact import compact_table
 from coldparquet.write.compaction_report import CompactionOptions
 

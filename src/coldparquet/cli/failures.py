@@ -24,6 +24,7 @@ _FLAGS_FOR_PYTHON = {
     "give ReadOptions.prices a table that has one (PriceTable.read), or leave max_usd out": (
         "give --prices a table that has one, or leave --max-usd out"
     ),
+    "ReadOptions(sidecars=False) reads without it": "--no-sidecars reads without it",
     "in a cheaper tier (RestoreTerms.tier)": "in a cheaper tier (--tier)",
     "give key and secret or a profile in storage_options": "give key and secret or a profile with --storage-option",
     "pass anon=True": "use --anon",

@@ -12,7 +12,7 @@ from rich.text import Text
 from coldparquet.catalog.partition_location import DATA_FILE, SIDECAR_FILE
 from coldparquet.cli.failures import FAILED, report
 from coldparquet.cli.inspect_table_command import describe_table, print_table
-from coldparquet.cli.output import facts_table, output_console, print_json, visible
+from coldparquet.cli.output import facts_table, output_console, print_json
 from coldparquet.errors import ColdParquetError, FormatError, InvalidInputError, NotFoundError
 from coldparquet.format.footer_fetch import ENCRYPTED_MAGIC
 from coldparquet.format.pages_file import LARGEST_PAGES_FILE_BYTES, MAGIC, describe_pages_file, stated_size_bytes
@@ -27,6 +27,7 @@ from coldparquet.ranges import ByteRange
 from coldparquet.storage.opened_store import opened_store
 from coldparquet.storage.requests import RangeRequest
 from coldparquet.storage.wrappers.checked import CheckedStore
+from coldparquet.visible_text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -109,8 +110,10 @@ async def _describe(
         except NotFoundError as no_sidecar:
             try:
                 return path, await describe_table(stacked, path, look_for_sidecars=look_for_sidecars, options=options)
-            except NotFoundError:
-                raise no_sidecar from None
+            except NotFoundError as no_table:
+                # It says what else a path may be; of a bucket that is missing both say the same.
+                is_about_path = no_sidecar.kind in ("IsADirectory", NotFoundError.default_kind)
+                raise (no_table if is_about_path else no_sidecar) from None
     if bytes(sidecar[: len(MAGIC)]) == MAGIC:
         return path, describe_pages_file(bytes(sidecar), path=path)
     description = describe_sidecar(
@@ -136,12 +139,7 @@ async def _find_sidecar(store: ObjectStore, path: str, choice: SnapshotChoice) -
         try:
             return of_directory, await _fetch_sidecar(store, of_directory, choice)
         except NotFoundError:
-            if error.kind != "IsADirectory":  # object stores know no directories: the path itself is what is missing
-                raise error from None
-            raise NotFoundError(
-                f"there is no {SIDECAR_FILE} in this directory; coldparquet index writes it where it is missing",
-                path=path,
-            ) from None
+            raise error from None
 
 
 async def _fetch_sidecar(store: ObjectStore, path: str, choice: SnapshotChoice) -> bytes | memoryview:

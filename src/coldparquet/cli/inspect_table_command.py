@@ -12,12 +12,13 @@ from rich.text import Text
 
 from coldparquet.catalog.discovery import discover
 from coldparquet.catalog.sidecar_lookup import look_up_sidecar
-from coldparquet.cli.output import facts_table, print_findings, visible
+from coldparquet.cli.output import facts_table, print_findings
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.format.partition_intervals import EARLIEST_NS, LATEST_NS, SECOND_NS
 from coldparquet.plan.instant import Instant, parse_instant
 from coldparquet.plan.wording import human_bytes, plural
 from coldparquet.storage.wrappers.checked import CheckedStore
+from coldparquet.visible_text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,17 +7,21 @@ import logging
 import sys
 import textwrap
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from coldparquet.report.escaping import CONTROL_PICTURES
+from coldparquet.visible_text import visible, visible_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from rich.console import ConsoleOptions, RenderableType
 
 Thing = TypeVar("Thing")
 
@@ -29,15 +33,26 @@ _HANGING_INDENT = " " * 14
 """Where the facts of a plan begin, behind their labels."""
 
 
+class _VisibleConsole(Console):
+    """A console that shows control characters of what it prints on a terminal as pictures; colours are its own."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        segments = super().render(renderable, options)
+        if not self.is_terminal:
+            return segments
+        return (part if part.control else Segment(visible_lines(part.text), part.style) for part in segments)
+
+
 def output_console() -> Console:
     """Return the console of standard output. Text is printed as it is: names may hold brackets and colons."""
     width = None if sys.stdout.isatty() else _PLAIN_WIDTH
-    return Console(file=sys.stdout, width=width, markup=False, highlight=False, emoji=False)
+    return _VisibleConsole(file=sys.stdout, width=width, markup=False, highlight=False, emoji=False)
 
 
+@cache
 def error_console() -> Console:
-    """Return the console of standard error."""
-    return Console(file=sys.stderr, markup=False, highlight=False, emoji=False)
+    """Return the console of standard error, which progress bars and warnings share."""
+    return _VisibleConsole(stderr=True, markup=False, highlight=False, emoji=False)
 
 
 def print_json(value: Mapping[str, Any]) -> None:
@@ -119,9 +134,11 @@ def warnings_printed() -> Iterator[None]:
 
 
 class _Warnings(logging.Handler):
+    """Prints log messages, above the progress bars if there are any."""
+
     def emit(self, record: logging.LogRecord) -> None:
         console = error_console()
-        console.print("warning:", style="bold yellow", end=" ")
+        console.print(f"{record.levelname.lower()}:", style="bold yellow", end=" ")
         console.print(visible(record.getMessage()), soft_wrap=True)
 
 
@@ -140,9 +157,6 @@ def progress_bar() -> Progress:
         console=console,
         transient=True,
         disable=not console.is_terminal,
+        redirect_stdout=False,  # rich would print colours and links of others as its own
+        redirect_stderr=False,
     )
-
-
-def visible(text: str) -> str:
-    """Replace control characters, with which data could move a terminal's cursor, by pictures of themselves."""
-    return text.translate(CONTROL_PICTURES)

@@ -14,12 +14,13 @@ from rich.table import Table
 from rich.text import Text
 
 from coldparquet.cli.failures import FAILED
-from coldparquet.cli.output import action_word, output_console, print_json, print_listed, progress_bar, visible
+from coldparquet.cli.output import action_word, output_console, print_json, print_listed, progress_bar
 from coldparquet.pipelines.jobs import job_from_dict
 from coldparquet.pipelines.local_engine import LocalEngine
 from coldparquet.pipelines.run import run_pipeline
 from coldparquet.pipelines.work import NOT_OPENED
 from coldparquet.plan.wording import human_bytes, human_dollars, human_seconds, plural
+from coldparquet.visible_text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

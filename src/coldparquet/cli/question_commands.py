@@ -26,6 +26,7 @@ from coldparquet.cli.read_flags import (
     MaxBytesFlag,
     MaxRequestsFlag,
     MaxUsdFlag,
+    NoSidecarsFlag,
     PricesFlag,
     UnreadFlag,
     read_options_of,
@@ -84,6 +85,7 @@ def explain(
     archived: ArchivedFlag = "refuse",
     unread: UnreadFlag = "refuse",
     columns_from: ColumnsFromFlag = "newest",
+    no_sidecars: NoSidecarsFlag = False,
     as_json: Json = False,
     storage_option: StorageOptions = None,
     endpoint_url: EndpointUrl = None,
@@ -105,6 +107,7 @@ def explain(
             archived=archived,
             unread=unread,
             columns_from=columns_from,
+            no_sidecars=no_sidecars,
         )
         question = scan_command.question_about(
             url,
@@ -148,6 +151,7 @@ def scan(
     archived: ArchivedFlag = "refuse",
     unread: UnreadFlag = "refuse",
     columns_from: ColumnsFromFlag = "newest",
+    no_sidecars: NoSidecarsFlag = False,
     as_json: Json = False,
     storage_option: StorageOptions = None,
     endpoint_url: EndpointUrl = None,
@@ -170,6 +174,7 @@ def scan(
             archived=archived,
             unread=unread,
             columns_from=columns_from,
+            no_sidecars=no_sidecars,
         )
         question = scan_command.question_about(
             url,
@@ -199,6 +204,7 @@ def count(
     archived: ArchivedFlag = "refuse",
     unread: UnreadFlag = "refuse",
     columns_from: ColumnsFromFlag = "newest",
+    no_sidecars: NoSidecarsFlag = False,
     as_json: Json = False,
     storage_option: StorageOptions = None,
     endpoint_url: EndpointUrl = None,
@@ -220,6 +226,7 @@ def count(
             archived=archived,
             unread=unread,
             columns_from=columns_from,
+            no_sidecars=no_sidecars,
         )
         question = scan_command.question_about(
             url,

@@ -120,6 +120,9 @@ ColumnsFromFlag = Annotated[
         help="newest, or all: which partitions say what columns a table without _meta has.",
     ),
 ]
+NoSidecarsFlag = Annotated[
+    bool, typer.Option("--no-sidecars", help="Plan from Parquet footers, as if no partition had a sidecar.")
+]
 TierFlag = Annotated[
     str | None,
     typer.Option(
@@ -158,6 +161,7 @@ def read_options_of(
     archived: str,
     unread: str,
     columns_from: str,
+    no_sidecars: bool,
 ) -> ReadOptions:
     """Put together what the flags say.
 
@@ -176,4 +180,5 @@ def read_options_of(
         archived=cast("Literal['refuse', 'skip']", archived),
         unread=cast("Literal['refuse', 'skip']", unread),
         columns_from=cast("Literal['newest', 'all']", columns_from),
+        sidecars=not no_sidecars,
     )

@@ -17,11 +17,12 @@ from rich.cells import cell_len
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from coldparquet.cli.output import error_console, output_console, print_json, print_plan, progress_bar, visible
+from coldparquet.cli.output import error_console, output_console, print_json, print_plan, progress_bar
 from coldparquet.cli.printable import text_columns
 from coldparquet.cli.row_files import SINKS, CsvSink, JsonSink, ParquetSink, file_in_place
 from coldparquet.plan.wording import few_names, plural
 from coldparquet.table import open_table
+from coldparquet.visible_text import visible
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

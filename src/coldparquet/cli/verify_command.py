@@ -11,9 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from coldparquet.cli.failures import FAILED
-from coldparquet.cli.output import output_console, print_json, progress_bar, visible
+from coldparquet.cli.output import output_console, print_json, progress_bar
 from coldparquet.maintenance.verify import verify_table
 from coldparquet.plan.wording import human_bytes, plural
+from coldparquet.visible_text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

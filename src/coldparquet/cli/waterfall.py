@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from coldparquet.cli.output import visible
 from coldparquet.plan.wording import human_bytes
 from coldparquet.report.request_kinds import kind_of, purpose_of, remarks_on
+from coldparquet.visible_text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

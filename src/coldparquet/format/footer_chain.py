@@ -97,7 +97,7 @@ def check_footer_place(footer: SidecarFooter, header: SidecarHeader, *, path: st
     if not (is_exact or unknown) or not _is_placed_well(footer, header, path):
         raise FormatError(
             f"the footer at {footer.offset} with {footer.row_group_count} row groups cannot be the one that ends at "
-            f"{footer.size_bytes}: the trailer is damaged; fetch the sidecar again or restore it",
+            f"{footer.size_bytes}: the trailer of the sidecar is damaged",
             path=path,
             offset=footer.size_bytes - layout.TRAILER.size,
             field="footer_length",

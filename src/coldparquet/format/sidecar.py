@@ -82,7 +82,7 @@ def open_snapshot(
     file = file.toreadonly()
     if len(file) < layout.COMMITTED_SIZE.size:
         raise FormatError(
-            f"a sidecar of {len(file)} bytes has no committed size; fetch it again",
+            f"a sidecar of {len(file)} bytes has no committed size: it was cut off",
             kind="Truncated",
             path=path,
             offset=0,

@@ -265,7 +265,7 @@ def _covering_index_stop(file: memoryview, start: int, checksum_offset: int, pat
 
 def _truncated(what: str, needed: int, available: int, offset: int, path: str | None) -> FormatError:
     return FormatError(
-        f"{what} would need {needed} bytes, but only {available} are there; fetch the sidecar again",
+        f"{what} would need {needed} bytes, but only {available} are there: the sidecar is damaged, or was cut off",
         kind="Truncated",
         path=path,
         offset=offset,

@@ -298,7 +298,7 @@ def _parse_bloom_columns(
 
 def _truncated(what: str, needed: int, available: int, *, offset: int, path: str | None) -> FormatError:
     return FormatError(
-        f"{what} would end at byte {needed}, but this snapshot of the sidecar has {available}; fetch it again",
+        f"{what} would end at byte {needed}, but this snapshot of the sidecar has {available}: it is damaged, or was cut off",
         kind="Truncated",
         path=path,
         offset=offset,

@@ -16,6 +16,7 @@ from coldparquet.pipelines.access import Access, LakeStores
 from coldparquet.pipelines.item_runner import LONGEST_LINE_BYTES, READY_LINE, run_item
 from coldparquet.pipelines.jobs import job_from_dict
 from coldparquet.pipelines.work import WorkItem
+from coldparquet.visible_text import visible_stream
 
 if TYPE_CHECKING:
     from coldparquet.pipelines.job import Job
@@ -62,4 +63,5 @@ async def _main() -> None:
 
 
 if __name__ == "__main__":
+    sys.stderr = visible_stream(sys.stderr)  # the terminal of the command that started this process
     asyncio.run(_main())

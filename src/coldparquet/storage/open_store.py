@@ -116,17 +116,22 @@ def _open_s3(rest: str, options: dict[str, Any], store_options: StoreOptions | N
         raise InvalidInputError("the URL names no bucket; needed: s3://bucket/path")
     if "@" in bucket:
         raise InvalidInputError("an S3 URL holds no credentials; pass key and secret in storage_options")
-    for package in _S3_PACKAGES:
-        if importlib.util.find_spec(package) is None:
-            raise UnsupportedError(
-                f"reading from S3 needs the package {package}: pip install 'coldparquet[s3]'", kind="MissingPackage"
-            )
+    _require("S3", *_S3_PACKAGES)
     from coldparquet.storage.s3.options import with_fsspec_config  # noqa: PLC0415 - only S3 needs these packages
     from coldparquet.storage.s3.store import S3Store  # noqa: PLC0415
 
     versions = {path: version[1]} if version else {}
     options = with_fsspec_config(options, fsspec.config.conf)
     return S3Store(storage_options=options, versions=versions, store_options=store_options), path
+
+
+def _require(place: str, *packages: str) -> None:
+    for package in packages:
+        if importlib.util.find_spec(package) is None:
+            raise UnsupportedError(
+                f"reading from {place} needs the package {package}: pip install 'coldparquet[s3]'",
+                kind="MissingPackage",
+            )
 
 
 def _open_web(url: str, options: dict[str, Any], store_options: StoreOptions | None) -> tuple[ObjectStore, str]:
@@ -140,6 +145,7 @@ def _open_web(url: str, options: dict[str, Any], store_options: StoreOptions | N
         raise InvalidInputError("the URL has no sound host and port; needed: https://host:port/path", kind="BadUrl")
     if parts.username is not None:
         raise _holds_password(url, '{"headers": {"Authorization": "Basic " + base64 of user:password}}')
+    _require("web servers", "aiohttp")
     base = f"{parts.scheme}://{parts.netloc}{parts.path}"
     filesystem, path = _filesystem(base, options)
     query = f"?{parts.query}" if parts.query else ""

@@ -8,20 +8,17 @@ from typing import TYPE_CHECKING
 import aiohttp
 
 from coldparquet.errors import InvalidInputError
+from coldparquet.storage.http.patience import watch_heads
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Awaitable, Callable
-
-    from coldparquet.options import StoreOptions
 
 USER_AGENT = "coldparquet"
 READ_BUFFER_BYTES = 1024 * 1024
 """aiohttp pauses a transfer when this much waits to be taken; fewer pauses, less processor time at 8 MiB a request."""
 
 _DNS_CACHE_S = 60
-_SLOWEST_UPLOAD_BYTES_PER_S = 100_000
-"""The stall timer also runs while a PUT is sent, so it is extended by the time that a slow line may need."""
 
 
 class HttpSessions:
@@ -57,6 +54,7 @@ class HttpSessions:
         async with self._opening:
             if is_hedge not in self._sessions:
                 self._sessions[is_hedge] = await self._make_session()
+                watch_heads(self._sessions[is_hedge])
                 self._loop = loop
         return self._sessions[is_hedge]
 
@@ -70,9 +68,3 @@ class HttpSessions:
 def connector(*, max_connections: int, tls: bool | ssl.SSLContext) -> aiohttp.TCPConnector:
     """Make the pool of connections of one session."""
     return aiohttp.TCPConnector(limit=max_connections, ttl_dns_cache=_DNS_CACHE_S, ssl=tls)
-
-
-def request_timeout(store_options: StoreOptions, *, body_bytes: int = 0) -> aiohttp.ClientTimeout:
-    """Return how long a connection and the next byte may take. There is no limit for the whole of a transfer."""
-    stall_s = store_options.stall_timeout_s + body_bytes / _SLOWEST_UPLOAD_BYTES_PER_S
-    return aiohttp.ClientTimeout(total=None, sock_connect=store_options.connect_timeout_s, sock_read=stall_s)

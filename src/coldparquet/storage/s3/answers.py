@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
+from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree as ET
 
 from coldparquet.errors import StorageError
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.http.broken_body import BrokenBodyError
+from coldparquet.storage.http.patience import read_blocks, read_up_to
 from coldparquet.storage.requests import FetchedRange, RangeRequest, clipped
-from coldparquet.storage.s3.errors import CONNECTION_FAILURES, connection_error
+from coldparquet.storage.s3.errors import CONNECTION_FAILURES, XmlReader, connection_error
 from coldparquet.storage.s3.object_facts import checksum_from_headers
 from coldparquet.storage.wrappers.ledger import note_received
 
@@ -20,10 +22,6 @@ if TYPE_CHECKING:
 
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})", re.ASCII)
 _MAX_REFUSAL_BYTES = 64 * 1024
-
-_LEAST_BYTES_PER_STALL = 16 * 1024
-"""A body of which not even this arrives in the time in which a silence is a stall has stalled as well: single bytes, sent now
-and then, would keep a request busy for ever."""
 
 
 async def take_range(
@@ -42,7 +40,9 @@ async def take_range(
         BrokenBodyError: The body ends early; the error holds what arrived.
     """
     if response.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-        await read_up_to(response, _MAX_REFUSAL_BYTES)  # so that the connection can serve again
+        await read_up_to(
+            response, _MAX_REFUSAL_BYTES, stall_s=stall_timeout_s
+        )  # so that the connection can serve again
         return _nothing(response, request)
     if response.status == HTTPStatus.OK:
         return await _whole_object(response, request, stall_timeout_s)
@@ -61,12 +61,12 @@ async def take_range(
     return await _take(response, request, expected, size_bytes, stall_timeout_s)
 
 
-async def read_up_to(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
-    """Return the body, at most ``limit_bytes`` of it."""
-    try:
-        return await response.content.readexactly(limit_bytes)
-    except asyncio.IncompleteReadError as complete:
-        return complete.partial
+async def read_xml(response: aiohttp.ClientResponse, limit_bytes: int, *, stall_s: float) -> XmlReader:
+    """Parse a body as it comes, at most ``limit_bytes`` of it, and no more where it cannot be parsed."""
+    reader = XmlReader()
+    with suppress(ET.ParseError, ValueError):  # which the reader raises again
+        await read_blocks(response, limit_bytes, stall_s, reader.feed)
+    return reader
 
 
 async def _whole_object(
@@ -126,26 +126,12 @@ async def _read(
     response: aiohttp.ClientResponse, size_bytes: int, stall_timeout_s: float, blocks: list[bytes], *, path: str
 ) -> StorageError | None:
     """Read so many bytes into ``blocks``; return what went wrong before they were all there."""
-    clock = asyncio.get_running_loop().time
-    missing_bytes = size_bytes
-    checked_s, missing_then_bytes = clock(), missing_bytes
     try:
-        while missing_bytes:
-            block = await response.content.read(missing_bytes)
-            if not block:
-                return StorageError("the body ended early; try again", kind="ShortRead")
-            blocks.append(block)
-            missing_bytes -= len(block)
-            now_s = clock()
-            if now_s - checked_s >= stall_timeout_s:
-                arrived_bytes = missing_then_bytes - missing_bytes
-                if missing_bytes and arrived_bytes < _LEAST_BYTES_PER_STALL:
-                    return StorageError(
-                        f"only {arrived_bytes} bytes arrived in {now_s - checked_s:.1f} s; try again", kind="Timeout"
-                    )
-                checked_s, missing_then_bytes = now_s, missing_bytes
+        await read_blocks(response, size_bytes, stall_timeout_s, blocks.append)
     except CONNECTION_FAILURES as error:
         return connection_error(error, path=path)
+    if sum(map(len, blocks)) < size_bytes:
+        return StorageError("the body ended early; try again", kind="ShortRead")
     return None
 
 

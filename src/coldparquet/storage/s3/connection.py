@@ -23,9 +23,9 @@ from yarl import URL
 from coldparquet.errors import AccessError, ColdParquetError, InvalidInputError, StorageError
 from coldparquet.options import StoreOptions
 from coldparquet.storage.http.broken_body import BrokenBodyError
-from coldparquet.storage.http.sessions import READ_BUFFER_BYTES, USER_AGENT, HttpSessions, connector, request_timeout
+from coldparquet.storage.http.patience import head_in_time, read_up_to, request_timeout
+from coldparquet.storage.http.sessions import READ_BUFFER_BYTES, USER_AGENT, HttpSessions, connector
 from coldparquet.storage.s3.address import BucketAddress, bucket_address
-from coldparquet.storage.s3.answers import read_up_to
 from coldparquet.storage.s3.credentials import RequestSigner, S3Account, resolve_account, stated_account
 from coldparquet.storage.s3.errors import (
     CONNECTION_FAILURES,
@@ -130,9 +130,9 @@ class S3Connection:
         """Close the connections. Calling it twice is fine; a closed store opens again with the next request."""
         await self._sessions.aclose()
 
-    def redact(self, body: bytes) -> bytes:
-        """Return a body without our credentials, should the server echo them."""
-        return self._signer.redact(body)
+    def redact(self, text: str) -> str:
+        """Return a text of the server without our credentials, should it echo them."""
+        return self._signer.redact(text)
 
     async def exchange(self, call: S3Call, take: Callable[[aiohttp.ClientResponse], Awaitable[Answer]]) -> Answer:
         """Send ``call`` and let ``take`` read an accepted answer; everything else becomes an error.
@@ -171,7 +171,7 @@ class S3Connection:
         session = await self._sessions.session(is_hedge=call.is_hedge)
         failure: StorageError
         try:
-            response = await session.request(
+            request = session.request(
                 call.method,
                 URL(url, encoded=True),
                 headers=headers,
@@ -180,12 +180,13 @@ class S3Connection:
                 proxy=address.proxy,
                 timeout=request_timeout(self._store_options, body_bytes=len(call.body)),
             )
+            response = await head_in_time(request, self._store_options, body_bytes=len(call.body))
             note_answer(http_status=response.status, storage_class=response.headers.get("x-amz-storage-class"))
             try:
                 if response.status in call.accepted:
                     return await take(response)
-                body = await read_up_to(response, MAX_ERROR_BODY_BYTES)
-                return parse_refusal(response.status, response.headers, signer.redact(body))
+                body = await read_up_to(response, MAX_ERROR_BODY_BYTES, stall_s=self.stall_timeout_s)
+                return parse_refusal(response.status, response.headers, body, redact=signer.redact)
             finally:
                 # Gives the connection back, or closes it where the body was not read to its end.
                 response.release()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import socket
 import time
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -18,11 +20,12 @@ from coldparquet.errors import (
     NotFoundError,
     StorageError,
 )
+from coldparquet.storage.http.patience import NoConnectionError, StalledError
 from coldparquet.storage.refusals import object_replaced
 from coldparquet.storage.wrappers.retry_decision import parse_retry_after
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 MAX_ERROR_BODY_BYTES = 64 * 1024
 """S3's error documents have about 500 bytes; what is longer is not read."""
@@ -33,6 +36,8 @@ EXPIRED_CODES = frozenset({"ExpiredToken", "TokenRefreshRequired"})
 CONNECTION_FAILURES = (aiohttp.ClientError, TimeoutError, ConnectionError)
 """What aiohttp raises where no answer came, or half of one."""
 
+_MOST_TAGS = 100_000
+"""S3's longest answer, a page of 1,000 keys, has about 20,000."""
 _MAX_MESSAGE_CHARACTERS = 300
 _REGION = re.compile(r"[a-z0-9-]{1,32}")
 _TOO_MANY = frozenset({"SlowDown", "TooManyRequests", "RequestLimitExceeded", "Throttling", "ThrottlingException"})
@@ -76,40 +81,79 @@ class S3Refusal:
         )
 
 
-def parse_xml(body: bytes) -> ET.Element:
-    """Return the root of an XML answer, its tags without namespaces.
+class XmlReader:
+    """Parses an XML answer as it comes; of one that is not XML, or has too many elements, the rest is not looked at."""
 
-    Raises:
-        ET.ParseError: The body is not XML, or declares entities, which S3 never does.
-    """
-    if b"<!DOCTYPE" in body or b"<!ENTITY" in body:
+    def __init__(self) -> None:
+        self._parser = ET.XMLParser(target=_Elements())  # noqa: S314 - bounded, and entities are refused
+        self._tag_count = 0
+        self._failure: ET.ParseError | ValueError | None = None
+
+    def feed(self, block: bytes) -> None:
+        """Parse what comes next. Errors as for :meth:`root`."""
+        self._tag_count += block.count(b"<")  # counted before they become elements, however they are nested
+        try:
+            if self._tag_count > _MOST_TAGS:
+                raise ET.ParseError(f"more than {_MOST_TAGS} tags")  # noqa: TRY301
+            self._parser.feed(block)
+        except (ET.ParseError, ValueError) as error:
+            self._failure = error
+            raise
+
+    def root(self) -> ET.Element:
+        """Return the root, its tags without namespaces.
+
+        Raises:
+            ET.ParseError: It is not XML, is not complete, is too large, or declares entities, which S3 never does.
+            ValueError: Its encoding is unknown.
+        """
+        if self._failure is not None:
+            raise self._failure
+        root: ET.Element = self._parser.close()
+        for element in root.iter():
+            element.tag = element.tag.rpartition("}")[2]
+        return root
+
+
+class _Elements(ET.TreeBuilder):
+    def doctype(self, *_names: str | None) -> None:
         raise ET.ParseError("document type declarations are refused")
-    root = ET.fromstring(body)  # noqa: S314 - bounded in size, and entities were refused above
-    for element in root.iter():
-        element.tag = element.tag.rpartition("}")[2]
-    return root
 
 
-def parse_refusal(status: int, headers: Mapping[str, str], body: bytes) -> S3Refusal:
+def parse_xml(body: bytes) -> ET.Element:
+    """Return the root of an XML answer; see :class:`XmlReader`."""
+    reader = XmlReader()
+    reader.feed(body)
+    return reader.root()
+
+
+def parse_refusal(
+    status: int, headers: Mapping[str, str], body: bytes, *, redact: Callable[[str], str] = str
+) -> S3Refusal:
     """Return what the server says went wrong.
 
     Args:
         status: HTTP status.
         headers: The answer's headers, looked up without regard to case.
-        body: The error document, already free of secrets; one that is empty or no XML says nothing, which is fine.
+        body: The error document; one that is empty or no XML says nothing, which is fine.
+        redact: Takes secrets out of what the server says, should it repeat them.
     """
     try:
         root = parse_xml(body)
     except (ET.ParseError, ValueError):
         root = ET.Element("Error")
-    region = headers.get("x-amz-bucket-region") or root.findtext("Region") or root.findtext("BucketRegion") or ""
+
+    def text(name: str) -> str:
+        return redact(root.findtext(name) or "")
+
+    region = headers.get("x-amz-bucket-region") or text("Region") or text("BucketRegion")
     return S3Refusal(
         status=status,
-        code=root.findtext("Code") or _status_name(status),
-        message=" ".join((root.findtext("Message") or "").split())[:_MAX_MESSAGE_CHARACTERS],
-        request_id=headers.get("x-amz-request-id") or root.findtext("RequestId"),
+        code=text("Code") or _status_name(status),
+        message=" ".join(text("Message").split())[:_MAX_MESSAGE_CHARACTERS],
+        request_id=headers.get("x-amz-request-id") or text("RequestId") or None,
         region=region if _REGION.fullmatch(region) else None,
-        storage_class=root.findtext("StorageClass") or headers.get("x-amz-storage-class"),
+        storage_class=text("StorageClass") or headers.get("x-amz-storage-class"),
         retry_after_s=parse_retry_after(headers.get("Retry-After"), now_s=time.time()),
     )
 
@@ -179,9 +223,10 @@ def connection_error(
         **facts: Further details.
     """
     if isinstance(error, TimeoutError):
-        return StorageError(
-            f"the store did not answer in time ({type(error).__name__}); try again", path=path, kind="Timeout", **facts
-        )
+        if isinstance(error, NoConnectionError):
+            facts["was_sent"] = False
+        why = str(error) if isinstance(error, StalledError) else type(error).__name__
+        return StorageError(f"the store did not answer in time ({why}); try again", path=path, kind="Timeout", **facts)
     if isinstance(error, aiohttp.ClientPayloadError):
         return StorageError("the body ended early; try again", path=path, kind="ShortRead", **facts)
     if isinstance(error, aiohttp.ClientSSLError):
@@ -191,15 +236,22 @@ def connection_error(
             kind="CertificateInvalid",
             **facts,
         )
+    reason = error.strerror if isinstance(error, OSError) else None
     if isinstance(error, aiohttp.ClientConnectorError):
         facts["was_sent"] = False
-    reason = error.strerror if isinstance(error, OSError) else None
+        is_name = isinstance(error.os_error, socket.gaierror)
+        reason = f"no host {error.host!r} ({reason})" if is_name else f"{_reason(error)} at {error.host}:{error.port}"
     return StorageError(
         f"the connection failed: {reason or type(error).__name__}; check {check} and network, or try again",
         path=path,
         kind="ConnectionFailed",
         **facts,
     )
+
+
+def _reason(error: aiohttp.ClientConnectorError) -> str:
+    number = error.os_error.errno
+    return os.strerror(number) if number else error.strerror or type(error).__name__
 
 
 def _archived(refusal: S3Refusal, path: str, details: dict[str, Any]) -> ArchivedObjectError:

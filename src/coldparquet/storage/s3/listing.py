@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 from urllib.parse import unquote_plus
 from xml.etree import ElementTree as ET
 
 from coldparquet.errors import StorageError
 from coldparquet.storage.objects import ObjectInfo
-from coldparquet.storage.s3.errors import parse_xml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from coldparquet.storage.s3.errors import XmlReader
 
 MAX_PAGE_BYTES = 16 * 1024 * 1024
 """1,000 keys of 1,024 bytes, each byte percent-encoded, and their attributes stay below 4 MiB."""
+_MOST_PAGES = 2_000
+_MOST_KEPT_BYTES = 512 * 1024 * 1024
+_BYTES_PER_NAME = 400
+"""What is kept of an object beside its name, roughly. More than a million names fit into the limit, on 1,200 pages of S3."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +55,50 @@ class UploadPage:
     """Key and upload id behind which the next page begins."""
 
 
-def parse_list_page(body: bytes, *, bucket: str, prefix: str) -> ListedPage:
+class ListingProgress:
+    """Sees to it that a listing comes to an end, whatever a server answers: page behind page of new names, or of none.
+
+    Args:
+        path: What is listed.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._names: set[str] = set()
+        self._pages = 0
+        self._kept_bytes = 0
+
+    def note(self, names: Iterable[str]) -> None:
+        """Note the names of a page behind which there is another one, or where that begins if they do not count.
+
+        Raises:
+            StorageError: ``kind="BadListing"``: the page brought no new name; ``kind="ListingTooLong"``: there are too many
+                pages or names.
+        """
+        new = set(names) - self._names
+        if not new:
+            raise StorageError(
+                "the store repeats a page of its listing for ever, or goes on without a name in it",
+                path=self._path,
+                kind="BadListing",
+            )
+        self._names |= new
+        self._pages += 1
+        self._kept_bytes += sum(_BYTES_PER_NAME + len(name) for name in new)
+        if self._pages >= _MOST_PAGES or self._kept_bytes > _MOST_KEPT_BYTES:
+            raise StorageError(
+                f"the listing goes on after {self._pages:,} pages with {len(self._names):,} names, and was given up; is this"
+                " the directory of a table?",
+                path=self._path,
+                kind="ListingTooLong",
+            )
+
+
+def parse_list_page(answer: XmlReader, *, bucket: str, prefix: str) -> ListedPage:
     """Parse the answer to ListObjectsV2 with ``delimiter=/``.
 
     Args:
-        body: The XML document.
+        answer: The XML document.
         bucket: Becomes the first part of every path.
         prefix: The prefix that was asked for: empty, or with a slash at its end.
 
@@ -58,7 +106,7 @@ def parse_list_page(body: bytes, *, bucket: str, prefix: str) -> ListedPage:
         StorageError: ``kind="BadListing"``: the answer is not what ListObjectsV2 promises.
     """
     try:
-        root = parse_xml(body)
+        root = answer.root()
         decode = unquote_plus if root.findtext("EncodingType") == "url" else str
         found = [
             ObjectInfo(
@@ -89,11 +137,11 @@ def parse_list_page(body: bytes, *, bucket: str, prefix: str) -> ListedPage:
     )
 
 
-def parse_upload_page(body: bytes, *, bucket: str, prefix: str) -> UploadPage:
+def parse_upload_page(answer: XmlReader, *, bucket: str, prefix: str) -> UploadPage:
     """Parse the answer to ListMultipartUploads.
 
     Args:
-        body: The XML document.
+        answer: The XML document.
         bucket: Becomes the first part of every path.
         prefix: The prefix that was asked for.
 
@@ -101,7 +149,7 @@ def parse_upload_page(body: bytes, *, bucket: str, prefix: str) -> UploadPage:
         StorageError: ``kind="BadListing"``: the answer is not what ListMultipartUploads promises.
     """
     try:
-        root = parse_xml(body)
+        root = answer.root()
         decode = unquote_plus if root.findtext("EncodingType") == "url" else str
         uploads = [
             UnfinishedUpload(

@@ -16,10 +16,16 @@ from coldparquet.storage.http.ranged_get import RANGE_ANSWERS, may_be_whole, ran
 from coldparquet.storage.objects import Listing, ObjectInfo, Upload, UploadedPart
 from coldparquet.storage.refusals import already_exists, version_gone
 from coldparquet.storage.s3 import writes as s3_writes
-from coldparquet.storage.s3.answers import read_up_to
+from coldparquet.storage.s3.answers import read_xml
 from coldparquet.storage.s3.connection import S3Call, S3Connection, encoded_query, object_call
 from coldparquet.storage.s3.errors import parse_refusal, refusal_error
-from coldparquet.storage.s3.listing import MAX_PAGE_BYTES, ListedPage, parse_list_page, parse_upload_page
+from coldparquet.storage.s3.listing import (
+    MAX_PAGE_BYTES,
+    ListedPage,
+    ListingProgress,
+    parse_list_page,
+    parse_upload_page,
+)
 from coldparquet.storage.s3.object_facts import (
     ASK_FOR_CHECKSUM,
     info_from_headers,
@@ -36,6 +42,7 @@ if TYPE_CHECKING:
     from coldparquet.options import StoreOptions
     from coldparquet.prices import RestoreTier
     from coldparquet.storage.requests import FetchedRange, RangeRequest
+    from coldparquet.storage.s3.errors import S3Refusal, XmlReader
     from coldparquet.storage.s3.listing import UnfinishedUpload
 
 _RESTORING = frozenset({HTTPStatus.OK, HTTPStatus.ACCEPTED})
@@ -136,7 +143,7 @@ class S3Store:
         bucket, prefix = _folder(path)
         directories: set[str] = set()
         objects: dict[str, ObjectInfo] = {}
-        tokens: set[str] = set()
+        progress = ListingProgress(path)
         exists = False
         token: str | None = None
         while True:
@@ -147,9 +154,7 @@ class S3Store:
             token = page.next_token
             if token is None or first_page_only:
                 break
-            if token in tokens:
-                raise StorageError("the store repeats a page of its listing for ever", path=path, kind="BadListing")
-            tokens.add(token)
+            progress.note([*page.directories, *(info.path for info in page.objects)] or [token])
         if not (directories or objects or exists):
             raise NotFoundError("there is no such object or directory; check the path", path=path)
         return Listing(
@@ -167,7 +172,7 @@ class S3Store:
         common = start[:length].removeprefix(f"{bucket}/")
         prefix = common if common.startswith(prefix) else prefix
         found: dict[str, ObjectInfo] = {}
-        tokens: set[str] = set()
+        progress = ListingProgress(path)
         token: str | None = None
         while True:
             page = await self._list_page(path, bucket, prefix, token, behind=start.removeprefix(f"{bucket}/"))
@@ -175,9 +180,7 @@ class S3Store:
             token = page.next_token
             if token is None or any(info.path >= stop for info in page.objects):
                 return tuple(found[name] for name in sorted(found))
-            if token in tokens:
-                raise StorageError("the store repeats a page of its listing for ever", path=path, kind="BadListing")
-            tokens.add(token)
+            progress.note([info.path for info in page.objects] or [token])
 
     async def put(
         self, path: str, data: bytes, *, overwrite: bool, if_match: str | None = None, storage_class: str | None = None
@@ -232,9 +235,7 @@ class S3Store:
         )
         answer = await self._write(call, overwrite=overwrite, if_match=None)
         if s3_writes.is_refusal(answer.body, path=upload.path):
-            # S3 may say 200 before it knows. Such an error is one of the server's.
-            body = self._connection.redact(answer.body)
-            refusal = parse_refusal(HTTPStatus.INTERNAL_SERVER_ERROR, answer.headers, body)
+            refusal = self._late_refusal(answer)
             if refusal.code in _CONFLICT_CODES:
                 raise already_exists(upload.path)
             raise refusal_error(refusal, path=upload.path)
@@ -249,15 +250,15 @@ class S3Store:
         bucket, prefix = _folder(path)
         query = {"encoding-type": "url", "prefix": prefix, "uploads": ""}
         old: list[UnfinishedUpload] = []
-        markers: tuple[str, str] | None = None
+        progress = ListingProgress(path)
         while True:
             call = S3Call(method="GET", path=path, bucket=bucket, target=encoded_query(query))
-            body = await self._connection.exchange(call, lambda response: read_up_to(response, MAX_PAGE_BYTES))
-            page = parse_upload_page(body, bucket=bucket, prefix=prefix)
+            page = parse_upload_page(await self._listed(call), bucket=bucket, prefix=prefix)
             old += [found for found in page.uploads if found.started_s < started_before_s]
-            if page.next_markers in (None, markers):
+            if page.next_markers is None:
                 break
             markers = page.next_markers
+            progress.note([" ".join(markers)])
             query |= {"key-marker": markers[0], "upload-id-marker": markers[1]}
         for found in old:
             await self._abort(found.path, found.upload_id)
@@ -306,9 +307,8 @@ class S3Store:
         answer = await self._exchange(call)
         if answer.status == HTTPStatus.PRECONDITION_FAILED:
             raise version_gone(path, if_match, found_etag=None)
-        if s3_writes.is_refusal(answer.body, path=path):  # S3 may say 200 before it knows
-            body = self._connection.redact(answer.body)
-            refusal = parse_refusal(HTTPStatus.INTERNAL_SERVER_ERROR, answer.headers, body)
+        if s3_writes.is_refusal(answer.body, path=path):
+            refusal = self._late_refusal(answer)
             raise refusal_error(refusal, path=path)
         return s3_writes.parse_copied(answer.body, path=path)
 
@@ -331,11 +331,25 @@ class S3Store:
         if token is not None:
             query["continuation-token"] = token
         call = S3Call(method="GET", path=path, bucket=bucket, target=encoded_query(query))
-        body = await self._connection.exchange(call, lambda response: read_up_to(response, MAX_PAGE_BYTES))
-        return parse_list_page(body, bucket=bucket, prefix=prefix)
+        return parse_list_page(await self._listed(call), bucket=bucket, prefix=prefix)
+
+    async def _listed(self, call: S3Call) -> XmlReader:
+        stall_s = self._connection.stall_timeout_s
+        return await self._connection.exchange(
+            call, lambda response: read_xml(response, MAX_PAGE_BYTES, stall_s=stall_s)
+        )
 
     async def _exchange(self, call: S3Call) -> WriteAnswer:
-        return await self._connection.exchange(call, take_write_answer)
+        stall_s = self._connection.stall_timeout_s
+        return await self._connection.exchange(
+            call, lambda response: take_write_answer(response, stall_timeout_s=stall_s)
+        )
+
+    def _late_refusal(self, answer: WriteAnswer) -> S3Refusal:
+        """Return what is wrong where S3 has said 200 before it knew. Such an error is one of the server's."""
+        return parse_refusal(
+            HTTPStatus.INTERNAL_SERVER_ERROR, answer.headers, answer.body, redact=self._connection.redact
+        )
 
     async def _write(self, call: S3Call, *, overwrite: bool, if_match: str | None) -> WriteAnswer:
         """Send a write that may have a condition."""

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 from coldparquet.errors import AccessError, StorageError
+from coldparquet.storage.http.patience import read_up_to
 from coldparquet.storage.objects import StoredChecksum
-from coldparquet.storage.s3.answers import read_up_to
 from coldparquet.storage.s3.errors import parse_xml
 from coldparquet.storage.s3.object_facts import CRC32_HEADER, checksum_text, parse_checksum
 
@@ -29,6 +29,8 @@ MAX_DELETED_KEYS = 1_000
 _MAX_ANSWER_BYTES = 1024 * 1024
 """Answers to deletions name at most 1,000 keys of 1,024 bytes, and only those that failed."""
 _IN_THREAD_BYTES = 256 * 1024
+_LONGEST_ANSWER_STALLS = 30
+"""While S3 puts an upload together or copies an object, which may take minutes, it sends blanks now and then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +43,9 @@ class WriteAnswer:
     body: bytes
 
 
-async def take_write_answer(response: aiohttp.ClientResponse) -> WriteAnswer:
+async def take_write_answer(response: aiohttp.ClientResponse, *, stall_timeout_s: float) -> WriteAnswer:
     """Read the answer to a write."""
-    body = await read_up_to(response, _MAX_ANSWER_BYTES)
+    body = await read_up_to(response, _MAX_ANSWER_BYTES, stall_s=_LONGEST_ANSWER_STALLS * stall_timeout_s)
     return WriteAnswer(status=response.status, headers=response.headers, body=body)
 
 

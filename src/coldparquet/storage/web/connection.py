@@ -13,15 +13,9 @@ import aiohttp
 from yarl import URL
 
 from coldparquet.storage.http.broken_body import BrokenBodyError
-from coldparquet.storage.http.sessions import (
-    READ_BUFFER_BYTES,
-    USER_AGENT,
-    HttpSessions,
-    connector,
-    request_timeout,
-)
+from coldparquet.storage.http.patience import head_in_time, read_up_to, request_timeout
+from coldparquet.storage.http.sessions import READ_BUFFER_BYTES, USER_AGENT, HttpSessions, connector
 from coldparquet.storage.s3.address import environment_proxy
-from coldparquet.storage.s3.answers import read_up_to
 from coldparquet.storage.s3.errors import CONNECTION_FAILURES, MAX_ERROR_BODY_BYTES, connection_error
 from coldparquet.storage.web.errors import redirect_refused, unsound_options, web_refusal
 from coldparquet.storage.wrappers.ledger import note_answer
@@ -81,6 +75,8 @@ class WebConnection:
         self._store_options = store_options
         self._max_connections = max_connections
         self._proxies: dict[tuple[str, str], str | None] = {}
+        self._has_own_timeout = "timeout" in options.request or "timeout" in options.client
+        """Whether the caller says how long an answer may take."""
         self._own = HttpSessions(self._own_session, label="web")
         self._others = HttpSessions(self._plain_session, label="web")
 
@@ -131,7 +127,7 @@ class WebConnection:
                     return await take(response)
                 if response.status in _REDIRECTIONS:
                     return _Redirection(response.headers.get("Location", ""))
-                body = await read_up_to(response, MAX_ERROR_BODY_BYTES)
+                body = await read_up_to(response, MAX_ERROR_BODY_BYTES, stall_s=self.stall_timeout_s)
                 elapsed_s = time.monotonic() - started_s
                 failure = web_refusal(response, body, path=call.path, elapsed_s=elapsed_s, **call.facts)
             finally:
@@ -149,7 +145,8 @@ class WebConnection:
         self, session: aiohttp.ClientSession, call: WebCall, url: URL, *, is_home: bool
     ) -> aiohttp.ClientResponse:
         try:
-            return await session.get(url, allow_redirects=False, **self._arguments(call, url, is_home=is_home))
+            request = session.get(url, allow_redirects=False, **self._arguments(call, url, is_home=is_home))
+            return await (request if self._has_own_timeout else head_in_time(request, self._store_options))
         except CONNECTION_FAILURES:
             raise
         except (AttributeError, TypeError, ValueError):
@@ -165,7 +162,7 @@ class WebConnection:
         # No compression, or ranges would lose their meaning.
         headers = {"Accept-Encoding": "identity", "User-Agent": USER_AGENT}
         options = {**self._options.request, **(self._options.personal if is_home else {})}
-        if "timeout" not in options and "timeout" not in self._options.client:
+        if not self._has_own_timeout:
             options["timeout"] = request_timeout(self._store_options)
         if "proxy" not in options and not self._options.client.get("trust_env"):
             options["proxy"] = self._proxy(url)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from html.parser import HTMLParser
+import html
+import re
 from typing import TYPE_CHECKING
 from urllib.parse import urldefrag, urljoin, urlsplit
 
 from coldparquet.storage.objects import Listing, ObjectInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 MAX_PAGE_BYTES = 16 * 1024 * 1024
 """More than a page with 50,000 links has."""
 
+_LINK = re.compile(r"""<a\s(?:[^<>]*?\s)?href\s*=\s*(?:"([^"<>]*)"|'([^'<>]*)'|([^\s"'<>]+))""", re.IGNORECASE)
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
 
 
@@ -30,12 +32,9 @@ def parse_index_page(body: bytes, *, path: str) -> Listing:
         path: URL of the directory, without a slash at its end and without query string. Links to other places, such as the
             parent, are left out, and so are query strings of links, such as those that sort the page.
     """
-    parser = _LinkParser()
-    parser.feed(body.decode(errors="replace"))
-    parser.close()
     directories: set[str] = set()
     objects: set[str] = set()
-    for link in parser.links:
+    for link in _links(body.decode(errors="replace")):
         name = _name_below(path, link)
         if name is not None:
             (directories if name.endswith("/") else objects).add(f"{path}/{name.rstrip('/')}")
@@ -47,14 +46,12 @@ def parse_index_page(body: bytes, *, path: str) -> Listing:
     )
 
 
-class _LinkParser(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.links: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "a":
-            self.links += [value for name, value in attrs if name == "href" and value]
+def _links(page: str) -> Iterator[str]:
+    """Yield the links of a page, but for those in comments. In a time that grows with its length, however it is made."""
+    first, *others = page.split("<!--")
+    for part in (first, *(other.partition("-->")[2] for other in others)):
+        for match in _LINK.finditer(part):
+            yield html.unescape(next(filter(None, match.groups()), ""))
 
 
 def _name_below(path: str, link: str) -> str | None:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from coldparquet.errors import NotFoundError, StorageError, UnsupportedError
 from coldparquet.options import StoreOptions
 from coldparquet.ranges import ByteRange, SuffixRange
+from coldparquet.storage.http.patience import read_up_to
 from coldparquet.storage.http.ranged_get import RANGE_ANSWERS, object_size, range_headers, take_ranged_answer
 from coldparquet.storage.objects import ObjectInfo
 from coldparquet.storage.refusals import object_changed
 from coldparquet.storage.requests import FetchedRange, RangeRequest, clipped
-from coldparquet.storage.s3.answers import read_up_to
 from coldparquet.storage.s3.object_facts import seconds_of_date
 from coldparquet.storage.web.connection import WebCall, WebConnection
 from coldparquet.storage.web.listing import MAX_PAGE_BYTES, is_page, parse_index_page
@@ -113,7 +113,8 @@ class WebStore(StoreWrapper):
         async def take(response: aiohttp.ClientResponse) -> Listing | None:
             if not is_page(response.headers):
                 return None
-            return parse_index_page(await read_up_to(response, MAX_PAGE_BYTES), path=directory)
+            page = await read_up_to(response, MAX_PAGE_BYTES, stall_s=self._connection.stall_timeout_s)
+            return parse_index_page(page, path=directory)
 
         call = WebCall(path=f"{directory}/", headers={}, accepted=frozenset({HTTPStatus.OK}))
         listing = await self._connection.exchange(call, take)

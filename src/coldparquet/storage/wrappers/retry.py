@@ -7,6 +7,8 @@ not time: a transfer that makes progress may take as long as it wants.
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
 import random as random_numbers
 import time
 from dataclasses import dataclass, field, replace
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
+_LOGGER = logging.getLogger("coldparquet")
+_SILENT_S = 1.0
+"""So long a store is tried to be reached before that is said, and between saying so and saying it again."""
 _PROGRESS_SHARE = 32
 """Failures are counted anew once a 32nd of the range has arrived since the count began. If single bytes were enough, a
 broken server could make one GET last for millions of requests."""
@@ -67,6 +72,7 @@ class RetryStore(StoreWrapper):
         self._sleep = sleep
         self._clock = clock
         self._random = random
+        self._silent_until_s = -math.inf
         self.retry_count = 0
         """Requests that were sent again."""
 
@@ -189,9 +195,18 @@ class RetryStore(StoreWrapper):
             if is_transient(error):
                 self._describe(error, failures, decision, request)
             raise error
+        self._tell(error, failures, decision.wait_s)
         await self._sleep(decision.wait_s)
         failures.attempt += 1
         self.retry_count += 1
+
+    def _tell(self, error: ColdParquetError, failures: _Failures, wait_s: float) -> None:
+        """Say that a store cannot be reached, which may be a misspelt name, before somebody has waited for long."""
+        now_s = self._clock()
+        is_long = now_s + wait_s - failures.started_s >= _SILENT_S
+        if error.details.get("was_sent") is False and is_long and now_s >= self._silent_until_s:
+            self._silent_until_s = now_s + _SILENT_S
+            _LOGGER.warning("%s; retrying (%d of %d)", error, failures.attempt + 1, self._max_attempts)
 
     def _describe(
         self, error: ColdParquetError, failures: _Failures, decision: GiveUp, request: RangeRequest | None
