@@ -65,6 +65,10 @@ class LocalStore(PlainStore):
         """Tell size, time and version of one file."""
         return await asyncio.to_thread(self._info, path)
 
+    async def infos_at_hand(self, paths: Sequence[str]) -> tuple[ObjectInfo | None, ...]:
+        """Tell size, time and version of files; links are followed, because nothing is read."""
+        return await asyncio.to_thread(lambda: tuple(map(_info_if_there, paths)))
+
     async def list(self, path: str, *, first_page_only: bool = False) -> Listing:  # noqa: ARG002 - all is one page
         """List one directory. Hidden entries count; pipes, devices and dangling links are left out."""
         return await asyncio.to_thread(self._list_directory, path)
@@ -173,7 +177,9 @@ def _read(request: RangeRequest) -> FetchedRange:
                 data += _read_fully(descriptor, ByteRange(found.stop, longer.stop))
         finally:
             os.close(descriptor)
-    return FetchedRange(data=data, start=found.start, etag=version, object_size_bytes=size_bytes)
+    return FetchedRange(
+        data=data, start=found.start, etag=version, object_size_bytes=size_bytes, modified_s=before.st_mtime
+    )
 
 
 def _version(descriptor: int, status: os.stat_result, request: RangeRequest) -> str:
@@ -194,6 +200,13 @@ def _info(path: str) -> ObjectInfo:
         status = os.stat(path)  # noqa: PTH116 - a Path would swallow trailing slashes
     _check_is_file(path, status)
     return ObjectInfo(path=path, size_bytes=status.st_size, etag=file_version(status), modified_s=status.st_mtime)
+
+
+def _info_if_there(path: str) -> ObjectInfo | None:
+    try:
+        return _info(path)
+    except (NotFoundError, AccessError):
+        return None
 
 
 def _read_fully(descriptor: int, asked: ByteRange) -> bytes:
