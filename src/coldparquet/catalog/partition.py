@@ -13,9 +13,8 @@ from coldparquet.catalog.sidecar_lookup import look_up_sidecar
 from coldparquet.errors import FormatError, InternalError, NotFoundError, UnsupportedError
 from coldparquet.format.footer_blooms import sidecar_in_memory
 from coldparquet.format.footer_fetch import FooterFetch
-from coldparquet.format.parquet_footer import PARQUET_MAGIC, parse_footer
+from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.plan.read_plan import MetadataRequest
-from coldparquet.ranges import SuffixRange
 from coldparquet.storage.requests import RangeRequest
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from coldparquet.format.parquet_footer import ParquetFooter
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.options import ReadOptions
-    from coldparquet.ranges import ByteRange
+    from coldparquet.ranges import ByteRange, SuffixRange
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.requests import FetchedRange
 
@@ -242,13 +241,6 @@ class Partition:
                 problem = f"{DATA_FILE} was replaced since, or copied in another way; 'coldparquet pack' packs it anew"
                 self._metadata = await self._load_unpacked([], (_entry_not_used(problem),))
             return self._metadata
-
-    async def ends_with_footer(self) -> bool:
-        """Tell whether the Parquet file, as it lies there, is complete: a footer ends where it ends. 1 request."""
-        request = RangeRequest(
-            path=self.data_path, byte_range=SuffixRange(len(PARQUET_MAGIC)), reason="Parquet footer", may_grow=True
-        )
-        return (await self._store.get(request)).data == PARQUET_MAGIC
 
     async def read_footer_instead(self, reason: str, *, is_being_updated: bool) -> PartitionMetadata:
         """Take the footer that ends where the sidecar says in place of the sidecar, which may be of another file.

@@ -403,7 +403,7 @@ class PartitionIndexer:
             NotFoundError: There is no Parquet file beside it.
         """
         if lookup.sidecar is None:
-            return None if lookup.problem is None else lookup.problem.message
+            return lookup.problem.message if lookup.state == "stale" and lookup.problem is not None else None
         if location.committed_size_bytes is not None:
             return None
         try:

@@ -122,26 +122,26 @@ def _doubted_size_bytes(
 async def _read_footer(
     question: Question, found: KnownPartition, metadata: PartitionMetadata, size_bytes: int
 ) -> KnownPartition:
-    """Read the footer where the metadata says that it ends; refuse a longer file that has none there, or one at its end.
+    """Read the footer where the metadata says that it ends; refuse a longer file that has none there.
 
-    An update in place leaves the first, and has not written the second yet.
+    An update in place leaves it there, and what lies behind it does not count before the sidecar describes it.
     """
     partition, described_bytes = found.partition, metadata.sidecar.parquet_size_bytes
     is_longer = size_bytes > described_bytes
-    other = other_size(partition.data_path, size_bytes=size_bytes, described_bytes=described_bytes, may_grow=False)
-    if is_longer and await partition.ends_with_footer():
-        raise _noted(question, other)
     reason = (
-        f"{DATA_FILE} was written after its sidecar, so its footer was read; 'coldparquet index' renews the sidecar"
+        f"{DATA_FILE} goes on behind what its sidecar describes, as after an update that was not committed, and only that is"
+        " read; 'coldparquet index' takes in the whole file"
+        if is_longer
+        else f"{DATA_FILE} was written after its sidecar, so its footer was read; 'coldparquet index' renews the sidecar"
     )
-    if is_longer:
-        reason = f"{DATA_FILE} is being updated, or an update was cut off: its last committed state is read"
     try:
         read = await partition.read_footer_instead(reason, is_being_updated=is_longer)
     except FormatError as error:
-        if is_longer:
-            raise _noted(question, other) from error
-        raise
+        if not is_longer:
+            raise
+        path = partition.data_path
+        problem = other_size(path, size_bytes=size_bytes, described_bytes=described_bytes, may_grow=False)
+        raise _noted(question, problem) from error
     spent = read.metadata_requests[len(metadata.metadata_requests) :]
     return replace(found, known=read, requests=(*found.requests, *spent))
 
