@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from coldparquet.catalog.partition_location import DATA_FILE
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import FormatError, NotFoundError, ObjectChangedError
+from coldparquet.plan.wording import plural
 from coldparquet.scanning.native_partition import NativePlan
 from coldparquet.scanning.planned_partition import data_file_missing
 from coldparquet.storage.objects import is_lasting_etag, is_written_after
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from coldparquet.catalog.partition import Partition, PartitionMetadata
+    from coldparquet.plan.read_plan import PartitionRead
     from coldparquet.scanning.known_partition import KnownPartition
     from coldparquet.scanning.question import Question
     from coldparquet.storage.objects import ObjectInfo
@@ -63,6 +65,20 @@ async def without_replaced_files(question: Question, known: Sequence[KnownPartit
         if (size_bytes := _doubted_size_bytes(question, found.partition, metadata, info)) is not None
     ]
     return _with(known, await gather_or_cancel([_read_footer(question, *doubt) for doubt in doubted]))
+
+
+def beliefs(question: Question, partitions: Sequence[PartitionRead]) -> tuple[str, ...]:
+    """Say in one note how many sidecars are believed because nobody told of the files that they describe."""
+    data_objects = question.snapshot.data_objects
+    believed = sum(
+        read.metadata_source in {"sidecar", "catalogue"} and data_objects.size_bytes(read.data_path) is None
+        for read in partitions
+    )
+    if not believed:
+        return ()
+    return (
+        f"{plural(believed, 'sidecar')} believed without a look at {DATA_FILE}: its size is checked when data of it is fetched",
+    )
 
 
 def _with(known: Sequence[KnownPartition], reread: Sequence[KnownPartition]) -> list[KnownPartition]:
@@ -109,6 +125,7 @@ def _doubted_size_bytes(
     store = question.snapshot.store
     if info is None or info.size_bytes is None or info.etag is None:
         raise _noted(question, data_file_missing(partition.data_path))
+    question.snapshot.data_objects.note(info)
     if info.size_bytes > metadata.sidecar.parquet_size_bytes:
         return None if partition.may_grow else info.size_bytes
     _check_size(question, partition, metadata, info.size_bytes)
