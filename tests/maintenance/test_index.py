@@ -20,6 +20,7 @@ from coldparquet.storage.local.store import LocalStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.wrappers.limit import LimitedStore
 from coldparquet.storage.wrappers.trace import TraceStore
+from tests.support.archive_store import ArchiveStore
 from tests.support.questdb_tables import GOLDEN, PARTITIONS, as_questdb_shows, copy_parquet_partitions, plain
 
 if TYPE_CHECKING:
@@ -327,3 +328,21 @@ async def test_files_without_a_designated_timestamp_are_noted(tmp_path: Path) ->
     report = await index_table(tmp_path)
     assert [entry.has_timestamp for entry in report.partitions] == [False]
     assert "1 of 1 files name no designated timestamp" in report.notes[-1]
+
+
+async def test_an_archived_file_that_was_moved_after_its_sidecar_keeps_it(tmp_path: Path) -> None:
+    """Moving an object to another class gives it a new time; nobody can compare it before it is restored."""
+    data = next(copy_parquet_partitions("interval_day", tmp_path).glob("*/data.parquet")).read_bytes()
+    path = "bucket/t/2024-02-27.4/data.parquet"
+    store = ArchiveStore()
+    await store.put(path, data, overwrite=True)
+    await index_table("bucket/t", store=store)
+    await store.put(path, data, overwrite=True)
+    store.archive(path)
+    (done,) = (await index_table("bucket/t", store=store)).partitions
+    assert (done.action, done.is_stale) == ("kept", False)
+    assert done.reason == "data.parquet was written or moved after it, and is archived"
+    await store.put(path, data + b"?", overwrite=True)
+    store.archive(path)
+    (done,) = (await index_table("bucket/t", store=store)).partitions
+    assert done.action == "failed"

@@ -199,14 +199,19 @@ def _info(path: str) -> ObjectInfo:
     with translated_errors(path, None):
         status = os.stat(path)  # noqa: PTH116 - a Path would swallow trailing slashes
     _check_is_file(path, status)
+    return _described(path, status)
+
+
+def _described(path: str, status: os.stat_result) -> ObjectInfo:
     return ObjectInfo(path=path, size_bytes=status.st_size, etag=file_version(status), modified_s=status.st_mtime)
 
 
 def _info_if_there(path: str) -> ObjectInfo | None:
     try:
-        return _info(path)
-    except (NotFoundError, AccessError):
+        status = os.stat(path)  # noqa: PTH116 - as in _info; thousands may be asked for, for every question
+    except (OSError, ValueError):
         return None
+    return _described(path, status) if stat.S_ISREG(status.st_mode) else None
 
 
 def _read_fully(descriptor: int, asked: ByteRange) -> bytes:
@@ -237,14 +242,7 @@ def _list_directory(path: str) -> Listing:
             if stat.S_ISDIR(status.st_mode):
                 directories.append(f"{parent}/{entry.name}")
             elif stat.S_ISREG(status.st_mode):
-                objects.append(
-                    ObjectInfo(
-                        path=f"{parent}/{entry.name}",
-                        size_bytes=status.st_size,
-                        etag=file_version(status),
-                        modified_s=status.st_mtime,
-                    )
-                )
+                objects.append(_described(f"{parent}/{entry.name}", status))
     return Listing(directories=tuple(directories), objects=tuple(objects))
 
 
