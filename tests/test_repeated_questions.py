@@ -224,7 +224,10 @@ async def test_the_cache_on_disk_is_private_and_holds_no_secret(server: ColdStor
     assert_private(directory)
 
 
-async def test_the_query_string_of_a_presigned_url_is_not_in_the_cache(server: ColdStoreServer, tmp_path: Path) -> None:
+async def test_the_query_string_of_a_presigned_url_is_not_in_the_cache(
+    server: ColdStoreServer, table_path: Path, tmp_path: Path
+) -> None:
+    await index_table(table_path / CHANGED_LATER)  # by itself, without the table's _txn, all of its file counts
     directory = tmp_path / "cache"
     url = f"{server.endpoint_url}/bucket/trades/{CHANGED_LATER}/data.parquet?X-Amz-Signature={SECRET}"
     options = cp.StoreOptions(cache_directory=str(directory))

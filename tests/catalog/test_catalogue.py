@@ -141,7 +141,7 @@ async def test_without_a_catalogue_one_parallel_get_is_all(answer: str | None) -
         await table.refresh()
         assert ("get", "_catalogue") not in spent(table.request_log[before:])
         assert await table.scan().count() == 3 * ROWS
-        assert not (await table.scan().plan()).notes
+        assert not [note for note in (await table.scan().plan()).notes if "_catalogue" in note]
 
 
 async def test_refreshing_asks_whether_the_catalogue_is_still_the_same() -> None:
@@ -222,7 +222,7 @@ async def test_a_few_partitions_without_a_transaction_are_cheaper_by_themselves(
     async with cp.open_table(TABLE, store=store) as table:
         plan = await table.scan().plan()
         assert {partition.metadata_source for partition in plan.partitions} == {"sidecar"}
-        assert not plan.notes
+        assert not [note for note in plan.notes if "_catalogue" in note]
         assert "list" not in [operation for operation, path in spent(table.request_log) if path]
 
 

@@ -20,6 +20,7 @@ from coldparquet.storage.local.store import LocalStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.wrappers.limit import LimitedStore
 from coldparquet.storage.wrappers.trace import TraceStore
+from tests.support.archive_store import ArchiveStore
 from tests.support.questdb_tables import GOLDEN, PARTITIONS, as_questdb_shows, copy_parquet_partitions, plain
 
 if TYPE_CHECKING:
@@ -108,30 +109,89 @@ async def test_one_bad_partition_does_not_stop_the_others(tmp_path: Path) -> Non
     assert report.count("failed") == 2
 
 
-async def test_a_stale_sidecar_is_kept_and_reported(tmp_path: Path) -> None:
+async def test_a_stale_sidecar_is_renewed_and_reported(tmp_path: Path) -> None:
     table = copy_parquet_partitions("interval_day", tmp_path)
     await index_table(table)
     partition = min(table.iterdir())
     rows = pq.read_table(partition / "data.parquet")
     pq.write_table(rows.slice(0, 1), partition / "data.parquet")
+    os.utime(partition / "data.parquet", (1, 1))
     sidecar = (partition / "_pm").read_bytes()
     size = (partition / "data.parquet").stat().st_size
-    report = await index_table(table)
-    stale, *others = report.partitions
-    assert (stale.action, stale.is_stale) == ("kept", True)
-    assert f"has {size:,}; use --force" in (stale.reason or "")
-    assert not any(done.is_stale for done in others)
+    planned, *_ = (await index_table(table, dry_run=True)).partitions
+    assert (planned.action, planned.is_stale) == ("would write", True)
     assert (partition / "_pm").read_bytes() == sidecar
-    assert (await index_table(table, force=True)).count("written") == len(report.partitions)
+    stale, *others = (await index_table(table)).partitions
+    assert (stale.action, stale.is_stale) == ("written", True)
+    assert f"but data.parquet has {size:,}" in (stale.reason or "")
+    assert {(done.action, done.is_stale) for done in others} == {("kept", False)}
     assert parse_sidecar((partition / "_pm").read_bytes()).parquet_size_bytes == size
+    async with cp.open_table(partition) as opened:
+        assert await opened.scan().count() == 1
 
 
-async def test_a_sidecar_without_parquet_file(tmp_path: Path) -> None:
+async def test_a_sidecar_that_is_older_than_its_file_is_renewed_with_its_pages(tmp_path: Path) -> None:
+    (tmp_path / "2024-03-01").mkdir()
+    data = tmp_path / "2024-03-01" / "data.parquet"
+
+    def write(first: int) -> None:
+        rows = pa.table({"x": pa.array(range(first, first + 1_000), pa.int64())})
+        pq.write_table(rows, data, compression="none", use_dictionary=False, write_page_index=True)
+
+    write(0)
+    await index_table(tmp_path, pages=True)
+    size = data.stat().st_size
+    write(500)
+    assert data.stat().st_size == size
+    for name in ("_pm", "_pages"):
+        os.utime(data.with_name(name), (1, 1))
+    (done,) = (await index_table(tmp_path)).partitions
+    assert (done.action, done.is_stale, done.reason) == ("written", True, "stale: data.parquet was written after it")
+    assert done.pages is not None
+    assert done.pages.action == "written"
+    (again,) = (await index_table(tmp_path, pages=True)).partitions
+    assert (again.action, again.is_stale, again.reason) == ("kept", False, None)
+    assert again.pages is not None
+    assert again.pages.action == "kept"
+    async with cp.open_table(tmp_path, options=ReadOptions(page_index="always")) as table:
+        scan = table.scan(["x"], "x >= 1400")
+        assert (await scan.plan()).partitions[0].metadata_source == "sidecar"
+        assert (await scan.to_arrow()).num_rows == 100
+
+
+async def test_a_stale_sidecar_that_cannot_be_renewed_is_a_failure(tmp_path: Path) -> None:
+    table = copy_parquet_partitions("interval_day", tmp_path)
+    await index_table(table)
+    data = min(table.glob("*/data.parquet"))
+    data.write_bytes(data.read_bytes()[:-8] + b"no more a file")
+    failed, *others = (await index_table(table)).partitions
+    assert failed.action == "failed"
+    assert {done.action for done in others} == {"kept"}
+
+
+async def test_a_sidecar_of_an_update_that_was_cut_off_stays(tmp_path: Path) -> None:
+    table = copy_parquet_partitions("interval_day", tmp_path)
+    await index_table(table)
+    data = min(table.glob("*/data.parquet"))
+    with data.open("ab") as file:
+        file.write(b"half of a row group")
+    before = files(table)
+    kept, *_ = (await index_table(table)).partitions
+    assert (kept.action, kept.is_stale) == ("kept", False)
+    assert kept.reason == (
+        "data.parquet goes on for 19 bytes behind what it describes: an update is under way, or was cut off"
+    )
+    assert files(table) == before
+
+
+async def test_a_sidecar_without_parquet_file_is_a_failure(tmp_path: Path) -> None:
     table = copy_parquet_partitions("interval_day", tmp_path)
     await index_table(table)
     min(table.glob("*/data.parquet")).unlink()
-    orphan, *_ = (await index_table(table)).partitions
-    assert (orphan.action, orphan.reason) == ("skipped", "there is a sidecar, but no data.parquet beside it")
+    for force in (False, True):
+        orphan, *_ = (await index_table(table, force=force)).partitions
+        assert orphan.action == "failed"
+        assert "there is a sidecar, but no data.parquet beside it" in (orphan.reason or "")
 
 
 @pytest.mark.parametrize("form", ["", "data.parquet"])
@@ -172,7 +232,10 @@ async def test_requests_per_partition(tmp_path: Path) -> None:
     trace.clear()
     await index_table(str(table), store=trace)
     of_first = [record for record in trace.records if min(table.iterdir()).name in record.path]
-    assert [(record.operation, record.fetched_bytes > 1) for record in of_first] == [("get", True), ("get", False)]
+    assert [(record.operation, record.path.rpartition("/")[2]) for record in of_first] == [
+        ("get", "_pm"),
+        ("info", "data.parquet"),
+    ]
 
 
 class RefusingStore(LimitedStore):
@@ -265,3 +328,21 @@ async def test_files_without_a_designated_timestamp_are_noted(tmp_path: Path) ->
     report = await index_table(tmp_path)
     assert [entry.has_timestamp for entry in report.partitions] == [False]
     assert "1 of 1 files name no designated timestamp" in report.notes[-1]
+
+
+async def test_an_archived_file_that_was_moved_after_its_sidecar_keeps_it(tmp_path: Path) -> None:
+    """Moving an object to another class gives it a new time; nobody can compare it before it is restored."""
+    data = next(copy_parquet_partitions("interval_day", tmp_path).glob("*/data.parquet")).read_bytes()
+    path = "bucket/t/2024-02-27.4/data.parquet"
+    store = ArchiveStore()
+    await store.put(path, data, overwrite=True)
+    await index_table("bucket/t", store=store)
+    await store.put(path, data, overwrite=True)
+    store.archive(path)
+    (done,) = (await index_table("bucket/t", store=store)).partitions
+    assert (done.action, done.is_stale) == ("kept", False)
+    assert done.reason == "data.parquet was written or moved after it, and is archived"
+    await store.put(path, data + b"?", overwrite=True)
+    store.archive(path)
+    (done,) = (await index_table("bucket/t", store=store)).partitions
+    assert done.action == "failed"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -102,6 +103,25 @@ async def test_a_bad_partition_and_a_bad_table_stop_nobody(tmp_path: Path) -> No
     mended = fates(await run_pipeline(IndexJob(), str(lake / "db" / "interval_day")))
     assert mended.pop(f"interval_day/{bad_partition.name}") == "written"
     assert set(mended.values()) == {"kept"}
+
+
+@pytest.mark.parametrize("place", ["disk", "s3"])
+async def test_a_nightly_run_renews_stale_sidecars_and_fails_where_a_file_is_gone(tmp_path: Path, place: str) -> None:
+    lake = make_lake(tmp_path / "bucket", "interval_day")
+    await run_pipeline(IndexJob(), str(lake))
+    stale, orphan, source, *_ = sorted((lake / "db" / "interval_day").iterdir())
+    shutil.copyfile(source / "data.parquet", stale / "data.parquet")
+    os.utime(stale / "_pm", (1, 1))
+    (orphan / "data.parquet").unlink()
+    with ColdStoreServer(tmp_path) as server:
+        url = str(lake) if place == "disk" else "s3://bucket/lake"
+        storage_options = None if place == "disk" else server.storage_options
+        for action in ("written", "kept"):
+            found = fates(await run_pipeline(IndexJob(), url, storage_options=storage_options))
+            assert found.pop(f"interval_day/{stale.name}") == action
+            assert found.pop(f"interval_day/{orphan.name}") == "failed"
+            assert set(found.values()) == {"kept"}
+    assert (stale / "_pm").read_bytes() == (source / "_pm").read_bytes()
 
 
 async def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:

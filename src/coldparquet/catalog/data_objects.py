@@ -38,6 +38,7 @@ class DataObjects:
         self._listed = listed or ListedObjects(store)
         self._looks: dict[str, asyncio.Lock] = {}
         self._seen: dict[str, ObjectInfo | None] = {}
+        self._missing: set[str] = set()
 
     @property
     def can_be_asked(self) -> bool:
@@ -56,6 +57,16 @@ class DataObjects:
     def info(self, path: str) -> ObjectInfo | None:
         """Return what was seen of an object; None where nobody has looked, or nothing was found."""
         return self._seen.get(path)
+
+    def size_bytes(self, path: str) -> int | None:
+        """Return the size of an object, as a look at it or a listing for another purpose told; None where none did."""
+        listed = None if path in self.distrusted else self._listed.found(path)
+        info = self._seen.get(path) or listed
+        return None if info is None else info.size_bytes
+
+    def is_missing(self, path: str) -> bool:
+        """Tell whether somebody looked for an object and it was not there."""
+        return path in self._missing or (path not in self.distrusted and self._listed.has_missed(path))
 
     def note(self, info: ObjectInfo) -> None:
         """Take what somebody else has seen of an object meanwhile."""
@@ -106,8 +117,10 @@ class DataObjects:
                 return
             try:
                 self._seen[path] = await self._store.info(path)
-            except (NotFoundError, AccessError):
+            except (NotFoundError, AccessError) as error:
                 self._seen[path] = None
+                if isinstance(error, NotFoundError):
+                    self._missing.add(path)
             spent.append(
                 MetadataRequest(path=path, byte_range=None, reason="storage class", fetched_bytes=0, operation="info")
             )

@@ -53,6 +53,19 @@ class ListedObjects:
         """Tell whether it was decided to list what lies in a directory."""
         return directory in self._stretches
 
+    def found(self, path: str) -> ObjectInfo | None:
+        """Return what a listing told of an object; None where it was not listed."""
+        return self._found_near(path).get(path)
+
+    def has_missed(self, path: str) -> bool:
+        """Tell whether the directory of an object was listed, and has others but not this one."""
+        directory = path.rpartition("/")[0]
+        near = self._found_near(path)
+        return path not in near and any(other.rpartition("/")[0] == directory for other in near)
+
+    def _found_near(self, path: str) -> Mapping[str, ObjectInfo]:
+        return self._found.get(self._stretches.get(path.rpartition("/")[0], ()), {})
+
     async def below(self, directories: Collection[str], spent: list[MetadataRequest]) -> dict[str, ObjectInfo]:
         """List what lies in directories, and in whatever is between them.
 

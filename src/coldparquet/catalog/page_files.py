@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from coldparquet.catalog.page_lookup import look_up_pages_file, parse_pages_lookup, read_page_index
 from coldparquet.format.partition_pages import PagesFound
+from coldparquet.storage.objects import is_written_after
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -20,6 +22,11 @@ if TYPE_CHECKING:
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.plan.read_plan import MetadataRequest
     from coldparquet.storage.base import ObjectStore
+
+
+_OLDER_THAN_DATA = (
+    "data.parquet was written after it, and may be another file; 'coldparquet index --pages' writes it anew"
+)
 
 
 class PageFiles:
@@ -110,10 +117,20 @@ class PageFiles:
 
     async def _parse(self, location: PartitionLocation, sidecar: Sidecar) -> PagesFound:
         if location.directory_path not in self._parsed:
-            found = await parse_pages_lookup(self._found[location.directory_path], sidecar)
+            lookup = self._found[location.directory_path]
+            if await self._is_older_than_data(lookup, location):
+                lookup = replace(lookup, data=None, problem=_OLDER_THAN_DATA)
+            found = await parse_pages_lookup(lookup, sidecar)
             self._parsed[location.directory_path] = found
             self._note_page_sizes(found.pages)
         return self._parsed[location.directory_path]
+
+    async def _is_older_than_data(self, lookup: PagesFileLookup, location: PartitionLocation) -> bool:
+        """Tell whether a ``_pages`` on a disk may be of another file. Elsewhere it names the version that it was made for."""
+        if location.may_grow or lookup.modified_s is None:
+            return False
+        [info] = await self._store.infos_at_hand([location.data_path]) or [None]
+        return info is not None and is_written_after(info.modified_s, lookup.modified_s)
 
     def _note_page_sizes(self, pages: PartitionPages | None) -> None:
         if pages is not None and len(pages.starts):

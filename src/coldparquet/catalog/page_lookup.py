@@ -54,6 +54,8 @@ class PagesFileLookup:
     """None where it is absent or could not be fetched."""
     problem: str | None = None
     """Why it could not be fetched, though it may be there."""
+    modified_s: float | None = None
+    """When it was written, in seconds since 1970; None where the store does not tell."""
 
 
 async def look_up_pages_file(
@@ -76,7 +78,8 @@ async def look_up_pages_file(
     spent = [] if spent is None else spent
     first = ByteRange(0, _FIRST_REQUEST_BYTES)
     try:
-        data = (await _send(store, _of_pages_file(path, first), spent)).data
+        answer = await _send(store, _of_pages_file(path, first), spent)
+        data = answer.data
         size_bytes = stated_size_bytes(data) or len(data)
         if size_bytes > LARGEST_PAGES_FILE_BYTES:
             problem = f"it says that it has {size_bytes:,} bytes, more than any such file needs"
@@ -92,7 +95,7 @@ async def look_up_pages_file(
     except ColdParquetError as error:
         spent.append(MetadataRequest(path=path, byte_range=first, reason=f"no {PAGES_FILE}", fetched_bytes=0))
         return PagesFileLookup(path=path, data=None, problem=f"it could not be fetched: {error.message}")
-    return PagesFileLookup(path=path, data=data)
+    return PagesFileLookup(path=path, data=data, modified_s=answer.modified_s)
 
 
 async def parse_pages_lookup(lookup: PagesFileLookup, sidecar: Sidecar, *, etag: str | None = None) -> PagesFound:
@@ -199,7 +202,7 @@ class _ParquetSource:
             byte_range=byte_range,
             reason=_REASON,
             least_object_bytes=self.size_bytes,
-            may_grow=self.location.record is not None,
+            may_grow=self.location.may_grow,
         )
         return await _send(self.store, request, self.spent)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from coldparquet.catalog.catalogue_fetch import CATALOGUE_FILE
 from coldparquet.catalog.missing_data import NATIVE_PARTITION, raise_what_is_missing
 from coldparquet.catalog.partition_location import DATA_FILE
 from coldparquet.catalog.sidecar_lookup import look_up_sidecar
-from coldparquet.errors import FormatError, NotFoundError, UnsupportedError
+from coldparquet.errors import FormatError, InternalError, NotFoundError, UnsupportedError
 from coldparquet.format.footer_blooms import sidecar_in_memory
 from coldparquet.format.footer_fetch import FooterFetch
 from coldparquet.format.parquet_footer import parse_footer
@@ -45,6 +45,8 @@ class PartitionMetadata:
     """What a person should know about it, one sentence each."""
     data_etag: str | None = None
     """Version of the Parquet object that an entry of the catalogue was made for; None where nobody wrote it down."""
+    sidecar_modified_s: float | None = None
+    """When the sidecar was written, in seconds since 1970; None where the store did not tell, and for other sources."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +164,8 @@ class Partition:
 
     @property
     def may_grow(self) -> bool:
-        """Whether a QuestDB may append to the files while they are read; what was committed does not change."""
-        return self._location.record is not None
+        """Whether somebody may append to the files while they are read; what was committed does not change."""
+        return self._location.may_grow
 
     def check_flags(self) -> None:
         """Refuse a partition that a newer QuestDB has marked in a way that is not understood here.
@@ -240,6 +242,30 @@ class Partition:
                 self._metadata = await self._load_unpacked([], (_entry_not_used(problem),))
             return self._metadata
 
+    async def read_footer_instead(self, reason: str, *, is_being_updated: bool) -> PartitionMetadata:
+        """Take the footer that ends where the sidecar says in place of the sidecar, which may be of another file.
+
+        Requests and errors are those of :meth:`read_footer`.
+
+        Args:
+            reason: Why the sidecar is not believed.
+            is_being_updated: Whether the Parquet file goes on behind that footer.
+        """
+        async with self._loading:
+            known = self._metadata
+            if known is None:
+                raise InternalError("the sidecar of a partition is doubted before it was read")
+            spent: list[MetadataRequest] = []
+            self._location = replace(self._location, is_being_updated=is_being_updated)
+            footer = await self.read_footer(spent, size_bytes=known.sidecar.parquet_size_bytes)
+            self._metadata = PartitionMetadata(
+                sidecar=await asyncio.to_thread(sidecar_in_memory, footer),
+                source="footer",
+                metadata_requests=(*known.metadata_requests, *spent),
+                notes=(*known.notes, reason),
+            )
+            return self._metadata
+
     async def _load(self) -> PartitionMetadata:
         if self._packed is None:
             await read_packed([self])
@@ -270,7 +296,11 @@ class Partition:
             raise found.problem
         if found.sidecar is not None:
             return PartitionMetadata(
-                sidecar=found.sidecar, source="sidecar", metadata_requests=tuple(spent), notes=notes
+                sidecar=found.sidecar,
+                source="sidecar",
+                metadata_requests=tuple(spent),
+                notes=notes,
+                sidecar_modified_s=found.modified_s,
             )
         if found.problem is not None:
             note = f"its sidecar is of another state, so the footer was read: {found.problem.message}"
@@ -279,11 +309,12 @@ class Partition:
         sidecar = await asyncio.to_thread(sidecar_in_memory, footer)
         return PartitionMetadata(sidecar=sidecar, source="footer", metadata_requests=tuple(spent), notes=notes)
 
-    async def read_footer(self, spent: list[MetadataRequest]) -> ParquetFooter:
+    async def read_footer(self, spent: list[MetadataRequest], *, size_bytes: int | None = None) -> ParquetFooter:
         """Read the Parquet footer, whether there is a sidecar or not. 1 or 2 requests.
 
         Args:
             spent: Gets the requests.
+            size_bytes: Where the footer ends; None for where the transaction says or, without one, at the end of the file.
 
         Raises:
             NotFoundError: There is no Parquet file (kind ``NoDataFile`` where a listing showed the partition).
@@ -293,14 +324,12 @@ class Partition:
                 partition is native (kind ``NativePartition``); 1 listing more tells that.
         """
         self.check_flags()
-        path = self.data_path
-        fetch = FooterFetch(
-            path=path, suffix_bytes=self._options.footer_suffix_bytes, size_bytes=self.committed_size_bytes
-        )
+        path, size_bytes = self.data_path, size_bytes or self.committed_size_bytes
+        fetch = FooterFetch(path=path, suffix_bytes=self._options.footer_suffix_bytes, size_bytes=size_bytes)
         try:
             while (wanted := fetch.next_range) is not None:
-                # The end of the object is only looked for where no transaction states the size.
-                may_be_short = self.committed_size_bytes is None
+                # The end of the object is only looked for where nobody states the size.
+                may_be_short = size_bytes is None
                 answer = await self._fetch(path, wanted, "Parquet footer", spent, may_be_short=may_be_short)
                 fetch.receive(answer.data, start=answer.start, object_size_bytes=answer.object_size_bytes)
         except NotFoundError as error:

@@ -32,12 +32,19 @@ class PartitionLocation:
     """What the table's transaction file says of it; None where there is none."""
     is_listed: bool = False
     """Whether a listing showed the directory; otherwise nobody knows yet that it exists."""
+    is_being_updated: bool = False
+    """Whether the Parquet file was seen to go on behind the committed bytes, as during an update in place."""
 
     @property
     def committed_size_bytes(self) -> int | None:
         """Size of the Parquet file that the table's transaction states; None where it states none."""
         record = self.record
         return record.parquet_size if record is not None and record.is_parquet and record.parquet_size > 0 else None
+
+    @property
+    def may_grow(self) -> bool:
+        """Whether somebody may append to the files while they are read; what was committed does not change."""
+        return self.record is not None or self.is_being_updated
 
     @property
     def is_native(self) -> bool:

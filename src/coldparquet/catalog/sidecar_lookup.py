@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -44,6 +44,8 @@ class SidecarLookup:
     """The snapshot that counts; None unless present."""
     problem: ColdParquetError | None = None
     """Why it is stale or damaged."""
+    modified_s: float | None = None
+    """When it was written, in seconds since 1970; None where the store does not tell, or was not asked."""
 
 
 async def look_up_sidecar(  # noqa: PLR0913 - where, how, and at whose cost
@@ -87,7 +89,7 @@ async def look_up_sidecar(  # noqa: PLR0913 - where, how, and at whose cost
         coalescing=COALESCING_BY_GOAL[options.goal],
         connections=connections,
     )
-    fetch = _Fetch(store, path, spent, may_grow=location.record is not None)
+    fetch = _Fetch(store, path, spent, may_grow=location.may_grow)
     try:
         file = await fetch.file(state, kept)
     except NotFoundError:
@@ -101,7 +103,7 @@ async def look_up_sidecar(  # noqa: PLR0913 - where, how, and at whose cost
             await cache.confirm(path, kept)
         else:
             await cache.keep(path, file=_without_excess(file), etag=fetch.etag)
-    return found
+    return replace(found, modified_s=fetch.modified_s)
 
 
 async def _parse(file: memoryview, location: PartitionLocation, path: str) -> SidecarLookup:
@@ -134,6 +136,8 @@ class _Fetch:
     def __init__(self, store: ObjectStore, path: str, spent: list[MetadataRequest], *, may_grow: bool) -> None:
         self.etag: str | None = None
         """Version of the sidecar, once it is fetched."""
+        self.modified_s: float | None = None
+        """When it was written, as far as the store told."""
         self.kept_is_newest = False
         """Whether the store said that the kept sidecar is still the newest one."""
         self._store = store
@@ -169,7 +173,7 @@ class _Fetch:
             may_be_kept=False,  # whoever keeps sidecars keeps them as a whole
         )
         answer = await self._store.get(request)
-        self.etag, self.kept_is_newest = answer.etag, answer.is_unchanged
+        self.etag, self.kept_is_newest, self.modified_s = answer.etag, answer.is_unchanged, answer.modified_s
         reason = "sidecar, unchanged" if answer.is_unchanged else "sidecar"
         self._spent.append(
             MetadataRequest(path=self._path, byte_range=byte_range, reason=reason, fetched_bytes=len(answer.data))

@@ -49,7 +49,7 @@ def index(
     endpoint_url: EndpointUrl = None,
     anon: Anonymous = False,
 ) -> None:
-    """Write the sidecars that are missing beside Parquet files."""
+    """Write the sidecars that are missing beside Parquet files, and renew those that are of another file."""
     storage_options = parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon)
     with reported_failures(as_json=as_json):
         from coldparquet.cli.index_command import index_and_report

@@ -5,9 +5,9 @@ version of one Parquet file and says which, and it holds nothing that cannot be 
 
 Which version that is shows in the size of the Parquet file, in all that its sidecar says of its chunks and, in an object
 store, in the ETag. A scan compares size and chunks with the sidecar, and the ETag with that of the answers that bring the
-data. So a ``_pages`` that outlives its Parquet file is not noticed where that is of the same size and has the same chunks,
-with the same statistics, and moreover lies on a disk, or has no page left that is read. Whoever rewrites a
-``data.parquet`` must run ``coldparquet index --force``, which is there for the sidecar and writes both anew.
+data; on a disk one that is older than its Parquet file does not count. So a ``_pages`` that outlives its Parquet file is not
+noticed where that is of the same size and has the same chunks, with the same statistics, and moreover has an older time or,
+in an object store, no page left that is read. ``coldparquet index --force`` writes both anew.
 
 All numbers are little-endian. A header of 68 bytes:
 

@@ -71,7 +71,7 @@ class BloomPacker:
                 WantedRanges(starts=starts, stops=starts + lengths),
                 coalescing=self._coalescing,
                 least_object_bytes=sidecar.parquet_size_bytes,
-                may_grow=location.record is not None,
+                may_grow=location.may_grow,
                 spent=[],
             )
         except InternalError:

@@ -130,7 +130,7 @@ class _Download:
                 byte_range=piece,
                 reason="every byte",
                 least_object_bytes=self._least_bytes,
-                may_grow=self._location.record is not None,
+                may_grow=self._location.may_grow,
                 may_be_kept=False,
             )
         )

@@ -13,7 +13,14 @@ from coldparquet.catalog.partition import Partition
 from coldparquet.catalog.partition_location import DATA_FILE, SIDECAR_FILE, partition_location
 from coldparquet.catalog.sidecar_lookup import look_up_sidecar, shorter_than_committed
 from coldparquet.concurrency import gather_or_cancel
-from coldparquet.errors import ColdParquetError, InvalidInputError, NotFoundError
+from coldparquet.errors import (
+    AccessError,
+    ArchivedObjectError,
+    ColdParquetError,
+    FormatError,
+    InvalidInputError,
+    NotFoundError,
+)
 from coldparquet.format.footer_blooms import BloomTransfer
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.maintenance.index_pages import PagesIndexer
@@ -22,11 +29,10 @@ from coldparquet.options import ReadOptions
 from coldparquet.plan.coalescing_choice import choose_coalescing
 from coldparquet.plan.store_speed import StoreSpeed
 from coldparquet.plan.wording import few_names
-from coldparquet.ranges import SuffixRange
 from coldparquet.scanning.bloom_fetch import fetch_bloom_ranges
+from coldparquet.storage.objects import is_written_after
 from coldparquet.storage.open_store import shown_url
 from coldparquet.storage.opened_store import opened_store
-from coldparquet.storage.requests import RangeRequest
 from coldparquet.storage.wrappers.checked import CheckedStore
 
 if TYPE_CHECKING:
@@ -43,6 +49,8 @@ if TYPE_CHECKING:
     from coldparquet.plan.read_plan import MetadataRequest
     from coldparquet.storage.base import ObjectStore
 
+_NO_DATA = f"there is a sidecar, but no {DATA_FILE} beside it; copy the file again, or remove the directory"
+
 IndexAction = Literal["written", "would write", "kept", "skipped", "failed"]
 
 
@@ -57,13 +65,15 @@ class IndexedPartition:
     sidecar_bytes: int | None = None
     """Size of the sidecar that exists now, or would; None where there is none."""
     reason: str | None = None
-    """Why it was skipped or failed, what is wrong with a sidecar that was kept, or what one that was written lacks."""
+    """Why it was skipped or failed, what is odd about a sidecar that was kept, what was wrong with one that was written anew, or
+    what the new one lacks."""
     has_timestamp: bool = True
     """False if a sidecar was written that names no designated timestamp, by which partitions are pruned."""
     misnamed: tuple[str, ...] = ()
     """Names of the Parquet files that lie there in place of ``data.parquet``, if it was skipped for that."""
     is_stale: bool = False
-    """True if the sidecar that was kept describes a Parquet file of another size than the one beside it."""
+    """True if the sidecar that was there described another Parquet file than the one beside it, or one that may be another,
+    because it was written after the sidecar."""
     pages: IndexedPages | None = None
     """What became of its ``_pages``; None unless they were asked for, or one that existed had to be written anew with its
     sidecar; and there is a sidecar to go with it."""
@@ -110,7 +120,11 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
     store: ObjectStore | None = None,
     on_progress: Callable[[IndexedPartition, int], None] | None = None,
 ) -> IndexReport:
-    """Write the missing ``_pm`` beside each ``data.parquet``, derived from its footer.
+    """Write the missing ``_pm`` beside each ``data.parquet``, derived from its footer; renew those that are stale.
+
+    Stale are those that describe another file than the one beside them: by the transaction or, where there is none, by the
+    size of the file, or because it was written after them. The ``_pages`` beside such a one is renewed, too. A sidecar
+    without a file beside it is a failure, as is one that cannot be renewed.
 
     Each sidecar appears complete or not at all, and ``data.parquet`` is only read. A partition that fails does not stop
     the others. Where a table has a ``_txn``, its partitions are indexed, at the sizes that it commits; see also
@@ -120,7 +134,7 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
     Requests: 1 listing, and at the same time 2 that look for the table's files, ``_cv`` after them if there are native
     partitions; without a ``_txn`` 1 listing for 250 partitions, or for each where the store does not list versions; per partition 1 or 2 that look for the sidecar (none with ``force``); where there is none 1 or 2 for the
     footer, some for bloom filters if it has them, and 1 to write; where there is one, and no ``_txn`` states the size, 1
-    for the size of the Parquet file. Those of :func:`coldparquet.maintenance.pack.renew_catalogue`.
+    for the size and the time of the Parquet file, and those for a new one if that shows it to be stale. Those of :func:`coldparquet.maintenance.pack.renew_catalogue`.
 
     Args:
         url: A table directory, a partition directory or one ``data.parquet``: any fsspec URL, or a local path.
@@ -167,7 +181,7 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
         indexer = PartitionIndexer(
             checked,
             options,
-            replaces="all" if force else "none",
+            replaces="all" if force else "stale",
             inline_bloom_bytes=inline_bloom_bytes,
             dry_run=dry_run,
         )
@@ -235,11 +249,13 @@ async def index_with_pages(  # noqa: PLR0913 - what can be told is told by name
         indexer: Writes its sidecar.
         pages_indexer: Writes its ``_pages``.
         pages: Whether to write one.
-        force: Whether to write a sidecar, and a ``_pages`` that goes with it, anew.
+        force: Whether to write a sidecar, and a ``_pages`` that goes with it, anew. A ``_pages`` that goes with a stale sidecar
+            is written anew in any case.
         is_sidecar_absent: Whether a listing has shown that there is none.
     """
     done = await indexer.index(location, is_sidecar_absent=is_sidecar_absent)
-    if not (pages or force) or done.action in {"skipped", "failed"} or done.is_stale:
+    is_left_by_dry_run = done.is_stale and done.action != "written"
+    if not (pages or force or done.is_stale) or done.action in {"skipped", "failed"} or is_left_by_dry_run:
         return done
     write = pages_indexer.index if pages else pages_indexer.renew
     return replace(done, pages=await write(location))
@@ -271,8 +287,9 @@ class PartitionIndexer:
     Args:
         store: Where the partitions lie; it should pin versions.
         options: How to read.
-        replaces: Which sidecars that exist are written anew: ``none``; those that are ``useless``, because no reader
-            would take them for the Parquet file that counts; or ``all``.
+        replaces: Which sidecars that exist are written anew: those that are ``stale``, because they describe another Parquet
+            file than the one that counts, or may do so because that was written after them; also those that are
+            ``useless``, because no reader would take them; or ``all``.
         inline_bloom_bytes: See :func:`index_table`.
         dry_run: Write nothing, but derive every sidecar that would be written.
     """
@@ -282,7 +299,7 @@ class PartitionIndexer:
         store: ObjectStore,
         options: ReadOptions,
         *,
-        replaces: Literal["none", "useless", "all"],
+        replaces: Literal["stale", "useless", "all"],
         inline_bloom_bytes: int | None = None,
         dry_run: bool,
     ) -> None:
@@ -297,7 +314,7 @@ class PartitionIndexer:
 
         Requests: 1 or 2 that look for the sidecar, unless all are replaced or there is known to be none; to write one 1 or 2
         for the footer at the committed size, some for bloom filters if it has them, and 1 that writes; for one that is
-        kept, without a transaction file 1 for the size of the file.
+        there, without a transaction file 1 for the size and the time of the Parquet file.
         """
         path = f"{location.directory_path}/{SIDECAR_FILE}"
         if location.is_native:
@@ -305,6 +322,8 @@ class PartitionIndexer:
         try:
             return await self._index(location, path, is_sidecar_absent=is_sidecar_absent)
         except ColdParquetError as error:
+            if error.kind in NOT_IN_PARQUET and await self._is_there(path):
+                return IndexedPartition(path=path, action="failed", reason=_NO_DATA)
             if error.kind in NOT_IN_PARQUET:
                 misnamed = error.details.get("misnamed", ())
                 reason = f"there is no {DATA_FILE}"
@@ -317,18 +336,31 @@ class PartitionIndexer:
 
     async def _index(self, location: PartitionLocation, path: str, *, is_sidecar_absent: bool) -> IndexedPartition:
         may_overwrite = self._replaces == "all" or not is_sidecar_absent
+        doubt: str | None = None
+        sidecar: Sidecar | None = None
         if self._replaces != "all" and not is_sidecar_absent:
             lookup = await look_up_sidecar(self._store, location, self._options)
-            if lookup.sidecar is not None:
-                return await self._kept(location, path, lookup.sidecar)
-            if lookup.problem is not None and self._replaces == "none":
-                return _left(path, lookup, lookup.problem)
+            if lookup.state == "damaged" and lookup.problem is not None and self._replaces == "stale":
+                problem = f"{SIDECAR_FILE}: {lookup.problem.message}; use --force to write it anew"
+                return IndexedPartition(path=path, action="failed", reason=problem)
+            doubt, sidecar = await self._doubt(location, lookup), lookup.sidecar
+            if sidecar is not None and doubt is None:
+                return IndexedPartition(path=path, action="kept", sidecar_bytes=sidecar.size_bytes)
             may_overwrite = lookup.state != "absent"
-        content, notes = await self._derive(location)
+        try:
+            content, notes = await self._derive(location)
+        except (ArchivedObjectError, FormatError) as error:
+            why_kept = None if sidecar is None else await self._why_kept(location, sidecar, error)
+            if sidecar is None or why_kept is None:
+                raise
+            return IndexedPartition(path=path, action="kept", sidecar_bytes=sidecar.size_bytes, reason=why_kept)
         derived, has_timestamp = encode_sidecar(content), content.designated_timestamp is not None
-        reason = "; ".join(notes) or None
+        is_stale = doubt is not None
+        reason = "; ".join((*((f"stale: {doubt}",) if is_stale else ()), *notes)) or None
         if self._dry_run:
-            return IndexedPartition(path=path, action="would write", sidecar_bytes=len(derived), reason=reason)
+            return IndexedPartition(
+                path=path, action="would write", sidecar_bytes=len(derived), reason=reason, is_stale=is_stale
+            )
         try:
             await self._store.put(path, derived, overwrite=may_overwrite)
         except InvalidInputError as error:
@@ -336,7 +368,12 @@ class PartitionIndexer:
                 raise
             return IndexedPartition(path=path, action="kept", reason="somebody else wrote it in the meantime")
         return IndexedPartition(
-            path=path, action="written", sidecar_bytes=len(derived), reason=reason, has_timestamp=has_timestamp
+            path=path,
+            action="written",
+            sidecar_bytes=len(derived),
+            reason=reason,
+            has_timestamp=has_timestamp,
+            is_stale=is_stale,
         )
 
     async def _derive(self, location: PartitionLocation) -> tuple[SidecarContent, tuple[str, ...]]:
@@ -358,42 +395,54 @@ class PartitionIndexer:
                 wanted,
                 coalescing=choose_coalescing(self._options, StoreSpeed(connections=self._options.max_concurrency)),
                 least_object_bytes=transfer.parquet_size_bytes,
-                may_grow=location.record is not None,
+                may_grow=location.may_grow,
                 spent=spent,
             )
             transfer.receive(pieces)
         return transfer.content(), transfer.notes
 
-    async def _kept(self, location: PartitionLocation, path: str, sidecar: Sidecar) -> IndexedPartition:
-        """Keep a valid sidecar; without a committed size compare the one that it states with that of the file."""
+    async def _doubt(self, location: PartitionLocation, lookup: SidecarLookup) -> str | None:
+        """Say why a sidecar may be of another Parquet file; None where nothing tells so. 1 request without a committed size.
+
+        Raises:
+            NotFoundError: There is no Parquet file beside it.
+        """
+        if lookup.sidecar is None:
+            return lookup.problem.message if lookup.state == "stale" and lookup.problem is not None else None
         if location.committed_size_bytes is not None:
-            return IndexedPartition(path=path, action="kept", sidecar_bytes=sidecar.size_bytes)
+            return None
         try:
-            last_byte = await self._store.get(
-                RangeRequest(path=location.data_path, byte_range=SuffixRange(1), reason="size of the Parquet file")
-            )
-        except NotFoundError:
-            return IndexedPartition(
-                path=path, action="skipped", reason=f"there is a sidecar, but no {DATA_FILE} beside it"
-            )
-        found_bytes, stated_bytes = last_byte.start + len(last_byte.data), sidecar.parquet_size_bytes
-        if found_bytes == stated_bytes:
-            return IndexedPartition(path=path, action="kept", sidecar_bytes=sidecar.size_bytes)
-        return IndexedPartition(
-            path=path,
-            action="kept",
-            sidecar_bytes=sidecar.size_bytes,
-            reason=f"stale: it describes {stated_bytes:,} bytes, but {DATA_FILE} has {found_bytes:,};"
-            " use --force to write it anew",
-            is_stale=True,
-        )
+            found = await self._store.info(location.data_path)
+        except NotFoundError as error:
+            raise NotFoundError(_NO_DATA, kind="PartitionMissing", path=lookup.sidecar.path) from error
+        described_bytes = lookup.sidecar.parquet_size_bytes
+        if found.size_bytes not in {None, described_bytes}:
+            return f"it described {described_bytes:,} bytes, but {DATA_FILE} has {found.size_bytes:,}"
+        return f"{DATA_FILE} was written after it" if is_written_after(found.modified_s, lookup.modified_s) else None
 
+    async def _is_there(self, path: str) -> bool:
+        try:
+            await self._store.info(path)
+        except (NotFoundError, AccessError):  # S3 refuses to tell of absent objects where listing is not allowed
+            return False
+        return True
 
-def _left(path: str, lookup: SidecarLookup, problem: ColdParquetError) -> IndexedPartition:
-    """Leave a sidecar alone that nobody can use, and say so."""
-    reason = f"{problem.message}; use --force to write it anew"
-    if lookup.state == "stale":
-        return IndexedPartition(
-            path=path, action="kept", sidecar_bytes=len(lookup.file), reason=f"stale: {reason}", is_stale=True
+    async def _why_kept(self, location: PartitionLocation, sidecar: Sidecar, error: ColdParquetError) -> str | None:
+        """Say why a doubted sidecar is kept although none can be derived in its place; None where it is not."""
+        size_bytes, described_bytes = (
+            (await self._store.info(location.data_path)).size_bytes,
+            sidecar.parquet_size_bytes,
         )
-    return IndexedPartition(path=path, action="failed", reason=f"{SIDECAR_FILE}: {reason}")
+        if isinstance(error, ArchivedObjectError):
+            is_of_this_size = size_bytes == described_bytes
+            return f"{DATA_FILE} was written or moved after it, and is archived" if is_of_this_size else None
+        is_on_disk = await self._store.infos_at_hand([location.data_path]) is not None
+        if not is_on_disk or size_bytes is None or size_bytes <= described_bytes:
+            return None
+        updated = Partition(replace(location, is_being_updated=True), self._store, self._options)
+        try:
+            await updated.read_footer([], size_bytes=described_bytes)
+        except ColdParquetError:
+            return None
+        more = f"{DATA_FILE} goes on for {size_bytes - described_bytes:,} bytes behind what it describes"
+        return f"{more}: an update is under way, or was cut off"

@@ -190,7 +190,7 @@ class PagesIndexer:
                     byte_range=window.byte_range,
                     reason="page headers",
                     least_object_bytes=sidecar.parquet_size_bytes,
-                    may_grow=location.record is not None,
+                    may_grow=location.may_grow,
                 )
                 answer = await self._store.get(request)
                 await asyncio.to_thread(window.receive, answer.data)

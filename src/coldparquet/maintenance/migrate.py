@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from coldparquet.catalog.discovery import discover
@@ -17,6 +17,7 @@ from coldparquet.maintenance.index import (
     IndexReport,
     PartitionIndexer,
     index_partitions,
+    index_with_pages,
     renew_after_index,
 )
 from coldparquet.maintenance.index_pages import PagesIndexer
@@ -120,15 +121,12 @@ async def migrate_partition(
         location: The partition, with its record.
         indexer: Writes its sidecar.
         pages_indexer: Renews its ``_pages`` if it has one.
-        force: Whether to do that.
+        force: Whether to do that; beside a stale sidecar it does so in any case.
     """
     reason = _reason_to_skip(location)
     if reason is not None:
         return IndexedPartition(path=f"{location.directory_path}/{SIDECAR_FILE}", action="skipped", reason=reason)
-    done = await indexer.index(location)
-    if not force or done.action in {"skipped", "failed"}:
-        return done
-    return replace(done, pages=await pages_indexer.renew(location))
+    return await index_with_pages(location, indexer, pages_indexer, pages=False, force=force)
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,7 @@ async def pack_table(  # noqa: PLR0913 - what can be told is told by name
     Readers of stores that list versions (S3) find it by themselves, and check every entry: where the table has a ``_txn``,
     against what that says of the partition's directory, size and rows, else against the versions of its objects in a listing.
     So an old one is of less use, but not wrong, unless somebody puts another file of the same size and rows under the same
-    ``_txn``: he has to run ``coldparquet index --force``. Readers of local disks and other stores pass by.
+    ``_txn``, after which one has to run ``coldparquet index --force``. Readers of local disks and other stores pass by.
     It appears complete or not at all, and nothing else is written.
 
     Requests: those that find the partitions (:func:`coldparquet.catalog.discovery.discover`); per Parquet partition 1 listing

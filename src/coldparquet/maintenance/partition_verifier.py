@@ -229,7 +229,7 @@ class _Verification:
                     byte_range=wanted,
                     reason="Parquet footer",
                     may_be_short=size_bytes is None,
-                    may_grow=self._location.record is not None,
+                    may_grow=self._location.may_grow,
                 )
             )
             self._object_size_bytes = answer.object_size_bytes

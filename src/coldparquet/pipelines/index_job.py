@@ -89,7 +89,7 @@ class IndexJob:
 
     async def run(self, item: WorkItem, stores: LakeStores) -> WorkResult:
         """Index one partition. Requests: as :func:`~coldparquet.maintenance.index.index_table` says of one."""
-        tools = await _Tools.of(item, stores, replaces="all" if self.force else "none", job=self)
+        tools = await _Tools.of(item, stores, replaces="all" if self.force else "stale", job=self)
         done = await index_with_pages(
             tools.location,
             tools.indexer,
@@ -232,7 +232,7 @@ class _Tools:
         item: WorkItem,
         stores: LakeStores,
         *,
-        replaces: Literal["none", "useless", "all"],
+        replaces: Literal["stale", "useless", "all"],
         job: IndexJob | MigrateJob,
     ) -> _Tools:
         store, path = stores.table(item)

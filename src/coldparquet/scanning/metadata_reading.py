@@ -15,7 +15,7 @@ from coldparquet.scanning.archived_partitions import archived_object, restore_or
 from coldparquet.scanning.bloom_copies import asked_ahead
 from coldparquet.scanning.known_partition import KnownPartition
 from coldparquet.scanning.native_planner import find_native_rows
-from coldparquet.scanning.packed_partitions import without_stale_entries
+from coldparquet.scanning.replaced_files import without_replaced_files
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -99,7 +99,7 @@ async def _read_window(question: Question, window: Sequence[Partition], first: i
         readable = await _after_the_archive(question, window, archived, refusal, found)
         results = [readable.get(partition.name, result) for partition, result in zip(window, results, strict=True)]
     known = [result for result in results if not isinstance(result, ArchivedObjectError)]
-    found.known += await without_stale_entries(question, known)
+    found.known += await without_replaced_files(question, known)
 
 
 def _consider_listing(question: Question, in_parquet: Sequence[Partition], *, look_count: int) -> bool:

@@ -11,12 +11,11 @@ from coldparquet.scanning.archived_partitions import archived_object, skipped
 from coldparquet.scanning.first_look import FirstLooks
 from coldparquet.scanning.native_partition import NativePlan
 from coldparquet.scanning.parquet_draft import ParquetDraft, draft_parquet
-from coldparquet.storage.wrappers.checked import object_too_small
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coldparquet.catalog.partition import Partition, PartitionMetadata
+    from coldparquet.catalog.partition import Partition
     from coldparquet.plan.read_plan import PlannedRead, SkippedPartition
     from coldparquet.scanning.known_partition import KnownPartition
     from coldparquet.scanning.metadata_reading import FoundPartitions
@@ -49,7 +48,6 @@ def draft_partitions(question: Question, found: FoundPartitions, kept: Sequence[
         kept: The partitions, in table order.
 
     Raises:
-        ObjectChangedError: A data object is smaller than its sidecar says.
         FormatError: See :func:`coldparquet.scanning.parquet_draft.draft_parquet`.
     """
     drafts: list[Draft] = []
@@ -68,7 +66,6 @@ def draft_partitions(question: Question, found: FoundPartitions, kept: Sequence[
             drafts.append(_renumbered(known, len(drafts)))
             rows_left = rows_after(rows_left, known.known.reads)
             continue
-        _check_size(question, known.partition, known.known)
         look, position = looks.at(sidecar_count)
         sidecar_count += 1
         draft = draft_parquet(
@@ -92,17 +89,6 @@ def draft_partitions(question: Question, found: FoundPartitions, kept: Sequence[
 def rows_after(rows_left: int | None, reads: Sequence[PlannedRead]) -> int | None:
     """Return how many rows are still wanted behind some reads; None for all."""
     return None if rows_left is None else rows_left - sum(read.row_count for read in reads if read.all_rows_match)
-
-
-def _check_size(question: Question, partition: Partition, metadata: PartitionMetadata) -> None:
-    """Refuse a sidecar that describes more than there is, before anything is believed that it says."""
-    info = question.snapshot.data_objects.info(partition.data_path)
-    least_bytes = metadata.sidecar.parquet_size_bytes
-    if info is not None and info.size_bytes is not None and info.size_bytes < least_bytes:
-        question.snapshot.store.note_changed(partition.data_path)
-        raise object_too_small(
-            partition.data_path, size_bytes=info.size_bytes, least_bytes=least_bytes, may_grow=partition.may_grow
-        )
 
 
 def _without_the_object(draft: ParquetDraft) -> ParquetDraft:

@@ -171,12 +171,7 @@ class PlannedParquet:
 
     def missing(self, request: PlannedRequest) -> NotFoundError:
         """See :class:`PlannedPartition`."""
-        return NotFoundError(
-            "the metadata of this partition was read, but its Parquet file is not there: it was replaced since then"
-            " (refresh the table, or open it again), or the copy of the table is not complete",
-            kind="PartitionMissing",
-            path=request.path,
-        )
+        return data_file_missing(request.path)
 
     def stays_in_place(self, read: PlannedRead) -> bool:
         """See :class:`PlannedPartition`."""
@@ -321,6 +316,16 @@ class PlannedNative:
     def narrow(self, read: PlannedRead, positions: RowSelection, coalescing: Coalescing) -> PlannedRead:  # noqa: ARG002 - it has no such read
         """See :class:`PlannedPartition`."""
         raise InternalError("no column of a native partition is deferred")
+
+
+def data_file_missing(path: str) -> NotFoundError:
+    """Make the error for a partition whose metadata was read, but whose Parquet file does not exist."""
+    return NotFoundError(
+        "the metadata of this partition was read, but its Parquet file is not there: it was replaced since then"
+        " (refresh the table, or open it again), or the copy of the table is not complete",
+        kind="PartitionMissing",
+        path=path,
+    )
 
 
 def _of_parquet(read: PlannedRead) -> RowGroupRead:

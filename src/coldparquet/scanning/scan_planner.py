@@ -28,6 +28,7 @@ from coldparquet.scanning.parquet_draft import ParquetDraft
 from coldparquet.scanning.parquet_planner import plan_parquet
 from coldparquet.scanning.partition_drafts import draft_partitions, rows_after
 from coldparquet.scanning.question import NO_SYMBOLS
+from coldparquet.scanning.replaced_files import beliefs
 from coldparquet.scanning.request_planner import PlannedRequests, part_bytes_of, plan_requests_of
 from coldparquet.storage.objects import is_lasting_etag
 from coldparquet.storage.wrappers.checked import stale_pages
@@ -216,7 +217,11 @@ def _plan(
             coalescings=found.coalescings,
             metadata_requests=requests,
             snapshot=question.snapshot.source,
-            notes=(*question.snapshot.notes, *_columns_left_out(question, drafted.drafts)),
+            notes=(
+                *question.snapshot.notes,
+                *_columns_left_out(question, drafted.drafts),
+                *beliefs(question, described),
+            ),
             partitions_skipped=drafted.skipped,
             options=question.options,
             speed=question.speed,

@@ -72,6 +72,15 @@ class ObjectStore(Protocol):
         """
         ...
 
+    async def infos_at_hand(self, paths: Sequence[str]) -> tuple[ObjectInfo | None, ...] | None:
+        """Tell what :meth:`info` would tell about objects, where that takes no request: on a disk. Nothing is logged.
+
+        Returns:
+            One for each path, None for an object that is not there or cannot be looked at; None alone where it takes
+            requests.
+        """
+        ...
+
     async def list(self, path: str, *, first_page_only: bool = False) -> Listing:
         """List what lies directly below ``path`` (delimiter ``/``). 1 request per 1,000 entries on S3.
 

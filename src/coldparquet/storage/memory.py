@@ -47,6 +47,7 @@ class MemoryStore(PlainStore):
             start=found.start,
             etag=stored.etag,
             object_size_bytes=len(stored.data),
+            modified_s=stored.modified_s,
         )
 
     async def info(self, path: str) -> ObjectInfo:

@@ -97,6 +97,11 @@ class Listing:
     """False if only the first page was asked for and more follows."""
 
 
+def is_written_after(modified_s: float | None, described_s: float | None) -> bool:
+    """Tell whether an object was written after a description of it; False where one of the times is not known."""
+    return modified_s is not None and described_s is not None and modified_s > described_s
+
+
 def is_lasting_etag(etag: str | None) -> TypeGuard[str]:
     """Tell whether this is an object store's ETag, which it quotes, and not the version of a file on a disk.
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from coldparquet.storage.refusals import classes_unsupported, restore_unsupported, versions_not_listed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from coldparquet.prices import RestoreTier
     from coldparquet.storage.objects import ObjectInfo
 
@@ -17,6 +19,10 @@ class PlainStore:
     has_storage_classes = False
     has_version_listings = False
     has_spare_connections = False
+
+    async def infos_at_hand(self, paths: Sequence[str]) -> tuple[ObjectInfo | None, ...] | None:  # noqa: ARG002 - of none
+        """Tell nothing: it takes requests."""
+        return None
 
     async def list_between(self, path: str, *, start: str, stop: str) -> tuple[ObjectInfo, ...]:  # noqa: ARG002 - not at all
         """Refuse: versions are not listed here."""

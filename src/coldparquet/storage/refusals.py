@@ -31,11 +31,16 @@ def versions_not_listed(path: str) -> UnsupportedError:
 
 def object_changed(request: RangeRequest, *, found_etag: str | None) -> ObjectChangedError:
     """Make the error for an object that no longer has the version of ``request.if_match``."""
+    return version_changed(request.path, request.if_match, found_etag=found_etag)
+
+
+def version_changed(path: str, expected_etag: str | None, *, found_etag: str | None) -> ObjectChangedError:
+    """Make the error for an object that no longer has the version that was seen first."""
     return ObjectChangedError(
-        f"the object was replaced during the read: its version was {request.if_match}, {_version_now(found_etag)};"
+        f"the object was replaced during the read: its version was {expected_etag}, {_version_now(found_etag)};"
         " plan the read again",
-        path=request.path,
-        expected_etag=request.if_match,
+        path=path,
+        expected_etag=expected_etag,
         found_etag=found_etag,
     )
 

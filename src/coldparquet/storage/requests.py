@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from coldparquet.ranges import ByteRange, SuffixRange
@@ -36,8 +36,8 @@ class RangeRequest:
     """True where the whole object is wanted, and ``byte_range``, from 0 on, says how much of it is taken at once: S3 then gets no
     ``Range``, because it tells an object's checksum only with an answer that is not one to a range."""
     least_object_bytes: int | None = None
-    """Size that the object must have at least, such as the Parquet size of the snapshot that was planned.
-    Only :class:`~coldparquet.storage.wrappers.checked.CheckedStore` looks at it."""
+    """Size that the object must have, such as the Parquet size of the snapshot that was planned: exactly this one or, with
+    ``may_grow``, at least. Only :class:`~coldparquet.storage.wrappers.checked.CheckedStore` looks at it."""
     may_grow: bool = False
     """True where the object is only ever appended to and the bytes asked for are committed, as those of a Parquet file
     that a running QuestDB adds row groups to: a local file that has grown is still the same version. Object stores
@@ -78,6 +78,8 @@ class FetchedRange:
     checksum: StoredChecksum | None = None
     """Checksum of the whole object, where the store told it with this answer. Where ``data`` is the whole object,
     :class:`~coldparquet.storage.wrappers.checked.CheckedStore` compares both."""
+    modified_s: float | None = field(default=None, compare=False)
+    """When the object was written, in seconds since 1970; None where this answer does not tell."""
 
     @property
     def is_whole(self) -> bool:

@@ -262,12 +262,12 @@ class CompactionRun:
         is_new_version = location.directory is not None and len(self._taken_versions[location.directory.base_name]) > 1
         if self._table is not None or seen.action != "kept" or not is_new_version:
             return seen
-        indexer = PartitionIndexer(CheckedStore(self._store), self._read_options, replaces="none", dry_run=False)
-        if (await indexer.index(location)).action != "written":
+        indexer = PartitionIndexer(CheckedStore(self._store), self._read_options, replaces="stale", dry_run=False)
+        done = await indexer.index(location)
+        if done.action != "written":
             return seen
-        return replace(
-            seen, action="compacted", reason="its sidecar was missing, because a run was cut off", after=seen.before
-        )
+        reason = done.reason if done.is_stale else "its sidecar was missing, because a run was cut off"
+        return replace(seen, action="compacted", reason=reason, after=seen.before)
 
     async def _count_pages(self, footer: PartitionFooter, store: ObjectStore) -> int | None:
         """Count the data pages of the old file. 1 request, none where its footer says that nobody knows."""
@@ -278,7 +278,7 @@ class CompactionRun:
             path=footer.location.data_path,
             byte_range=span,
             reason="Parquet footer",
-            may_grow=footer.location.record is not None,
+            may_grow=footer.location.may_grow,
         )
         return await asyncio.to_thread(count_pages, footer.parsed, (await store.get(request)).data, span)
 

@@ -113,7 +113,7 @@ async def read_footer(store: ObjectStore, location: PartitionLocation, options: 
                 byte_range=wanted,
                 reason="Parquet footer",
                 may_be_short=location.committed_size_bytes is None,
-                may_grow=location.record is not None,
+                may_grow=location.may_grow,
             )
         )
         fetch.receive(answer.data, start=answer.start, object_size_bytes=answer.object_size_bytes)

@@ -78,6 +78,10 @@ class CachedStore(StoreWrapper):
         """See :meth:`CheckedStore.pin`."""
         self._checked.pin(path, etag)
 
+    def check_version(self, path: str, etag: str) -> None:
+        """Pin an object, or refuse another version; see :meth:`CheckedStore.check_version`."""
+        self._checked.check_version(path, etag)
+
     def expect_packed(self, path: str, etag: str | None) -> None:
         """See :meth:`CheckedStore.expect_packed`."""
         self._checked.expect_packed(path, etag)

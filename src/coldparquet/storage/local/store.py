@@ -65,6 +65,10 @@ class LocalStore(PlainStore):
         """Tell size, time and version of one file."""
         return await asyncio.to_thread(self._info, path)
 
+    async def infos_at_hand(self, paths: Sequence[str]) -> tuple[ObjectInfo | None, ...]:
+        """Tell size, time and version of files; links are followed, because nothing is read."""
+        return await asyncio.to_thread(lambda: tuple(map(_info_if_there, paths)))
+
     async def list(self, path: str, *, first_page_only: bool = False) -> Listing:  # noqa: ARG002 - all is one page
         """List one directory. Hidden entries count; pipes, devices and dangling links are left out."""
         return await asyncio.to_thread(self._list_directory, path)
@@ -173,7 +177,9 @@ def _read(request: RangeRequest) -> FetchedRange:
                 data += _read_fully(descriptor, ByteRange(found.stop, longer.stop))
         finally:
             os.close(descriptor)
-    return FetchedRange(data=data, start=found.start, etag=version, object_size_bytes=size_bytes)
+    return FetchedRange(
+        data=data, start=found.start, etag=version, object_size_bytes=size_bytes, modified_s=before.st_mtime
+    )
 
 
 def _version(descriptor: int, status: os.stat_result, request: RangeRequest) -> str:
@@ -193,7 +199,19 @@ def _info(path: str) -> ObjectInfo:
     with translated_errors(path, None):
         status = os.stat(path)  # noqa: PTH116 - a Path would swallow trailing slashes
     _check_is_file(path, status)
+    return _described(path, status)
+
+
+def _described(path: str, status: os.stat_result) -> ObjectInfo:
     return ObjectInfo(path=path, size_bytes=status.st_size, etag=file_version(status), modified_s=status.st_mtime)
+
+
+def _info_if_there(path: str) -> ObjectInfo | None:
+    try:
+        status = os.stat(path)  # noqa: PTH116 - as in _info; thousands may be asked for, for every question
+    except (OSError, ValueError):
+        return None
+    return _described(path, status) if stat.S_ISREG(status.st_mode) else None
 
 
 def _read_fully(descriptor: int, asked: ByteRange) -> bytes:
@@ -224,14 +242,7 @@ def _list_directory(path: str) -> Listing:
             if stat.S_ISDIR(status.st_mode):
                 directories.append(f"{parent}/{entry.name}")
             elif stat.S_ISREG(status.st_mode):
-                objects.append(
-                    ObjectInfo(
-                        path=f"{parent}/{entry.name}",
-                        size_bytes=status.st_size,
-                        etag=file_version(status),
-                        modified_s=status.st_mtime,
-                    )
-                )
+                objects.append(_described(f"{parent}/{entry.name}", status))
     return Listing(directories=tuple(directories), objects=tuple(objects))
 
 

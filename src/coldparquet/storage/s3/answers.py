@@ -14,7 +14,7 @@ from coldparquet.storage.http.broken_body import BrokenBodyError
 from coldparquet.storage.http.patience import read_blocks, read_up_to
 from coldparquet.storage.requests import FetchedRange, RangeRequest, clipped
 from coldparquet.storage.s3.errors import CONNECTION_FAILURES, XmlReader, connection_error
-from coldparquet.storage.s3.object_facts import checksum_from_headers
+from coldparquet.storage.s3.object_facts import checksum_from_headers, seconds_of_date
 from coldparquet.storage.wrappers.ledger import note_received
 
 if TYPE_CHECKING:
@@ -109,6 +109,7 @@ async def _take(
         etag=response.headers.get("ETag"),
         object_size_bytes=size_bytes,
         checksum=checksum_from_headers(response.headers) if tells_checksum else None,
+        modified_s=seconds_of_date(response.headers.get("Last-Modified")),
     )
     if failure is None:
         return fetched

@@ -12,7 +12,7 @@ from coldparquet.errors import ObjectChangedError, StorageError
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.object_checksums import check_whole
 from coldparquet.storage.objects import is_lasting_etag
-from coldparquet.storage.refusals import object_changed
+from coldparquet.storage.refusals import object_changed, version_changed
 from coldparquet.storage.requests import clipped
 from coldparquet.storage.wrappers.wrapper import StoreWrapper
 
@@ -114,6 +114,18 @@ class CheckedStore(StoreWrapper):
             etag: As an object store or :meth:`info` tells it.
         """
         self._pins.setdefault(path, _Pins()).pin(_AS_IT_IS, etag)
+
+    def check_version(self, path: str, etag: str) -> None:
+        """Pin an object to a version as :meth:`pin` does, and refuse another one than it is pinned to.
+
+        Raises:
+            ObjectChangedError: It is pinned to another version.
+        """
+        self.pin(path, etag)
+        pinned = self._pins[path].etag_for(_AS_IT_IS)
+        if pinned != etag:
+            self.note_changed(path)
+            raise version_changed(path, pinned, found_etag=etag)
 
     def expect_packed(self, path: str, etag: str | None) -> None:
         """Refuse every answer of another version than that of which the table's catalogue tells; None takes that back.
@@ -218,11 +230,25 @@ class _Pins:
 
 
 def _check_object_size(request: RangeRequest, fetched: FetchedRange) -> None:
-    size, least = fetched.object_size_bytes, request.least_object_bytes or 0
-    if isinstance(request.byte_range, ByteRange) and not request.may_be_short:
-        least = max(least, request.byte_range.stop)
-    if size is not None and size < least:
-        raise object_too_small(request.path, size_bytes=size, least_bytes=least, may_grow=request.may_grow)
+    size, described = fetched.object_size_bytes, request.least_object_bytes
+    if size is None:
+        return
+    if described is not None:
+        check_described_size(request.path, size_bytes=size, described_bytes=described, may_grow=request.may_grow)
+    if isinstance(request.byte_range, ByteRange) and not request.may_be_short and size < request.byte_range.stop:
+        raise other_size(
+            request.path, size_bytes=size, described_bytes=request.byte_range.stop, may_grow=request.may_grow
+        )
+
+
+def check_described_size(path: str, *, size_bytes: int, described_bytes: int, may_grow: bool) -> None:
+    """Refuse an object of another size than its metadata describes; one that may grow only if it is smaller.
+
+    Raises:
+        ObjectChangedError: It is another one.
+    """
+    if size_bytes < described_bytes or (size_bytes > described_bytes and not may_grow):
+        raise other_size(path, size_bytes=size_bytes, described_bytes=described_bytes, may_grow=may_grow)
 
 
 def _check_description(request: RangeRequest, fetched: FetchedRange) -> None:
@@ -264,19 +290,20 @@ def _expected_range(request: RangeRequest, fetched: FetchedRange) -> ByteRange:
     return clipped(asked, object_size_bytes=size)
 
 
-def object_too_small(path: str, *, size_bytes: int, least_bytes: int, may_grow: bool) -> ObjectChangedError:
-    """Make the error for an object that is smaller than what was planned with."""
+def other_size(path: str, *, size_bytes: int, described_bytes: int, may_grow: bool) -> ObjectChangedError:
+    """Make the error for an object of another size than what was planned with."""
     # Only tables with a transaction file know files that grow: there, the file itself is what is wrong.
     remedy = (
         "the table's copy is not complete; 'coldparquet verify' says what else is missing"
         if may_grow
-        else "plan the read again; if it was rewritten on purpose, 'coldparquet index --force' makes its sidecar anew"
+        else "plan the read again; if it was rewritten on purpose, 'coldparquet index' makes its sidecar anew"
     )
+    planned, what = ("at least ", "cut off") if size_bytes < described_bytes else ("", "written to")
     return ObjectChangedError(
-        f"the object has {size_bytes:,} bytes, but at least {least_bytes:,} were planned with: it was replaced or cut off;"
+        f"the object has {size_bytes:,} bytes, but {planned}{described_bytes:,} were planned with: it was replaced or {what};"
         f" {remedy}",
         path=path,
-        expected_least_bytes=least_bytes,
+        expected_least_bytes=described_bytes,
         object_size_bytes=size_bytes,
     )
 

@@ -51,6 +51,10 @@ class StoreWrapper:
         """Tell what is known about one object."""
         return await self._store.info(path)
 
+    async def infos_at_hand(self, paths: Sequence[str]) -> tuple[ObjectInfo | None, ...] | None:
+        """Tell what is known about objects without a request."""
+        return await self._store.infos_at_hand(paths)
+
     async def list(self, path: str, *, first_page_only: bool = False) -> Listing:
         """List one level."""
         return await self._store.list(path, first_page_only=first_page_only)
