@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -89,6 +90,13 @@ def test_a_ticket_survives_a_file() -> None:
         ("paths", []),
         ("paths", ["bucket/a", ""]),
         ("paths", ["bucket/trades/../../a"]),
+        ("paths", ["bucket/trades/a", "bucket/trades-of-others/a"]),
+        ("paths", ["others/trades/a"]),
+        ("paths", ["/etc/passwd"]),
+        ("url", "ftp://127.0.0.1/bucket/trades"),
+        ("url", "https://127.0.0.1/bucket/trades"),
+        ("url", "file:///bucket/trades"),
+        ("url", "simplecache::s3://bucket/trades"),
         ("paths", ["bucket/\0"]),
         ("tier", []),
         ("days", True),
@@ -104,6 +112,41 @@ def test_a_ticket_with_a_wrong_field_is_refused(field: str, value: object) -> No
     with pytest.raises(InvalidInputError, match="no restore ticket") as caught:
         RestoreTicket.from_json(json.dumps({**TICKET.as_dict(), field: value}))
     assert (caught.value.kind, caught.value.details["field"]) == ("NoTicket", field)
+
+
+@pytest.mark.parametrize(
+    ("url", "paths"),
+    [
+        ("s3a://bucket", ("bucket/a",)),
+        ("s3://bucket/trades/", ("bucket/trades/a",)),
+        ("s3://bucket/a.parquet?versionId=v1", ("bucket/a.parquet",)),
+        ("db/trades", ("db/trades/a",)),  # in a store of the caller's own
+    ],
+)
+def test_a_ticket_of_any_table_is_read(url: str, paths: tuple[str, ...]) -> None:
+    ticket = replace(TICKET, url=url, paths=paths)
+    assert RestoreTicket.from_json(ticket.to_json()) == ticket
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("ftp://127.0.0.1:1/trades", "trades/a"),
+        ("https://127.0.0.1:1/trades", "trades/a"),
+        ("/trades", "/trades/a"),
+        ("s3://bucket/trades", "bucket/others/a"),
+    ],
+)
+async def test_nothing_is_asked_for_a_ticket_that_was_made_up(
+    url: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: Any, **__: Any) -> None:
+        raise AssertionError("a store was opened")
+
+    monkeypatch.setattr("coldparquet.storage.opened_store.open_store", never)
+    with pytest.raises(InvalidInputError, match="no restore ticket") as caught:
+        await replace(TICKET, url=url, paths=(path,)).wait()
+    assert caught.value.kind == "NoTicket"
 
 
 @given(
@@ -148,7 +191,7 @@ async def store_with(*paths: str, storage_class: str = "GLACIER", looks_until_re
 
 async def ask(store: ArchiveStore, *objects: ArchivedObject, tier: RestoreTier = "Standard") -> RestoreTicket:
     terms = RestoreTerms(tier=tier, days=5)
-    return await request_restores(store, objects, terms, url="t", prices=PriceTable.default())
+    return await request_restores(store, objects, terms, url="", prices=PriceTable.default())
 
 
 async def test_only_what_is_not_under_way_is_asked_for() -> None:

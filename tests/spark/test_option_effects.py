@@ -13,7 +13,7 @@ from pyspark import cloudpickle
 from pyspark.sql.types import DoubleType, LongType, StringType, StructType, TimestampType
 
 import coldparquet as cp
-from coldparquet.errors import ArchivedObjectError, BudgetExceededError, UnsupportedError
+from coldparquet.errors import ArchivedObjectError, BudgetExceededError, ColdParquetError
 from coldparquet.maintenance.index import index_table
 from coldparquet.options import MIB
 from coldparquet.pieces import ScanPiece
@@ -139,13 +139,13 @@ def test_settings_of_another_release_say_what_to_install(server: ColdStoreServer
     [share] = shares_of(reader)
     task = sent(reader)
     task._settings = {**task._settings, "version": 99, "new_in_it": True}
-    with pytest.raises(UnsupportedError, match=r"settings of version 99.*install the same release.* \[OtherRelease\]$"):
+    with pytest.raises(ColdParquetError, match=r"settings of version 99.*install the same release.* \[OtherRelease\]$"):
         list(task.read(share))
 
 
 def test_a_writer_of_another_release_says_what_to_install(tmp_path: Path) -> None:
     state = writer(tmp_path / "new").__getstate__()
-    with pytest.raises(UnsupportedError, match=r"writes with coldparquet 9\.9\.9.* \[OtherRelease\]$"):
+    with pytest.raises(ColdParquetError, match=r"writes with coldparquet 9\.9\.9.* \[OtherRelease\]$"):
         ColdParquetWriter.__new__(ColdParquetWriter).__setstate__({**state, "release": "9.9.9", "pickled": b"unknown"})
 
 

@@ -12,7 +12,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxFiles, ReadMaxRows
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from coldparquet.errors import InvalidInputError, ObjectChangedError, UnsupportedError
+from coldparquet.errors import ColdParquetError, InvalidInputError, ObjectChangedError
 from coldparquet.pieces import close_stores
 from coldparquet.spark.refused_stream import RefusedStream
 from coldparquet.spark.source import DefaultSource
@@ -215,7 +215,7 @@ def test_a_spark_without_limits_for_streams(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.delitem(sys.modules, "coldparquet.spark.stream_reader")
     monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)
     refused = DefaultSource({"path": "table"}).streamReader(NUMBER)
-    with pytest.raises(UnsupportedError, match=r"streams need a later one.*\[OldSpark\]$"):
+    with pytest.raises(ColdParquetError, match=r"streams need a later one.*\[OldSpark\]$"):
         refused.initialOffset()
 
 

@@ -203,6 +203,21 @@ def _evaluate_values(leaf: BoundComparison | BoundIn, column: pa.ChunkedArray[An
     return _null_where_null(_IS_IN(comparable, _domain_array(leaf.values, comparable.type)), comparable)
 
 
+def check_comparable(values: Sequence[DomainValue], type_: Any) -> None:
+    """Check literals that :func:`~coldparquet.plan.bind.bind` has not made itself.
+
+    Args:
+        values: They are to be compared with the values of one column.
+        type_: Arrow type of the column, text as plain strings.
+
+    Raises:
+        Exception: One of them cannot be: whatever numpy or Arrow say.
+    """
+    array = _domain_array(values, _comparable_type(type_))
+    if len(array) < len(values) or array.null_count:
+        raise ValueError(f"literals of another type than {type_}")
+
+
 def _comparable_type(type_: Any) -> Any:
     """Return the type in which a column compares with literals of its domain; every value has its exact counterpart.
 

@@ -6,7 +6,7 @@ from bisect import bisect_right
 
 import pyarrow as pa
 
-from coldparquet.errors import InternalError
+from coldparquet.errors import FormatError, InternalError
 
 
 class PlacedBuffer:
@@ -24,7 +24,14 @@ class PlacedBuffer:
         self.size_bytes = self._payload_stop + len(behind)
         """Memory that the buffer holds."""
         # Arrow's allocator does not clear the memory; nobody looks at it before every byte has been placed.
-        self._buffer = pa.allocate_buffer(self.size_bytes)
+        try:
+            self._buffer = pa.allocate_buffer(self.size_bytes)
+        except MemoryError as error:
+            raise FormatError(
+                f"{self.size_bytes:,} bytes are to be decoded at once, and this machine has not so much memory: the metadata is"
+                " damaged, or the row group is too large for it",
+                kind="TooLarge",
+            ) from error
         self._bytes = memoryview(self._buffer).cast("B")
         self._bytes[: self._payload_start] = before
         self._bytes[self._payload_stop :] = behind

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from coldparquet.concurrency import background
+from coldparquet.pieces.piece_checks import check_paths
 from coldparquet.storage.open_store import open_store
 from coldparquet.storage.opened_store import opened_store
 from coldparquet.storage.url_paths import errors_name_urls
 from coldparquet.storage.wrappers.store_stack import stack_store
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from coldparquet.options import StoreOptions
     from coldparquet.storage.base import ObjectStore
@@ -33,6 +34,8 @@ class StoreChoice:
 
     url: str
     """Where the table lies."""
+    paths: Sequence[str]
+    """What will be read; in the store of the URL nothing outside of the table is."""
     storage_options: Mapping[str, Any] | None
     """Credentials, endpoint and so on."""
     store_options: StoreOptions
@@ -80,6 +83,7 @@ class OpenStores:
         self._shared.move_to_end(key)
         shared.users += 1
         try:
+            check_paths(choice.paths, shared.path)
             with errors_name_urls(choice.url, shared.path):
                 yield shared.stack
         finally:
@@ -108,6 +112,8 @@ async def opened_stack(choice: StoreChoice) -> AsyncGenerator[StoreStack, None]:
         store=choice.store,
         max_concurrency=choice.max_concurrency,
     ) as opened:
+        if choice.store is None:
+            check_paths(choice.paths, opened.path)
         yield opened.stack
 
 

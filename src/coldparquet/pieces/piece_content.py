@@ -54,6 +54,11 @@ class ParquetShare:
     reads: tuple[RowGroupRead, ...]
     """With ``partition_index`` as in the piece."""
 
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """What is read."""
+        return (self.data_path,)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NativeShare:
@@ -72,6 +77,11 @@ class NativeShare:
     shape: RequestShape
     reads: tuple[NativeRead, ...]
     """With ``partition_index`` as in the piece."""
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """What is read, and the directory of it, beside which the table's own files lie."""
+        return (self.data_path, *dict.fromkeys(file.path for read in self.reads for file in read.files))
 
 
 PieceShare: TypeAlias = ParquetShare | NativeShare

@@ -15,9 +15,9 @@ from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from coldparquet.catalog.table_files import TableMoment
-from coldparquet.errors import ColdParquetError
 from coldparquet.format.partition_records import PartitionRecord
 from coldparquet.options import Coalescing, ReadOptions
+from coldparquet.pieces.piece_checks import check_types, refuses_nonsense
 from coldparquet.pieces.piece_content import NativeShare, ParquetShare, PieceContent, PieceNumbers, RequestShape
 from coldparquet.pieces.piece_frame import frame_content, unframe_content
 from coldparquet.pieces.plain_native import (
@@ -122,10 +122,10 @@ def encode_piece(content: PieceContent, numbers: PieceNumbers) -> bytes:
 def decode_numbers(data: bytes) -> tuple[str, PieceNumbers]:
     """Return the table of a piece and what :func:`encode_piece` was told of it. Raises what :func:`decode_piece` raises."""
     document = _document(SectionReader(unframe_content(data)))
-    try:
-        return str(document["table"]), made_of(PieceNumbers, document["numbers"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise damaged_piece(f"its numbers are incomplete ({error!r})") from error
+    with refuses_nonsense():
+        numbers = made_of(PieceNumbers, document["numbers"])
+        check_types(numbers)
+        return str(document["table"]), numbers
 
 
 def decode_piece(data: bytes) -> PieceContent:
@@ -137,12 +137,9 @@ def decode_piece(data: bytes) -> PieceContent:
     """
     sections = SectionReader(unframe_content(data))
     document = _document(sections)
-    try:
+    with refuses_nonsense():
         content = _content(document, sections)
-    except ColdParquetError:
-        raise
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
-        raise damaged_piece(f"it says what makes no sense ({error!r})") from error
+        check_types(content)
     sections.finish()
     return content
 

@@ -5,8 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
+import pyarrow as pa
+
+from coldparquet.decode.arrow_schema import TextAs, arrow_field
 from coldparquet.decode.numpy_bridge import text_to_arrow
+from coldparquet.format.chunk_places import chunk_places
 from coldparquet.format.sidecar import parse_sidecar
+from coldparquet.pieces.piece_checks import (
+    NeededColumns,
+    check_native_column,
+    check_native_reads,
+    check_predicate,
+    check_reads,
+    check_type,
+    checked_pages,
+    refuses_nonsense,
+)
 from coldparquet.pieces.piece_content import NativeShare
 from coldparquet.plan.read_plan import PartitionRead, ReadPlan
 from coldparquet.plan.store_speed import StoreSpeed
@@ -16,8 +30,6 @@ from coldparquet.scanning.request_planner import RequestStages
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    import pyarrow as pa
 
     from coldparquet.options import Coalescing, ReadOptions
     from coldparquet.pieces.piece_content import ParquetShare, PieceContent, PieceShare
@@ -59,14 +71,22 @@ class PlannedPiece:
         """Plan the requests of a piece.
 
         Raises:
-            FormatError: One of its sidecars is damaged.
+            FormatError: One of its sidecars is damaged, or does not go with what is to be read.
         """
+        with refuses_nonsense():
+            return cls._of(content)
+
+    @classmethod
+    def _of(cls, content: PieceContent) -> Self:
+        schema_of(content)
+        if content.predicate is not None:
+            check_predicate(content.predicate, content.columns)
         symbols = {index: text_to_arrow(strings) for index, strings in content.symbols.items()}
         partitions = [
-            _native_partition(share, content)
+            _native_partition(share, content, number)
             if isinstance(share, NativeShare)
-            else _parquet_partition(share, content, symbols)
-            for share in content.shares
+            else _parquet_partition(share, content, number, symbols)
+            for number, share in enumerate(content.shares)
         ]
         stages = RequestStages(late_part_bytes=content.late_part_bytes)
         for share, partition in zip(content.shares, partitions, strict=True):
@@ -107,23 +127,41 @@ class PlannedPiece:
         )
 
 
+def schema_of(content: PieceContent) -> pa.Schema:
+    """Return columns and Arrow types of the rows of a piece."""
+    text = TextAs.of(content.options)
+    with refuses_nonsense():
+        return pa.schema(
+            [arrow_field(column.name, column.readable_type, text=text) for column in content.output_columns]
+        )
+
+
 def _parquet_partition(
-    share: ParquetShare, content: PieceContent, symbols: Mapping[int, pa.Array[Any]]
+    share: ParquetShare, content: PieceContent, number: int, symbols: Mapping[int, pa.Array[Any]]
 ) -> PlannedParquet:
     sidecar = parse_sidecar(share.sidecar, path=share.data_path)
+    chunks = chunk_places(sidecar)
+    check_reads(share, chunks, number=number, needed=NeededColumns.of(content, share.places))
+    for column, place in zip(content.columns, share.places, strict=True):
+        if place is not None:
+            check_type(sidecar.column_type(place), column.readable_type)
     return PlannedParquet(
         sidecar=sidecar,
         data_path=share.data_path,
         may_grow=share.may_grow,
         places={column.index: place for column, place in zip(content.columns, share.places, strict=True)},
         column_names={place: sidecar.column(place).name for place in share.places if place is not None},
-        pages=share.pages,
+        pages=checked_pages(share.pages, chunks),
         pages_etag=share.pages_etag,
         known_symbols=symbols,
     )
 
 
-def _native_partition(share: NativeShare, content: PieceContent) -> PlannedNative:
+def _native_partition(share: NativeShare, content: PieceContent, number: int) -> PlannedNative:
+    places = [column.index for column in content.columns]
+    check_native_reads(share, number=number, needed=NeededColumns.of(content, places))
+    for column, stored in zip(content.columns, share.columns, strict=True):
+        check_native_column(stored, column, has_dictionary=stored.index in share.dictionaries)
     return PlannedNative(
         directory_path=share.data_path,
         columns={column.index: column for column in share.columns},

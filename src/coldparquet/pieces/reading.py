@@ -16,8 +16,8 @@ from coldparquet.options import StoreOptions, checked_store_options
 from coldparquet.pieces.open_stores import StoreChoice, open_stores, opened_stack
 from coldparquet.pieces.piece_content import NativeShare, ParquetShare
 from coldparquet.pieces.piece_format import decode_piece
-from coldparquet.pieces.planned_piece import PlannedPiece
-from coldparquet.pieces.scan_piece import ScanPiece, schema_of
+from coldparquet.pieces.planned_piece import PlannedPiece, schema_of
+from coldparquet.pieces.scan_piece import ScanPiece
 from coldparquet.scanning.batch_stream import BatchStream
 from coldparquet.scanning.blocking_batches import blocking_batches
 from coldparquet.scanning.scan_activity import ScanActivity
@@ -232,6 +232,7 @@ def _piece_stream(  # noqa: PLR0913 - those of read_piece
         content = replace(content, options=replace(content.options, **told))
     choice = StoreChoice(
         url=url or content.table,
+        paths=[path for share in content.shares for path in share.paths],
         storage_options=storage_options,
         store_options=checked_store_options(store_options),
         store=store,

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
-import pyarrow as pa
-
-from coldparquet.decode.arrow_schema import TextAs, arrow_field
 from coldparquet.pieces.piece_format import decode_numbers, decode_piece, encode_piece
-from coldparquet.pieces.planned_piece import PlannedPiece
+from coldparquet.pieces.planned_piece import PlannedPiece, schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import pyarrow as pa
 
     from coldparquet.pieces.piece_content import PieceContent, PieceNumbers
     from coldparquet.plan.read_plan import ReadPlan
@@ -111,9 +110,3 @@ class ScanPieces:
 
     def __iter__(self) -> Iterator[ScanPiece]:
         return iter(self.pieces)
-
-
-def schema_of(content: PieceContent) -> pa.Schema:
-    """Return columns and Arrow types of the rows of a piece."""
-    text = TextAs.of(content.options)
-    return pa.schema([arrow_field(column.name, column.readable_type, text=text) for column in content.output_columns])

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from coldparquet.errors import InvalidInputError
 from coldparquet.options import MAX_RESTORE_DAYS, ReadOptions
+from coldparquet.plan.wording import few_names
 from coldparquet.restoring.restore_wait import FIRST_PAUSE_S, wait_until_restored
+from coldparquet.storage.open_store import s3_path
 from coldparquet.storage.opened_store import opened_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from coldparquet.prices import RestoreTier
     from coldparquet.restoring.restore_wait import RestoreProgress
@@ -70,6 +72,9 @@ class RestoreTicket:
     def from_json(cls, text: str | bytes) -> RestoreTicket:
         """Read a ticket that :meth:`to_json` has written.
 
+        Its paths lie in its table. Which table that is, it says itself: compare :attr:`url` before you wait with credentials of
+        yours on a ticket that others may have changed.
+
         Raises:
             InvalidInputError: It is no such ticket (kind ``NoTicket``); ``details`` hold the ``field``.
         """
@@ -90,8 +95,6 @@ class RestoreTicket:
         paths, tier, days, dollars = (fields.get(name) for name in ("paths", "tier", "days", "dollars"))
         if not isinstance(paths, list) or not paths or not all(map(_is_name, paths)):
             raise _no_ticket("paths is no list of objects' paths", "paths")
-        if any(".." in path.split("/") for path in paths):
-            raise _no_ticket("paths leads out of the table with '..'", "paths")
         if tier not in ("Expedited", "Standard", "Bulk"):
             raise _no_ticket("tier is none of Expedited, Standard and Bulk", "tier")
         if type(days) is not int or not 1 <= days <= MAX_RESTORE_DAYS:  # True is an int as well
@@ -103,6 +106,7 @@ class RestoreTicket:
         requested_at = _time_of(fields, "requested_at")
         if requested_at is None:
             raise _no_ticket("requested_at is missing", "requested_at")
+        _check_place(fields["url"], paths)
         return cls(
             url=fields["url"],
             paths=tuple(paths),
@@ -141,11 +145,16 @@ class RestoreTicket:
             on_progress: Called after every look.
 
         Raises:
+            InvalidInputError: The ticket is of a place where nothing is restored, or of objects outside of its table (kind
+                ``NoTicket``); no request was sent.
             ArchivedObjectError: Time is up (kind ``RestoreNotFinished``), or the copies have expired (``RestoreExpired``).
             NotFoundError: An object is gone.
             AccessError: The store refused the credentials.
             StorageError: The store failed.
         """
+        _check_place(self.url, self.paths)
+        if store is None and s3_path(self.url) is None:
+            raise _no_ticket("url names no object store: pass the store in which the paths are", "url")
         async with opened_store(
             self.url,
             storage_options=storage_options,
@@ -160,6 +169,19 @@ class RestoreTicket:
                 first_pause_s=first_pause_s,
                 on_progress=on_progress,
             )
+
+
+def _check_place(url: str, paths: Sequence[str]) -> None:
+    """Refuse a ticket by which objects would be looked at that are not those of its table."""
+    table = s3_path(url)
+    if table is None:
+        if "://" in url or "::" in url:
+            raise _no_ticket("url is none of S3, where alone objects are restored", "url")
+        table = url.rstrip("/")  # a path in a store of the caller's own
+    inside = f"{table}/" if table else ""
+    outside = [path for path in paths if (path != table and not path.startswith(inside)) or ".." in path.split("/")]
+    if outside:
+        raise _no_ticket(f"paths leads out of {url}: {few_names(outside)}", "paths")
 
 
 def _is_name(value: object) -> bool:

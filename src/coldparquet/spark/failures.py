@@ -39,16 +39,37 @@ _AS_OPTIONS = {
 """What messages advise of the library's own, and what does the same in Spark, where no details of an error arrive."""
 
 
+class _UnswallowedError(ColdParquetError):
+    """An UnsupportedError that is no NotImplementedError: that of ``partitions`` makes PySpark plan a scan without rows, silently.
+
+    A traceback names it as what it stands for, and so :func:`error_of` makes an UnsupportedError of it.
+    """
+
+
+_UnswallowedError.__module__, _UnswallowedError.__qualname__ = UnsupportedError.__module__, UnsupportedError.__qualname__
+
+
 @contextmanager
 def told_to_spark() -> Iterator[None]:
-    """Let errors of the library leave a worker as one sentence with their kind, and without what led to them."""
+    """Let errors of the library leave a worker as one sentence with their kind, and without what led to them.
+
+    No NotImplementedError leaves it, neither ours nor that of a package below, such as Arrow's.
+    """
     try:
         yield
     except ColdParquetError as error:
-        text = str(error)
-        for in_python, in_spark in _AS_OPTIONS.items():
-            text = text.replace(in_python, in_spark)
-        raise type(error)(f"{text} [{error.kind}]", kind=error.kind) from None
+        error_class = _UnswallowedError if isinstance(error, NotImplementedError) else type(error)
+        raise error_class(_sentence(str(error), error.kind), kind=error.kind) from None
+    except NotImplementedError as error:
+        kind = UnsupportedError.default_kind
+        raise _UnswallowedError(_sentence(f"{type(error).__name__}: {error}", kind), kind=kind) from error
+
+
+def _sentence(text: str, kind: str) -> str:
+    for in_python, in_spark in _AS_OPTIONS.items():
+        text = text.replace(in_python, in_spark)
+    # PySpark sends UTF-8, and loses the whole error where a name cannot be written so.
+    return f"{text.encode('utf-8', 'backslashreplace').decode()} [{kind}]"
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from coldparquet.concurrency import background
+from coldparquet.errors import InternalError
 from coldparquet.spark.failures import told_to_spark
 from coldparquet.spark.task_settings import TaskSettings
 
@@ -34,6 +35,21 @@ class PiecesPartition(InputPartition):
     def __init__(self, pieces: tuple[bytes, ...], explanation: bytes | None) -> None:
         self.pieces = pieces
         self.explanation = explanation
+
+    @staticmethod
+    def pieces_of(partition: InputPartition) -> tuple[bytes, ...]:
+        """Return the pieces of a partition that Spark hands to a task.
+
+        Raises:
+            InternalError: It is none of ours, as the one that PySpark makes up where ``partitions`` failed.
+        """
+        if not isinstance(partition, PiecesPartition):
+            raise InternalError(
+                f"Spark hands the task a {type(partition).__name__} that this source did not plan, {partition!r}; its rows would be"
+                " missing, so the query ends here: please report it with the driver's log",
+                kind="ForeignPartition",
+            )
+        return partition.pieces
 
     def __repr__(self) -> str:
         return f"<PiecesPartition: {len(self.pieces)} pieces of {sum(map(len, self.pieces)):,} bytes>"
@@ -88,9 +104,8 @@ class TableReader(DataSourceReader):
         """Read the share of one task. Runs on an executor. Requests: for data alone."""
         from coldparquet.spark.task import read_pieces  # noqa: PLC0415 - planning does not read
 
-        pieces: tuple[bytes, ...] = partition.pieces if isinstance(partition, PiecesPartition) else ()
         with told_to_spark():
-            yield from read_pieces(pieces, TaskSettings.from_dict(self._settings))
+            yield from read_pieces(PiecesPartition.pieces_of(partition), TaskSettings.from_dict(self._settings))
 
 
 class FilteringReader(TableReader):

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.streaming.datasource import ReadLimit
 
-    from coldparquet.errors import ColdParquetError
-
 
 class RefusedStream(DataSourceStreamReader):
     """Says why there is no stream as soon as Spark asks it anything.
@@ -24,7 +22,7 @@ class RefusedStream(DataSourceStreamReader):
         error: Why.
     """
 
-    def __init__(self, error: ColdParquetError) -> None:
+    def __init__(self, error: Exception) -> None:
         self._error = error
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name

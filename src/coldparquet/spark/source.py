@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from coldparquet.concurrency import background
-from coldparquet.errors import ColdParquetError, UnsupportedError
+from coldparquet.errors import UnsupportedError
 from coldparquet.spark.failures import told_to_spark
 from coldparquet.spark.options import SourceOptions
 from coldparquet.spark.stream_options import STREAM_OPTIONS, StreamOptions
@@ -66,13 +66,13 @@ class DefaultSource(DataSource):
         """Return the reader of a batch query."""
         from coldparquet.spark.reader import FilteringReader, TableReader  # noqa: PLC0415 - only reading needs it
 
-        with told_to_spark():
-            options = SourceOptions.parse(self.options)
         # Spark sends the source along with every task, which needs no more of the plan than its own share.
         early, self._early_plan = self._early_plan, None
-        if options.push_filters and _pushes_filters():
-            return FilteringReader(options, schema)
-        return TableReader(options, schema, None if early is None else early.shares_for(schema))
+        with told_to_spark():
+            options = SourceOptions.parse(self.options)
+            if options.push_filters and _pushes_filters():
+                return FilteringReader(options, schema)
+            return TableReader(options, schema, None if early is None else early.shares_for(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return the reader of a stream."""
@@ -81,7 +81,7 @@ class DefaultSource(DataSource):
         try:
             with told_to_spark():
                 return _stream_reader(self.options, schema)
-        except ColdParquetError as error:
+        except Exception as error:  # noqa: BLE001 - Spark would lose it, whatever it is
             return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

@@ -155,15 +155,15 @@ class ColdParquetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the share of one task. Runs on an executor. Requests: for data alone."""
-        pieces: tuple[bytes, ...] = partition.pieces if isinstance(partition, PiecesPartition) else ()
         with told_to_spark():
-            yield from read_pieces(pieces, TaskSettings.from_dict(self._settings))
+            yield from read_pieces(PiecesPartition.pieces_of(partition), TaskSettings.from_dict(self._settings))
 
     def stop(self) -> None:
         """Close the table."""
         opened, self._opened = self._opened, None
         if opened is not None:
-            background.run(opened[0].aclose())
+            with told_to_spark():
+                background.run(opened[0].aclose())
 
     async def _follower(self) -> TableFollower:
         if self._opened is None:

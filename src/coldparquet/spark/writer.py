@@ -36,7 +36,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from coldparquet.concurrency import background
 from coldparquet.decode.arrow_schema import QUESTDB_TYPE_KEY
-from coldparquet.errors import InvalidInputError, UnsupportedError
+from coldparquet.errors import InternalError, InvalidInputError, UnsupportedError
 from coldparquet.format.partition_intervals import PartitionInterval
 from coldparquet.pieces.piece_frame import installed_release
 from coldparquet.spark.arrow_schema import arrow_schema_of
@@ -144,8 +144,8 @@ class ColdParquetWriter(DataSourceArrowWriter):
         """Let readers see what all tasks have written, on the driver."""
         if self._write is None:
             return
-        parts = [part for message in messages if isinstance(message, StagedParts) for part in message.parts]
         with told_to_spark():
+            parts = [part for message in messages for part in _parts_of(message)]
             written = background.run(commit_write(self._write, parts, **self._options.access()))
         if written.not_removed is not None:
             _LOGGER.warning(
@@ -159,6 +159,15 @@ class ColdParquetWriter(DataSourceArrowWriter):
         if self._write is not None:
             with told_to_spark():
                 background.run(abort_write(self._write, **self._options.access()))
+
+
+def _parts_of(message: WriterCommitMessage | None) -> tuple[StagedPart, ...]:
+    if not isinstance(message, StagedParts):
+        raise InternalError(
+            f"a task of the write tells {message!r} instead of what it has written; nothing is committed: write again",
+            kind="ForeignMessage",
+        )
+    return message.parts
 
 
 def write(  # noqa: PLR0913 - what can be told is told by name

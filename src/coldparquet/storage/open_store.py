@@ -91,6 +91,17 @@ def shown_url(url: str) -> str:
     return url if url.partition("://")[0] in (*_LOCAL_SCHEMES, *_S3_SCHEMES) else without_secrets(url)
 
 
+def s3_path(url: str) -> str | None:
+    """Return the path that :func:`open_store` makes of an S3 URL; None of any other URL."""
+    scheme, _, rest = url.partition("://")
+    return _s3_path_and_version(rest)[0] if scheme in _S3_SCHEMES else None
+
+
+def _s3_path_and_version(rest: str) -> tuple[str, str | None]:
+    version = _VERSION.search(rest)
+    return rest[: version.start() if version else None].rstrip("/"), version[1] if version else None
+
+
 def _open_local(path: str, options: dict[str, Any]) -> tuple[ObjectStore, str]:
     absolute = _absolute(path)
     return LocalStore(within=None if options.get("follow_links") else absolute), absolute
@@ -109,8 +120,7 @@ def _open_s3(rest: str, options: dict[str, Any], store_options: StoreOptions | N
             "an S3 URL holds no signature: presigned URLs begin with https://; or pass key and secret in storage_options",
             path=rest.partition("?")[0],
         )
-    version = _VERSION.search(rest)
-    path = rest[: version.start() if version else None].rstrip("/")
+    path, version = _s3_path_and_version(rest)
     bucket = path.partition("/")[0]
     if not bucket:
         raise InvalidInputError("the URL names no bucket; needed: s3://bucket/path")
@@ -120,7 +130,7 @@ def _open_s3(rest: str, options: dict[str, Any], store_options: StoreOptions | N
     from coldparquet.storage.s3.options import with_fsspec_config  # noqa: PLC0415 - only S3 needs these packages
     from coldparquet.storage.s3.store import S3Store  # noqa: PLC0415
 
-    versions = {path: version[1]} if version else {}
+    versions = {path: version} if version else {}
     options = with_fsspec_config(options, fsspec.config.conf)
     return S3Store(storage_options=options, versions=versions, store_options=store_options), path
 
