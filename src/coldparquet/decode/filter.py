@@ -7,7 +7,7 @@ unscaled decimals, bytes. Nothing is converted with loss. NULL follows SQL, NaN 
 from __future__ import annotations
 
 import functools
-import math
+from bisect import bisect_left, bisect_right
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +15,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coldparquet.decode.numpy_bridge import byte_strings_to_arrow, mask_to_arrow, mask_to_numpy, numbers_to_arrow
+from coldparquet.decode.numpy_bridge import (
+    byte_strings_to_arrow,
+    mask_to_arrow,
+    mask_to_numpy,
+    numbers_to_arrow,
+    numbers_to_numpy,
+)
 from coldparquet.decode.predicate_cost import PredicateCosts
 from coldparquet.errors import InternalError
 from coldparquet.plan.bind import (
@@ -43,6 +49,7 @@ _AND: Callable[..., Any] = pc.and_kleene
 _OR: Callable[..., Any] = pc.or_kleene
 _IF_ELSE: Callable[..., Any] = pc.if_else
 _IS_IN: Callable[..., Any] = pc.is_in
+_MIN_MAX: Callable[..., Any] = pc.min_max
 _COMPARE: dict[Operator, Callable[..., Any]] = {
     Operator.EQUAL: pc.equal,
     Operator.NOT_EQUAL: pc.not_equal,
@@ -132,10 +139,8 @@ class _Rows:
 
     def evaluate(self, bound: BoundPredicate) -> pa.ChunkedArray[Any]:
         match bound:
-            case BoundAnd(parts=parts):
-                return self._join(parts, of_and=True)
-            case BoundOr(parts=parts):
-                return self._join(parts, of_and=False)
+            case BoundAnd(parts=parts) | BoundOr(parts=parts):
+                return self._join(parts, of_and=isinstance(bound, BoundAnd))
             case BoundNot(part=part):
                 return pc.invert(self.evaluate(part))
             case BoundLiteral(value=value):
@@ -176,8 +181,10 @@ class _Rows:
         if name not in self._comparable:
             self._comparable[name] = _comparables(self._column(name))
         outcomes = [_outcome(leaf, comparable) for comparable in self._comparable[name]]
-        return outcomes[0] if len(outcomes) == 1 else pa.chunked_array(
-            [chunk for outcome in outcomes for chunk in outcome.chunks], type=pa.bool_()
+        return (
+            outcomes[0]
+            if len(outcomes) == 1
+            else pa.chunked_array([chunk for outcome in outcomes for chunk in outcome.chunks], type=pa.bool_())
         )
 
 
@@ -207,9 +214,25 @@ def _outcome(leaf: BoundComparison | BoundIn, comparable: _Comparable) -> pa.Chu
         literal = _domain_array([leaf.value], values.type)[0]
         outcome: pa.ChunkedArray[Any] = _COMPARE[leaf.operator](values, literal)
     else:
-        listed = leaf.search.keys if leaf.search.prefixes is None else leaf.values
-        outcome = _null_where_null(_IS_IN(values, _domain_array(listed, values.type)), values)
+        outcome = _null_where_null(_is_listed(leaf, values), values)
     return outcome if indices is None else pa.chunked_array([outcome.combine_chunks().take(indices)])
+
+
+def _is_listed(leaf: BoundIn, values: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any]:
+    """Tell which values are in a list. It may be much longer than the column: it is searched, or what is near is taken."""
+    type_ = values.type
+    if pa.types.is_integer(type_) or pa.types.is_floating(type_):
+        keys = leaf.search.keys.astype(_numpy_name(type_), copy=False)
+        chunks: list[Any] = values.chunks
+        columns = [numbers_to_numpy(chunk, keys.dtype) for chunk in chunks]
+        found = [keys[np.minimum(np.searchsorted(keys, numbers), len(keys) - 1)] == numbers for numbers in columns]
+        return pa.chunked_array(list(map(mask_to_arrow, found)), type=pa.bool_())
+    listed = leaf.values
+    if leaf.search.prefixes is not None and len(listed) > len(values):
+        lowest, highest = _MIN_MAX(values).as_py().values()
+        listed = () if lowest is None else listed[bisect_left(listed, lowest) : bisect_right(listed, highest)]
+    outcome: pa.ChunkedArray[Any] = _IS_IN(values, _domain_array(listed, type_))
+    return outcome
 
 
 def _are_all(outcomes: pa.ChunkedArray[Any], *, outcome: bool) -> bool:
@@ -238,19 +261,15 @@ def _comparable_type(type_: Any) -> Any:
     return pa.binary() if pa.types.is_string(type_) else type_
 
 
-def _domain_array(values: Sequence[DomainValue] | npt.NDArray[Any], type_: Any) -> pa.Array[Any]:
+def _domain_array(values: Sequence[DomainValue], type_: Any) -> pa.Array[Any]:
     """Return literals as an Arrow array of the comparable type."""
     if pa.types.is_decimal(type_):
         return pa.array([_decimal(int(value), type_.scale) for value in values], type_)
     if pa.types.is_binary(type_) or pa.types.is_fixed_size_binary(type_):
         return byte_strings_to_arrow([value for value in values if isinstance(value, bytes)], type_)
     if pa.types.is_integer(type_) or pa.types.is_floating(type_):
-        numbers = np.asarray(values, dtype=_numpy_name(type_))
-        if pa.types.is_floating(type_) and not numbers.all():
-            # Sets are looked up by the bits of a double, by which the two zeros differ.
-            numbers = np.append(numbers, [math.copysign(0.0, -1.0), 0.0])
-        return numbers_to_arrow(numbers, type_)
-    array: pa.Array[Any] = pa.array([bool(value) for value in values], type_)
+        return numbers_to_arrow(np.array(values, dtype=_numpy_name(type_)), type_)
+    array: pa.Array[Any] = pa.array(values, type_)
     return array
 
 

@@ -154,4 +154,3 @@ def _comparison_ns(type_: Any) -> float:
 
 def _is_text(type_: Any) -> bool:
     return pa.types.is_string(type_) or pa.types.is_binary(type_)
-

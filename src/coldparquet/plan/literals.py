@@ -121,9 +121,7 @@ def place_literal(
     return placed
 
 
-def place_literals(
-    values: Sequence[Value], column_type: ColumnType, column: str
-) -> tuple[set[DomainValue], bool]:
+def place_literals(values: Sequence[Value], column_type: ColumnType, column: str) -> tuple[set[DomainValue], bool]:
     """Find which values of a column's domain a list of literals holds, and whether it holds NULL.
 
     Args:
