@@ -30,7 +30,6 @@ HEAVY = {
         "pyarrow",
         "s3fs",
         "sqlglot",
-        "thrift",
     ),
     *("coldparquet.catalog", "coldparquet.decode", "coldparquet.plan", "coldparquet.scan", "coldparquet.storage"),
     *("coldparquet.scanning", "coldparquet.table"),
