@@ -135,10 +135,10 @@ def place_literals(values: Sequence[Value], column_type: ColumnType, column: str
     kinds = set(map(type, values))
     if kinds == {int} and column_type.arrow.name in _INTEGER_RANGES:
         low, high = _INTEGER_RANGES[column_type.arrow.name]
-        return {value for value in values if low <= value <= high}, False
+        return {value for value in values if isinstance(value, int) and low <= value <= high}, False
     if kinds == {str} and _conversion(column_type) is _TEXT:
         with suppress(UnicodeEncodeError):
-            return set(map(str.encode, values)), False
+            return {value.encode() for value in values if isinstance(value, str)}, False
     placed = [place_literal(value, column_type, column) for value in values]
     found = {literal.value for literal in placed if literal.place is Place.AT and literal.value is not None}
     return found, any(literal.place is Place.NULL for literal in placed)
