@@ -24,7 +24,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"catalog"}),
     frozenset({"scanning"}),
     frozenset({"pieces"}),
-    frozenset({"scan", "table", "table_follower"}),
+    frozenset({"scan", "opening", "table", "table_follower"}),
     frozenset({"maintenance", "publish", "report", "write"}),
     frozenset({"pipelines"}),
     frozenset({"__main__", "sync", "cli", "fsspec", "spark", "testing", "bench"}),

@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from coldparquet import errors, pieces, sync
     from coldparquet.errors import ColdParquetError
     from coldparquet.format.sidecar import Sidecar, parse_sidecar
+    from coldparquet.opening import open_partition, open_partitions, open_table
     from coldparquet.options import ReadOptions, RestoreTerms, StoreOptions
     from coldparquet.plan.predicate import Predicate, col
     from coldparquet.plan.read_plan import ReadPlan
     from coldparquet.restoring.restore_ticket import RestoreTicket
     from coldparquet.scan import Scan
-    from coldparquet.table import Table, open_partition, open_partitions, open_table
+    from coldparquet.table import Table
     from coldparquet.write.table_write import write_table
 
 __all__ = [
@@ -63,9 +64,9 @@ _MODULES = {
     "StoreOptions": "coldparquet.options",
     "Table": "coldparquet.table",
     "col": "coldparquet.plan.predicate",
-    "open_partition": "coldparquet.table",
-    "open_partitions": "coldparquet.table",
-    "open_table": "coldparquet.table",
+    "open_partition": "coldparquet.opening",
+    "open_partitions": "coldparquet.opening",
+    "open_table": "coldparquet.opening",
     "parse_sidecar": "coldparquet.format.sidecar",
     "write_table": "coldparquet.write.table_write",
 }

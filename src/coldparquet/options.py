@@ -214,8 +214,10 @@ class ReadOptions:
 
     memory_limit_bytes: int = 256 * MIB
     """What a scan may add to the memory of the process: requests in flight, fetched bytes, rows decoded and not yet taken,
-    and what allocators keep of it. Row groups too large for it are read in runs of pages where their pages are known; the
-    one that the consumer waits for always goes on, whatever it needs."""
+    and what allocators keep of it, for which 160 MiB are set aside: below 256 MiB a scan may add up to 160 MiB and three
+    eighths of the limit. Beyond it comes the plan, about 8 KiB for each row group that is read. Row groups too large for the
+    limit are read in runs of pages where their pages are known; the one that the consumer waits for always goes on,
+    whatever it needs: nothing tells beforehand what pages of few bytes decode to."""
 
     decode_threads: int | None = None
     """Threads that decode row groups; None means one per processor. Arrow's own threads share the columns of each."""

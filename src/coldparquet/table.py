@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import posixpath
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from coldparquet.catalog.named_partitions import checked_names
 from coldparquet.catalog.snapshot import TableOrigin
 from coldparquet.catalog.table_caches import TableCaches
 from coldparquet.concurrency import TableThreads
 from coldparquet.decode.arrow_schema import TextAs, arrow_field
 from coldparquet.decode.first_decoding import decode_for_the_first_time
-from coldparquet.errors import InvalidInputError
-from coldparquet.options import ReadOptions, StoreOptions, checked_options, checked_store_options
+from coldparquet.opening import ITSELF, Opening, open_partition, open_partitions, open_table
+from coldparquet.options import checked_options
 from coldparquet.plan.bind import BoundField, bind
 from coldparquet.plan.projection import select_columns
 from coldparquet.plan.where import parse_predicate
@@ -29,11 +27,12 @@ from coldparquet.storage.url_paths import name_url
 from coldparquet.storage.wrappers.store_stack import stack_store
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
     from types import TracebackType
 
     from coldparquet.catalog.partition import Partition
     from coldparquet.catalog.snapshot import TableSnapshot
+    from coldparquet.options import ReadOptions, StoreOptions
     from coldparquet.plan.predicate import Predicate
     from coldparquet.plan.projection import TableColumn
     from coldparquet.plan.where import Where
@@ -41,8 +40,7 @@ if TYPE_CHECKING:
     from coldparquet.storage.wrappers.store_stack import StoreStack
     from coldparquet.storage.wrappers.trace import RequestRecord
 
-_ITSELF = ""
-"""In place of a partition's name: the URL is that of the partition, or of its file."""
+__all__ = ["Opening", "Table", "open_partition", "open_partitions", "open_table"]
 
 _SENDING_S = 0.005
 """The first requests are on their way after this time, and whoever waits for a distant store has time for other things."""
@@ -55,7 +53,7 @@ class Table:
     ``async with`` or :meth:`aclose`.
     """
 
-    def __init__(  # noqa: PLR0913 - made by Opening alone
+    def __init__(  # noqa: PLR0913 - made by open_now alone
         self,
         url: str,
         *,
@@ -215,206 +213,46 @@ def _arrow_schema(columns: Iterable[TableColumn], text: TextAs) -> pa.Schema:
     return pa.schema([arrow_field(column.name, column.readable_type, text=text) for column in columns])
 
 
-class Opening:
-    """A table that is about to be opened: ``async with`` it, or ``await`` it and close the table yourself."""
-
-    def __init__(  # noqa: PLR0913 - those of open_table
-        self,
-        url: str,
-        *,
-        storage_options: Mapping[str, Any] | None,
-        options: ReadOptions | None,
-        store_options: StoreOptions | None,
-        store: ObjectStore | None,
-        partitions: tuple[str, ...] = (),
-    ) -> None:
-        self._url = url
-        self._storage_options = storage_options
-        self._options = checked_options(options) or ReadOptions()
-        self._store_options = checked_store_options(store_options)
-        self._store = store
-        self._partitions = partitions
-        self._table: Table | None = None
-
-    def __await__(self) -> Generator[Any, None, Table]:
-        return self._open().__await__()
-
-    if not TYPE_CHECKING:  # type checkers know which attributes there are
-
-        def __getattr__(self, name: str) -> NoReturn:
-            text = f"'{type(self).__name__}' object has no attribute {name!r}"
-            if hasattr(Table, name):
-                text = (
-                    f"the table is not open yet, so it has no {name!r}: use 'async with coldparquet.open_table(...) as table'"
-                    " or 'table = await coldparquet.open_table(...)', or coldparquet.sync without an event loop"
-                )
-            raise AttributeError(text, name=name, obj=self)
-
-    def __enter__(self) -> NoReturn:
-        raise InvalidInputError("use 'async with', or coldparquet.sync without an event loop", kind="NotAwaited")
-
-    def __exit__(self, *_: object) -> None:
-        """Never reached; ``with`` looks for it first."""
-
-    async def __aenter__(self) -> Table:
-        self._table = await self._open()
-        return self._table
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._table is not None:
-            await self._table.__aexit__(kind, error, traceback)
-
-    async def _open(self) -> Table:
-        if self._store is None:
-            store, path = open_store(
-                self._url, storage_options=self._storage_options, store_options=self._store_options
-            )
-        else:
-            store, path = self._store, self._url
-        stack = stack_store(store, store_options=self._store_options, max_concurrency=self._options.max_concurrency)
-        origin = TableOrigin(
-            store=stack.store,
-            path=path,
-            options=self._options,
-            named=self._named(path),
-            caches=TableCaches.of(store, self._store_options, url=self._url if self._store is None else None),
-            use_catalogue=self._store_options.use_catalogue and self._options.sidecars,
-        )
-        owns_store = self._store is None
-        threads = TableThreads(self._options.decode_threads)
-        first_decoding = asyncio.get_running_loop().call_later(_SENDING_S, threads.submit, decode_for_the_first_time)
-        try:
-            snapshot = await origin.read()
-        except BaseException as error:
-            first_decoding.cancel()  # first of all: closed threads refuse it
-            threads.close()
-            if owns_store:
-                await store.aclose()
-                name_url(error, self._url, path)
-            raise
-        first_decoding.cancel()
-        return Table(
-            shown_url(self._url), origin=origin, snapshot=snapshot, stack=stack, owns_store=owns_store, threads=threads
-        )
-
-    def _named(self, path: str) -> tuple[str, ...]:
-        """Return the paths of what was named, given that of the URL; none where all below it are read."""
-        names = self._partitions or ((_ITSELF,) if path.endswith(".parquet") else ())
-        return tuple(path if name == _ITSELF else posixpath.join(path, name) for name in names)
-
-
-def open_table(
-    url: str | os.PathLike[str],
+async def open_now(  # noqa: PLR0913 - what an Opening was given
+    url: str,
     *,
-    storage_options: Mapping[str, Any] | None = None,
-    options: ReadOptions | None = None,
-    store_options: StoreOptions | None = None,
-    store: ObjectStore | None = None,
-) -> Opening:
-    """Open a directory of partitions, one partition directory, or one Parquet file.
-
-    In the directory of a QuestDB table, ``_txn`` says which partitions exist and how large they are: one transaction is
-    read, whatever is written later. Without a ``_txn`` the newest version of each partition directory is taken.
-
-    Requests: the listing, ``_txn``, ``_meta`` and the catalogue at the same time, and ``_cv`` after them if there are native partitions.
-    Without a ``_txn``, the newest partition's metadata (1 or 2) and 1 for its ``_pages`` after them. For a Parquet file those of
-    :func:`open_partition`.
-
-    Args:
-        url: Any fsspec URL, or a local path.
-        storage_options: Credentials, endpoint and so on, as fsspec and s3fs take them.
-        options: How to read.
-        store_options: How patient to be with the store, and what to remember of it.
-        store: A store of your own, which stays open; ``url`` is then a path in it.
-
-    Returns:
-        To be used as ``async with open_table(...) as table`` or ``table = await open_table(...)``.
-
-    Raises:
-        NotFoundError: There is nothing at ``url``, or nothing that is a partition.
-        AccessError: The store refused the credentials.
-        FormatError: A table file, or the metadata of the newest partition, is damaged.
-        StorageError: The table files kept changing while they were read.
-    """
-    return Opening(
-        os.fspath(url),
-        storage_options=storage_options,
+    storage_options: Mapping[str, Any] | None,
+    options: ReadOptions,
+    store_options: StoreOptions,
+    store: ObjectStore | None,
+    partitions: tuple[str, ...],
+) -> Table:
+    """Open a table; see :func:`coldparquet.opening.open_table`."""
+    owns_store = store is None
+    if store is None:
+        store, path = open_store(url, storage_options=storage_options, store_options=store_options)
+    else:
+        path = url
+    stack = stack_store(store, store_options=store_options, max_concurrency=options.max_concurrency)
+    origin = TableOrigin(
+        store=stack.store,
+        path=path,
         options=options,
-        store_options=store_options,
-        store=store,
+        named=_named(path, partitions),
+        caches=TableCaches.of(store, store_options, url=url if owns_store else None),
+        use_catalogue=store_options.use_catalogue and options.sidecars,
     )
+    threads = TableThreads(options.decode_threads)
+    first_decoding = asyncio.get_running_loop().call_later(_SENDING_S, threads.submit, decode_for_the_first_time)
+    try:
+        snapshot = await origin.read()
+    except BaseException as error:
+        first_decoding.cancel()  # first of all: closed threads refuse it
+        threads.close()
+        if owns_store:
+            await store.aclose()
+            name_url(error, url, path)
+        raise
+    first_decoding.cancel()
+    return Table(shown_url(url), origin=origin, snapshot=snapshot, stack=stack, owns_store=owns_store, threads=threads)
 
 
-def open_partition(
-    url: str | os.PathLike[str],
-    *,
-    storage_options: Mapping[str, Any] | None = None,
-    options: ReadOptions | None = None,
-    store_options: StoreOptions | None = None,
-    store: ObjectStore | None = None,
-) -> Opening:
-    """Open one partition: its directory or its Parquet file.
-
-    Requests: no listing. Its metadata (1 or 2), 1 for its ``_pages`` and, on stores with storage classes, 1 HEAD of its data, all at
-    the same time. Where there is no such partition, 1 listing more tells whether the directory is that of a table.
-
-    Args and errors are those of :func:`open_table`.
-    """
-    return Opening(
-        os.fspath(url),
-        storage_options=storage_options,
-        options=options,
-        store_options=store_options,
-        store=store,
-        partitions=(_ITSELF,),
-    )
-
-
-def open_partitions(  # noqa: PLR0913 - those of open_table, and names
-    url: str | os.PathLike[str],
-    names: Iterable[str],
-    *,
-    storage_options: Mapping[str, Any] | None = None,
-    options: ReadOptions | None = None,
-    store_options: StoreOptions | None = None,
-    store: ObjectStore | None = None,
-) -> Opening:
-    """Open some partitions of a table, and no others: for whoever knows which ones hold the answer.
-
-    They are read as their sidecars describe them, whatever ``_txn`` and ``_meta`` say; :func:`open_table` reads one transaction.
-    The columns are those of the newest of them, and those that others alone have, unless these are QuestDB's and were dropped
-    (``columns_from="all"`` reads them, too). One that was dropped and added again, or whose type was changed, is null in those
-    from before; types of foreign files are read as Arrow unifies them.
-
-    Requests: no listing. The metadata of each (1 or 2), on stores with storage classes 1 HEAD of the data of each, and 1 for the
-    ``_pages`` of the newest, all at the same time. Scans with a condition may ask for the ``_pages`` of the others.
-
-    Args:
-        url: Directory of the table, as for :func:`open_table`.
-        names: Of the partitions' directories in it, with the version suffix, such as ``2024-03-01.12``; in any order.
-        storage_options: Credentials, endpoint and so on, as fsspec and s3fs take them.
-        options: How to read.
-        store_options: How patient to be with the store, and what to remember of it.
-        store: A store of your own, which stays open; ``url`` is then a path in it.
-
-    Returns:
-        As :func:`open_table`.
-
-    Raises:
-        InvalidInputError: No name is given, one is not the name of a partition (kind ``NotAPartition``), or two begin at the same
-            time (kind ``SamePartition``).
-        FormatError: Rows of one are of times before its name's, or after the beginning of the next one (kind
-            ``TimeRangeMismatch``).
-        NotFoundError: One is not there, or is not in Parquet: native partitions are only read by :func:`open_table`. Other errors
-            are those of :func:`open_table`.
-    """
-    return Opening(
-        os.fspath(url),
-        storage_options=storage_options,
-        options=options,
-        store_options=store_options,
-        store=store,
-        partitions=checked_names(names),
-    )
+def _named(path: str, partitions: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the paths of what was named, given that of the URL; none where all below it are read."""
+    names = partitions or ((ITSELF,) if path.endswith(".parquet") else ())
+    return tuple(path if name == ITSELF else posixpath.join(path, name) for name in names)

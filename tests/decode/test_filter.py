@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from coldparquet.decode.arrow_schema import TextAs, arrow_type
 from coldparquet.decode.filter import filter_rows, matching_rows
-from coldparquet.decode.predicate_cost import in_order
+from coldparquet.decode.predicate_cost import PredicateCosts
 from coldparquet.errors import InternalError
 from coldparquet.format.column_types import resolve_type
 from coldparquet.format.foreign_annotations import ForeignAnnotation
@@ -296,7 +296,9 @@ def test_cheap_and_selective_parts_come_first() -> None:
     schema = large_table(1).schema
 
     def ordered(parts: list[Predicate], *, of_and: bool) -> list[str]:
-        return [str(part) for part in in_order([bound_of(part) for part in parts], schema, of_and=of_and)]
+        return [
+            str(part) for part in PredicateCosts(schema).in_order([bound_of(part) for part in parts], of_and=of_and)
+        ]
 
     assert ordered([text, several, most_numbers, number, null], of_and=True) == [
         str(bound_of(part)) for part in (null, number, several, text, most_numbers)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import decimal
 import io
 import math
+import tracemalloc
+from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import Any
@@ -14,10 +16,20 @@ import pyarrow.parquet as pq
 import pytest
 
 from coldparquet.errors import FormatError, UnsupportedError
+from coldparquet.format import parquet_footer
 from coldparquet.format import parquet_thrift as thrift
+from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
 from coldparquet.format.logical_types import LogicalKind, LogicalType
 from coldparquet.format.parquet_footer import ParquetFooter, parse_footer
 from coldparquet.format.parquet_schema import parse_schema
+from coldparquet.format.sidecar_writer import encode_sidecar
+from coldparquet.format.thrift_fields import (
+    encode_fields,
+    encode_integer,
+    encode_structure_list,
+    parse_fields,
+    parse_structure_list,
+)
 from coldparquet.format.thrift_structure import Empty
 
 GOLDEN_FILES = sorted((Path(__file__).parents[1] / "golden" / "questdb").glob("*/table/*/data.parquet"))
@@ -231,3 +243,49 @@ def test_a_deep_schema_is_unsupported() -> None:
     groups = [thrift.SchemaElement(name="g", repetition_type=1, num_children=1) for _ in range(100_000)]
     with pytest.raises(UnsupportedError, match="deeper"):
         parse_schema(groups, path=None)
+
+
+def test_the_row_groups_of_large_footers_are_decoded_on_demand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "data.parquet"
+    rows = pa.table({"n": range(100), "text": [f"text {n % 7}" for n in range(100)]})
+    pq.write_table(rows, path, row_group_size=2, sorting_columns=[pq.SortingColumn(0)])
+    file = path.read_bytes()
+    offset = len(file) - 8 - int.from_bytes(file[-8:-4], "little")
+    kept = parse_footer(file[offset:-8], path="p", offset=offset)
+    monkeypatch.setattr(parquet_footer, "_LARGE_BYTES", 0)
+    on_demand = parse_footer(file[offset:-8], path="p", offset=offset)
+    assert isinstance(on_demand.row_groups, parquet_footer.RowGroupsOnDemand)
+    assert replace(on_demand, row_groups=tuple(on_demand.row_groups)) == kept
+    assert on_demand.row_groups[-1] == kept.row_groups[49]
+    assert tuple(on_demand.row_groups[3:5]) == tuple(kept.row_groups[3:5])
+    with pytest.raises(IndexError):
+        _ = on_demand.row_groups[50]
+    assert encode_sidecar(sidecar_content_from_footer(on_demand)) == encode_sidecar(sidecar_content_from_footer(kept))
+    with pytest.raises(FormatError) as raised:
+        parse_footer(file[offset:-60], path="p", offset=offset)
+    assert (raised.value.kind, raised.value.path) == ("InvalidThrift", "p")
+
+
+@pytest.mark.slow
+def test_a_large_footer_takes_little_more_memory_than_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet_footer, "_LARGE_BYTES", 1024 * 1024)
+    sink = io.BytesIO()
+    schema = pa.schema({"a": pa.int64(), "b": pa.int64(), "c": pa.string()})
+    with pq.ParquetWriter(sink, schema) as writer:
+        for n in range(300):
+            writer.write_table(pa.table({"a": [n], "b": [n], "c": [f"t{n}"]}, schema=schema))
+    file = sink.getvalue()
+    small = file[len(file) - 8 - int.from_bytes(file[-8:-4], "little") : -8]
+    fields = parse_fields(small)
+    groups = parse_structure_list(next(one.value for one in fields if one.number == 4)) * 20
+    values = {3: encode_integer(len(groups)), 4: encode_structure_list(groups)}
+    footer = encode_fields([replace(one, value=values.get(one.number, one.value)) for one in fields])
+    tracemalloc.start()
+    try:
+        parsed = parse_footer(footer, path="p", offset=4)
+        sidecar = encode_sidecar(sidecar_content_from_footer(parsed))
+        most_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert parsed.row_count == len(groups) == 6_000
+    assert most_bytes < 2 * len(sidecar) + len(footer), "ten times the footer where all row groups are kept"

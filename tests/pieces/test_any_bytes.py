@@ -208,7 +208,10 @@ async def test_a_piece_reads_nothing_outside_of_its_table(tmp_path: Path) -> Non
     async with cp.open_table(tmp_path / "mine") as table:
         [piece] = (await table.scan(["price"]).pieces(1)).pieces
     content = piece.content()
-    for path in (f"{tmp_path}/mine-too/2024-03-01/data.parquet", f"{tmp_path}/mine/../mine-too/2024-03-01/data.parquet"):
+    for path in (
+        f"{tmp_path}/mine-too/2024-03-01/data.parquet",
+        f"{tmp_path}/mine/../mine-too/2024-03-01/data.parquet",
+    ):
         [share] = content.shares
         elsewhere = dataclasses.replace(content, shares=(dataclasses.replace(share, data_path=path),))
         made = encode_piece(elsewhere, piece.numbers)

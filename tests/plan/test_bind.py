@@ -381,3 +381,18 @@ def test_100_000_values_bind_in_one_go() -> None:
     assert isinstance(leaf, BoundIn)
     assert leaf.values[:2] == (b"user-000000", b"user-000001")  # noqa: PD011 - no pandas here
     assert len(leaf.search.keys) == 100_000
+
+
+def test_values_of_a_field_become_one_list() -> None:
+    def text(predicate: Predicate) -> str:
+        return str(bind(predicate, FIELDS))
+
+    long, tiny = col("long"), col("tiny")
+    assert text((long == 3) | (long == 1) | long.is_in([2, 3])) == "long IN (1, 2, 3)"
+    assert text((long == 3) | (long == 3)) == "long = 3"
+    assert text((long == 3) | (tiny == 1) | (long == 4)) == "long IN (3, 4) OR tiny = 1"
+    assert text((long == 3) | (long > 5)) == "long = 3 OR long > 5"
+    assert text((long != 3) & (long < 9) & (long != 1)) == "NOT (long IN (1, 3)) AND long < 9"
+    assert text((long != 3) & ~long.is_in([1, 2]) & ~(long == 4)) == "NOT (long IN (1, 2, 3, 4))"
+    assert text((long == 3) & (long == 4)) == "long = 3 AND long = 4"
+    assert text((long == 3) | (long == None) | (long == 4)) == "long IN (3, 4) OR NULL"  # noqa: E711

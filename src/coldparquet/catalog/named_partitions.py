@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -11,7 +10,6 @@ import numpy as np
 
 from coldparquet.catalog.partition_location import partition_location
 from coldparquet.errors import FormatError, InternalError, InvalidInputError
-from coldparquet.format.partition_names import parse_partition_directory
 from coldparquet.plan.stated_times import misplaced_times, stated_times_ns
 
 if TYPE_CHECKING:
@@ -20,37 +18,6 @@ if TYPE_CHECKING:
     from coldparquet.catalog.partition_location import PartitionLocation
     from coldparquet.format.partition_names import PartitionDirectory
     from coldparquet.format.sidecar import Sidecar
-
-
-_MOST_SHOWN_LETTERS = 80
-
-
-def checked_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names of some partitions of a table.
-
-    Raises:
-        InvalidInputError: There are none, or one is not the name of a partition's directory (kind ``NotAPartition``).
-    """
-    if isinstance(names, (str, bytes)) or not isinstance(names, Iterable):
-        raise InvalidInputError(
-            f"names is a {type(names).__name__}; needed: a list of names such as ['2024-03-01', '2024-03-02.12']"
-        )
-    listed = tuple(names)
-    if not listed:
-        raise InvalidInputError("no partition was named; open_table opens all of a table")
-    for name in listed:
-        if isinstance(name, str) and "/" in name:  # perhaps a URL, which may hold a secret
-            raise InvalidInputError(
-                "a name holds a slash; needed: names of directories in the table, such as '2024-03-01.12', without a path",
-                kind="NotAPartition",
-            )
-        if not isinstance(name, str) or parse_partition_directory(name) is None:
-            raise InvalidInputError(
-                f"{repr(name)[:_MOST_SHOWN_LETTERS]} is no name of a partition's directory, such as '2024-03-01' or"
-                " '2024-03-01.12'; one file is opened with open_partition",
-                kind="NotAPartition",
-            )
-    return listed
 
 
 def named_locations(paths: Sequence[str]) -> tuple[PartitionLocation, ...]:

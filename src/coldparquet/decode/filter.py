@@ -6,16 +6,23 @@ unscaled decimals, bytes. Nothing is converted with loss. NULL follows SQL, NaN 
 
 from __future__ import annotations
 
-import math
+import functools
+from bisect import bisect_left, bisect_right
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coldparquet.decode.numpy_bridge import byte_strings_to_arrow, mask_to_arrow, mask_to_numpy, numbers_to_arrow
-from coldparquet.decode.predicate_cost import copy_ns_per_row, in_order, predicate_cost
+from coldparquet.decode.numpy_bridge import (
+    byte_strings_to_arrow,
+    mask_to_arrow,
+    mask_to_numpy,
+    numbers_to_arrow,
+    numbers_to_numpy,
+)
+from coldparquet.decode.predicate_cost import PredicateCosts
 from coldparquet.errors import InternalError
 from coldparquet.plan.bind import (
     BoundAnd,
@@ -42,6 +49,7 @@ _AND: Callable[..., Any] = pc.and_kleene
 _OR: Callable[..., Any] = pc.or_kleene
 _IF_ELSE: Callable[..., Any] = pc.if_else
 _IS_IN: Callable[..., Any] = pc.is_in
+_MIN_MAX: Callable[..., Any] = pc.min_max
 _COMPARE: dict[Operator, Callable[..., Any]] = {
     Operator.EQUAL: pc.equal,
     Operator.NOT_EQUAL: pc.not_equal,
@@ -84,38 +92,30 @@ def matching_rows(bound: BoundPredicate, table: pa.Table) -> pa.BooleanArray:
     Raises:
         InternalError: A field is not in the table.
     """
-    parts = in_order(bound.parts, table.schema, of_and=True) if isinstance(bound, BoundAnd) else [bound]
-    left = table
+    costs = PredicateCosts(table.schema)
+    parts = costs.in_order(bound.parts, of_and=True) if isinstance(bound, BoundAnd) else [bound]
+    left = _Rows(table, costs)
     # Row numbers in the table of the rows that are left, once others have been dropped from ``left``.
     rows: npt.NDArray[np.intp] | None = None
     matches = None
-    for number, part in enumerate(parts):
-        outcome = _true_or_false(_evaluate(part, left))
+    for part, remaining in zip(parts, costs.after_each(parts), strict=True):
+        outcome = _true_or_false(left.evaluate(part))
         matches = outcome if matches is None else _AND(matches, outcome)
-        matching_count, remaining = matches.true_count, parts[number + 1 :]
+        matching_count = matches.true_count
         if not matching_count:
             break
-        if remaining and _dropping_pays(remaining, matching_count, left):
+        if remaining.dropping_pays(matching_count, len(matches)):
             mask = mask_to_numpy(matches)
             rows = np.flatnonzero(mask) if rows is None else rows[mask]
-            names = {field.name for later in remaining for field in later.fields()}
-            left = left.select([name for name in left.column_names if name in names]).filter(matches)
+            left = left.only(matches, remaining.columns)
             matches = None
     if matches is None:
-        return _true_or_false(_constant(table, outcome=True))  # an AND of no parts
+        return _true_or_false(left.constant(outcome=True))  # an AND of no parts
     if rows is None:
         return matches
     of_table = np.zeros(table.num_rows, dtype=np.bool_)
     of_table[rows[mask_to_numpy(matches)]] = True
     return mask_to_arrow(of_table)
-
-
-def _dropping_pays(remaining: Sequence[BoundPredicate], matching_count: int, table: pa.Table) -> bool:
-    """Tell whether evaluating the remaining parts for few rows saves more than copying the values of these costs."""
-    evaluation_ns = sum(predicate_cost(part, table.schema).ns_per_row for part in remaining)
-    names = {field.name for part in remaining for field in part.fields()}
-    copy_ns = copy_ns_per_row(list(names), table.schema)
-    return matching_count * (copy_ns + evaluation_ns) + table.num_rows < table.num_rows * evaluation_ns
 
 
 def _true_or_false(outcome: pa.ChunkedArray[Any]) -> pa.BooleanArray:
@@ -124,26 +124,115 @@ def _true_or_false(outcome: pa.ChunkedArray[Any]) -> pa.BooleanArray:
     return certain
 
 
-def _evaluate(bound: BoundPredicate, table: pa.Table) -> pa.ChunkedArray[Any]:
-    match bound:
-        case BoundAnd(parts=parts):
-            return _join(parts, table, of_and=True)
-        case BoundOr(parts=parts):
-            return _join(parts, table, of_and=False)
-        case BoundNot(part=part):
-            return pc.invert(_evaluate(part, table))
-        case leaf:
-            return _evaluate_leaf(leaf, table)
+class _Rows:
+    """Rows of which parts of a predicate are evaluated; a column is made comparable once, however many parts look at it."""
+
+    def __init__(self, table: pa.Table, costs: PredicateCosts) -> None:
+        self._table = table
+        self._costs = costs
+        self._comparable: dict[str, list[_Comparable]] = {}
+
+    def only(self, matches: pa.BooleanArray, columns: frozenset[str]) -> _Rows:
+        """Return the rows that match, with some of the columns."""
+        names = [name for name in self._table.column_names if name in columns]
+        return _Rows(self._table.select(names).filter(matches), self._costs)
+
+    def evaluate(self, bound: BoundPredicate) -> pa.ChunkedArray[Any]:
+        match bound:
+            case BoundAnd(parts=parts) | BoundOr(parts=parts):
+                return self._join(parts, of_and=isinstance(bound, BoundAnd))
+            case BoundNot(part=part):
+                return pc.invert(self.evaluate(part))
+            case BoundLiteral(value=value):
+                return self.constant(outcome=value)
+            case BoundIsNull(field=field):
+                return self._column(field.name).is_null()
+            case ConstantUnlessNull(field=field, value=value):
+                return _null_where_null(self.constant(outcome=value), self._column(field.name))
+            case BoundComparison(field=field) | BoundIn(field=field):
+                return self._evaluate_values(bound, field.name)
+            case _:
+                raise InternalError(f"a {type(bound).__name__} cannot be evaluated")
+
+    def constant(self, *, outcome: bool | None) -> pa.ChunkedArray[Any]:
+        """Return the same outcome for every row."""
+        nulls = pa.nulls(self._table.num_rows, pa.bool_())
+        if outcome is None:
+            return pa.chunked_array([nulls])
+        return pa.chunked_array([nulls.is_null() if outcome else nulls.is_valid()])
+
+    def _join(self, parts: Sequence[BoundPredicate], *, of_and: bool) -> pa.ChunkedArray[Any]:
+        """Join parts by AND or OR; stops where no further part can change the outcome of any row."""
+        joined = None
+        for part in self._costs.in_order(parts, of_and=of_and):
+            outcome = self.evaluate(part)
+            joined = outcome if joined is None else (_AND if of_and else _OR)(joined, outcome)
+            if _are_all(joined, outcome=not of_and):
+                break
+        return self.constant(outcome=of_and) if joined is None else joined
+
+    def _column(self, name: str) -> pa.ChunkedArray[Any]:
+        index = self._table.schema.get_field_index(name)
+        if index < 0:
+            raise InternalError(f"the predicate needs column {name!r}, which was not decoded")
+        return self._table.column(index)
+
+    def _evaluate_values(self, leaf: BoundComparison | BoundIn, name: str) -> pa.ChunkedArray[Any]:
+        if name not in self._comparable:
+            self._comparable[name] = _comparables(self._column(name))
+        outcomes = [_outcome(leaf, comparable) for comparable in self._comparable[name]]
+        return (
+            outcomes[0]
+            if len(outcomes) == 1
+            else pa.chunked_array([chunk for outcome in outcomes for chunk in outcome.chunks], type=pa.bool_())
+        )
 
 
-def _join(parts: Sequence[BoundPredicate], table: pa.Table, *, of_and: bool) -> pa.ChunkedArray[Any]:
-    """Join parts by AND or OR; stops where no further part can change the outcome of any row."""
-    joined = _constant(table, outcome=of_and)
-    for part in in_order(parts, table.schema, of_and=of_and):
-        joined = (_AND if of_and else _OR)(joined, _evaluate(part, table))
-        if _are_all(joined, outcome=not of_and):
-            break
-    return joined
+class _Comparable(NamedTuple):
+    """Values in the type in which they compare with literals."""
+
+    values: pa.ChunkedArray[Any]
+    indices: pa.Array[Any] | None
+    """Where the value of each row is among ``values``, of a column that keeps each once; a null index takes a null."""
+
+
+def _comparables(column: pa.ChunkedArray[Any]) -> list[_Comparable]:
+    if not pa.types.is_dictionary(column.type):
+        return [_Comparable(_cast(column), None)]
+    chunks: list[Any] = column.chunks
+    return [_Comparable(_cast(pa.chunked_array([chunk.dictionary])), chunk.indices) for chunk in chunks]
+
+
+def _cast(column: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any]:
+    type_ = _comparable_type(column.type)
+    return column if column.type.equals(type_) else column.cast(type_)
+
+
+def _outcome(leaf: BoundComparison | BoundIn, comparable: _Comparable) -> pa.ChunkedArray[Any]:
+    values, indices = comparable
+    if isinstance(leaf, BoundComparison):
+        literal = _domain_array([leaf.value], values.type)[0]
+        outcome: pa.ChunkedArray[Any] = _COMPARE[leaf.operator](values, literal)
+    else:
+        outcome = _null_where_null(_is_listed(leaf, values), values)
+    return outcome if indices is None else pa.chunked_array([outcome.combine_chunks().take(indices)])
+
+
+def _is_listed(leaf: BoundIn, values: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any]:
+    """Tell which values are in a list. It may be much longer than the column: it is searched, or what is near is taken."""
+    type_ = values.type
+    if pa.types.is_integer(type_) or pa.types.is_floating(type_):
+        keys = leaf.search.keys.astype(_numpy_name(type_), copy=False)
+        chunks: list[Any] = values.chunks
+        columns = [numbers_to_numpy(chunk, keys.dtype) for chunk in chunks]
+        found = [keys[np.minimum(np.searchsorted(keys, numbers), len(keys) - 1)] == numbers for numbers in columns]
+        return pa.chunked_array(list(map(mask_to_arrow, found)), type=pa.bool_())
+    listed = leaf.values
+    if leaf.search.prefixes is not None and len(listed) > len(values):
+        lowest, highest = _MIN_MAX(values).as_py().values()
+        listed = () if lowest is None else listed[bisect_left(listed, lowest) : bisect_right(listed, highest)]
+    outcome: pa.ChunkedArray[Any] = _IS_IN(values, _domain_array(listed, type_))
+    return outcome
 
 
 def _are_all(outcomes: pa.ChunkedArray[Any], *, outcome: bool) -> bool:
@@ -151,56 +240,11 @@ def _are_all(outcomes: pa.ChunkedArray[Any], *, outcome: bool) -> bool:
     return all((chunk.true_count if outcome else chunk.false_count) == len(chunk) for chunk in chunks)
 
 
-def _evaluate_leaf(leaf: BoundPredicate, table: pa.Table) -> pa.ChunkedArray[Any]:
-    match leaf:
-        case BoundLiteral(value=value):
-            return _constant(table, outcome=value)
-        case BoundIsNull(field=field):
-            return _column(field.name, table).is_null()
-        case ConstantUnlessNull(field=field, value=value):
-            return _null_where_null(_constant(table, outcome=value), _column(field.name, table))
-        case BoundComparison(field=field) | BoundIn(field=field):
-            return _evaluate_values(leaf, _column(field.name, table))
-        case _:
-            raise InternalError(f"a {type(leaf).__name__} cannot be evaluated")
-
-
-def _column(name: str, table: pa.Table) -> pa.ChunkedArray[Any]:
-    index = table.schema.get_field_index(name)
-    if index < 0:
-        raise InternalError(f"the predicate needs column {name!r}, which was not decoded")
-    return table.column(index)
-
-
-def _constant(table: pa.Table, *, outcome: bool | None) -> pa.ChunkedArray[Any]:
-    nulls = pa.nulls(table.num_rows, pa.bool_())
-    if outcome is None:
-        return pa.chunked_array([nulls])
-    return pa.chunked_array([nulls.is_null() if outcome else nulls.is_valid()])
-
-
 def _null_where_null(outcome: pa.ChunkedArray[Any], column: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any]:
     if column.null_count == 0:
         return outcome
     unless_null: pa.ChunkedArray[Any] = _IF_ELSE(column.is_null(), pa.nulls(1, pa.bool_())[0], outcome)
     return unless_null
-
-
-def _evaluate_values(leaf: BoundComparison | BoundIn, column: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any]:
-    if pa.types.is_dictionary(column.type):
-        # Each distinct value is looked at once; a null index takes a null.
-        chunks: list[Any] = column.chunks
-        outcomes = [
-            _evaluate_values(leaf, pa.chunked_array([chunk.dictionary])).combine_chunks().take(chunk.indices)
-            for chunk in chunks
-        ]
-        return pa.chunked_array(outcomes, type=pa.bool_())
-    comparable = column.cast(_comparable_type(column.type))
-    if isinstance(leaf, BoundComparison):
-        literal = _domain_array([leaf.value], comparable.type)[0]
-        outcome: pa.ChunkedArray[Any] = _COMPARE[leaf.operator](comparable, literal)
-        return outcome
-    return _null_where_null(_IS_IN(comparable, _domain_array(leaf.values, comparable.type)), comparable)
 
 
 def check_comparable(values: Sequence[DomainValue], type_: Any) -> None:
@@ -236,15 +280,16 @@ def _domain_array(values: Sequence[DomainValue], type_: Any) -> pa.Array[Any]:
     """Return literals as an Arrow array of the comparable type."""
     if pa.types.is_decimal(type_):
         return pa.array([_decimal(int(value), type_.scale) for value in values], type_)
-    if pa.types.is_floating(type_) and 0.0 in values:
-        # Sets are looked up by the bits of a double, by which the two zeros differ.
-        values = [*values, math.copysign(0.0, -1.0), 0.0]
     if pa.types.is_binary(type_) or pa.types.is_fixed_size_binary(type_):
         return byte_strings_to_arrow([value for value in values if isinstance(value, bytes)], type_)
     if pa.types.is_integer(type_) or pa.types.is_floating(type_):
-        return numbers_to_arrow(np.array(values, dtype=str(type_)), type_)
+        return numbers_to_arrow(np.array(values, dtype=_numpy_name(type_)), type_)
     array: pa.Array[Any] = pa.array(values, type_)
     return array
+
+
+_numpy_name = functools.cache(str)
+"""What numpy calls a number's type of Arrow's."""
 
 
 def _decimal(unscaled: int, scale: int) -> Decimal:

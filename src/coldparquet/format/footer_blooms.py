@@ -30,6 +30,7 @@ from coldparquet.ranges import ByteRange
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from coldparquet.format.bloom_places import BloomPlaces
     from coldparquet.format.fetched_ranges import WantedRanges
     from coldparquet.format.parquet_footer import ParquetFooter
     from coldparquet.format.parquet_thrift import ColumnMetaData
@@ -52,6 +53,8 @@ def refer_to_blooms(content: SidecarContent, footer: ParquetFooter) -> SidecarCo
         content: What ``sidecar_content_from_footer`` makes of the footer.
         footer: The footer.
     """
+    if not footer.has_bloom_filters:
+        return content
     row_groups = [
         replace(
             spec,
@@ -86,17 +89,23 @@ class BloomTransfer:
 
     def __init__(self, footer: ParquetFooter, *, inline_bytes: int) -> None:
         self._content = sidecar_content_from_footer(footer)
-        self._room_bytes = inline_bytes - len(encode_sidecar(self._content))
+        self._places: dict[int, BloomPlaces] = {}
         self._fetched = FetchedRanges()
+        self.parquet_size_bytes = 0
+        """Size that the Parquet file must have at least."""
+        if not footer.has_bloom_filters:
+            return
+        self._room_bytes = inline_bytes - len(encode_sidecar(self._content))
         derived = parse_sidecar(encode_sidecar(refer_to_blooms(self._content, footer)), verify_checksum=False)
         self.parquet_size_bytes = derived.parquet_size_bytes
-        """Size that the Parquet file must have at least."""
         self._places = {column: locate_blooms(derived, column) for column in derived.bloom_columns}
         self._every = np.arange(derived.row_group_count)
         self._names = [leaf.name for leaf in footer.leaves]
 
     def wanted(self) -> WantedRanges | None:
         """Return what to fetch next from the Parquet file; None when nothing is missing."""
+        if not self._places:
+            return None
         ranges = [places.header_ranges(self._every)[1:] for places in self._places.values()]
         if self._is_inlined():
             for places in self._places.values():
@@ -126,6 +135,8 @@ class BloomTransfer:
         """
         if self.wanted() is not None:
             raise InternalError("a sidecar was asked for before its bloom filters were fetched")
+        if not self._places:
+            return self._content
         is_inlined = self._is_inlined()
         row_groups = [
             self._with_blooms(spec, row_group, is_inlined=is_inlined)

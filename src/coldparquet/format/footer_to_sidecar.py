@@ -13,7 +13,9 @@ them. That takes the pages, and this module sees only the footer, so such row gr
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, overload
 
 from coldparquet.errors import FormatError, UnsupportedError
 from coldparquet.format.chunk_conversion import convert_chunk
@@ -30,7 +32,7 @@ from coldparquet.format.foreign_annotations import (
 )
 from coldparquet.format.foreign_types import infer_type
 from coldparquet.format.logical_types import LogicalKind
-from coldparquet.format.parquet_footer import SortOrder
+from coldparquet.format.parquet_footer import RowGroupsOnDemand, SortOrder
 from coldparquet.format.parquet_schema import list_optionals_of_levels
 from coldparquet.format.questdb_json import parse_questdb_json
 from coldparquet.format.sidecar_content import ColumnSpec, RowGroupSpec, SidecarContent
@@ -45,9 +47,7 @@ from coldparquet.format.type_codes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from coldparquet.format.parquet_footer import FooterRowGroup, ParquetFooter
+    from coldparquet.format.parquet_footer import ParquetFooter
     from coldparquet.format.parquet_schema import SchemaLeaf
     from coldparquet.format.parquet_thrift import ColumnMetaData
     from coldparquet.format.questdb_json import QuestdbColumn, QuestdbMetadata
@@ -174,15 +174,14 @@ def _order(footer: ParquetFooter, questdb: QuestdbMetadata | None) -> tuple[int 
     for index, column in enumerate(questdb.columns if questdb else ()):
         if tag_of(column.type_code) is TypeTag.TIMESTAMP and column.type_code & DESIGNATED_BIT:
             return index, (SortOrder(index, bool(column.type_code & DESCENDING_BIT)),)
-    declared = {row_group.sorting for row_group in footer.row_groups if row_group.sorting is not None}
-    if len(declared) > 1:
+    if len(footer.sort_orders) > 1:
         raise FormatError(
             "row groups declare different sort orders; rewrite the file with one, or with none",
             kind="SchemaMismatch",
             path=footer.path,
             field="sorting_columns",
         )
-    sorting = next(iter(declared), ())
+    sorting = next(iter(footer.sort_orders), ())
     if not sorting or sorting[0].descending:
         return None, sorting
     first = footer.leaves[sorting[0].column]
@@ -191,7 +190,7 @@ def _order(footer: ParquetFooter, questdb: QuestdbMetadata | None) -> tuple[int 
     return (sorting[0].column if is_designated else None), sorting
 
 
-def _row_groups(footer: ParquetFooter, annotations: dict[int, ForeignAnnotation]) -> list[RowGroupSpec]:
+def _row_groups(footer: ParquetFooter, annotations: dict[int, ForeignAnnotation]) -> Sequence[RowGroupSpec]:
     with_bounds = [
         _has_known_order(footer, index) and annotations.get(index) not in _UNSIGNED
         for index in range(len(footer.leaves))
@@ -200,10 +199,8 @@ def _row_groups(footer: ParquetFooter, annotations: dict[int, ForeignAnnotation]
     if leaves_out_dictionary_headers(footer.created_by):
         starts = {_start(chunk) for row_group in footer.row_groups for chunk in row_group.chunks}
         borders = sorted(starts | {footer.offset})
-    try:
-        return [_row_group(row_group, with_bounds, borders) for row_group in footer.row_groups]
-    except FormatError as error:
-        raise FormatError(error.message, kind=error.kind, path=footer.path, **error.details) from error
+    specs = _RowGroupSpecs(footer, with_bounds, borders)
+    return specs if isinstance(footer.row_groups, RowGroupsOnDemand) else list(specs)
 
 
 def _has_known_order(footer: ParquetFooter, column: int) -> bool:
@@ -218,12 +215,34 @@ def _has_known_order(footer: ParquetFooter, column: int) -> bool:
     return is_questdb or footer.has_type_order[column]
 
 
-def _row_group(row_group: FooterRowGroup, with_bounds: Sequence[bool], borders: Sequence[int] | None) -> RowGroupSpec:
-    chunks = zip(row_group.chunks, with_bounds, strict=True)
-    return RowGroupSpec(
-        row_count=row_group.row_count,
-        chunks=[_chunk(chunk, use_bounds, borders) for chunk, use_bounds in chunks],
-    )
+@dataclass(frozen=True, slots=True)
+class _RowGroupSpecs(Sequence[RowGroupSpec]):
+    """The row groups of a footer as a sidecar says them, each made when it is asked for."""
+
+    footer: ParquetFooter
+    with_bounds: list[bool]
+    borders: list[int] | None
+    """Where chunks may end, of writers whose lengths leave out the dictionary's header."""
+
+    def __len__(self) -> int:
+        return len(self.footer.row_groups)
+
+    @overload
+    def __getitem__(self, index: int) -> RowGroupSpec: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[RowGroupSpec]: ...
+
+    def __getitem__(self, index: int | slice) -> RowGroupSpec | Sequence[RowGroupSpec]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        row_group = self.footer.row_groups[index]
+        chunks = zip(row_group.chunks, self.with_bounds, strict=True)
+        try:
+            specs = [_chunk(chunk, use_bounds, self.borders) for chunk, use_bounds in chunks]
+            return RowGroupSpec(row_count=row_group.row_count, chunks=specs)
+        except FormatError as error:
+            raise FormatError(error.message, kind=error.kind, path=self.footer.path, **error.details) from error
 
 
 def _chunk(chunk: ColumnMetaData, use_bounds: bool, borders: Sequence[int] | None) -> ChunkSpec:

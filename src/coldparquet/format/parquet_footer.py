@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
+
+import numpy as np
 
 from coldparquet.errors import FormatError, UnsupportedError
 from coldparquet.format import parquet_thrift as thrift
 from coldparquet.format import sidecar_layout as layout
 from coldparquet.format.parquet_schema import LeafSpec, SchemaLeaf, encode_leaf, parse_schema
+from coldparquet.format.thrift_fields import structure_list_places
 from coldparquet.format.thrift_structure import ABSENT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import numpy.typing as npt
 
 PARQUET_MAGIC = b"PAR1"
 QUESTDB_KEY = "questdb"
 """Key of the footer's own metadata under which QuestDB keeps its JSON."""
+
+_LARGE_BYTES = 4 * 1024 * 1024
+"""From this size on, row groups are decoded one at a time, whenever somebody asks for one."""
 
 _ENCODINGS = {bit: encoding for encoding, bit in layout.ENCODING_BITS.items()}
 """Parquet encoding of each bit of a sidecar's mask: of two with the same bit the newer, which comes later."""
@@ -62,11 +69,44 @@ class ParquetFooter:
     row_count: int
     created_by: str | None
     leaves: tuple[SchemaLeaf, ...]
-    row_groups: tuple[FooterRowGroup, ...]
+    row_groups: Sequence[FooterRowGroup]
     questdb_json: str | None
     """QuestDB's own description of the columns; None in files that it did not write."""
     has_type_order: tuple[bool, ...]
     """Per leaf: the footer declares that min and max follow the order of the column's type."""
+    sort_orders: frozenset[tuple[SortOrder, ...]]
+    """The different orders that row groups declare."""
+    has_bloom_filters: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroupsOnDemand(Sequence[FooterRowGroup]):
+    """The row groups of a large footer, each decoded when it is asked for: decoded they take ten times the memory."""
+
+    footer: bytes
+    places: npt.NDArray[np.int64]
+    """Where each row group begins in the footer and, at the end, where the last one stops."""
+    leaves: tuple[SchemaLeaf, ...]
+    path: str | None
+    offset: int
+    """Where the footer begins in the file."""
+
+    def __len__(self) -> int:
+        return max(len(self.places) - 1, 0)
+
+    @overload
+    def __getitem__(self, index: int) -> FooterRowGroup: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[FooterRowGroup]: ...
+
+    def __getitem__(self, index: int | slice) -> FooterRowGroup | Sequence[FooterRowGroup]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        number = range(len(self))[index]
+        start, stop = self.places[number : number + 2].tolist()
+        raw = thrift.RowGroup.decode(self.footer[start:stop], path=self.path, offset=self.offset + start)
+        return _row_group(raw, number, self.leaves, self.path)
 
 
 def parse_footer(footer: bytes, *, path: str | None, offset: int) -> ParquetFooter:
@@ -82,14 +122,26 @@ def parse_footer(footer: bytes, *, path: str | None, offset: int) -> ParquetFoot
             ``InvalidValue``, ``SchemaMismatch``).
         UnsupportedError: Columns are encrypted, or lie in other files.
     """
-    metadata = thrift.FileMetaData.decode(footer, path=path, offset=offset)
+    is_large = len(footer) > _LARGE_BYTES
+    kind = thrift.FileMetaDataAlone if is_large else thrift.FileMetaData
+    metadata = kind.decode(footer, path=path, offset=offset)
     if metadata.encryption_algorithm is not None:
         raise UnsupportedError("the file is encrypted; decrypt it first", kind="Encrypted", path=path)
     leaves = parse_schema(metadata.schema, path=path)
-    row_groups = tuple(
-        _row_group(row_group, index, leaves, path) for index, row_group in enumerate(metadata.row_groups)
-    )
-    row_count = sum(row_group.row_count for row_group in row_groups)
+    row_groups: Sequence[FooterRowGroup]
+    if is_large:
+        places = np.array(structure_list_places(footer, thrift.ROW_GROUPS_FIELD), dtype=np.int64)
+        row_groups = RowGroupsOnDemand(footer, places, leaves, path, offset)
+    else:
+        row_groups = tuple(
+            _row_group(row_group, index, leaves, path) for index, row_group in enumerate(metadata.row_groups)
+        )
+    row_count, sort_orders, has_bloom_filters = 0, set(), False
+    for row_group in row_groups:
+        row_count += row_group.row_count
+        if row_group.sorting is not None:
+            sort_orders.add(row_group.sorting)
+        has_bloom_filters = has_bloom_filters or any(chunk.bloom_filter_offset for chunk in row_group.chunks)
     if metadata.num_rows not in {row_count, ABSENT}:
         raise FormatError(
             f"the footer counts {metadata.num_rows} rows, its row groups {row_count}: its writer contradicts itself, or the"
@@ -110,6 +162,8 @@ def parse_footer(footer: bytes, *, path: str | None, offset: int) -> ParquetFoot
         row_groups=row_groups,
         questdb_json=next((entry.value or "" for entry in key_values if entry.key == QUESTDB_KEY), None),
         has_type_order=tuple(orders) if len(orders) == len(leaves) else (False,) * len(leaves),
+        sort_orders=frozenset(sort_orders),
+        has_bloom_filters=has_bloom_filters,
     )
 
 

@@ -261,6 +261,19 @@ class FileMetaData(Structure):
 
 
 @dataclass(slots=True)
+class FileMetaDataAlone(FileMetaData):
+    """The footer without its row groups, which are skipped."""
+
+    thrift_spec: ClassVar[ThriftSpec] = tuple(
+        None if declared is None or declared[2] == "row_groups" else declared for declared in FileMetaData.thrift_spec
+    )
+
+
+ROW_GROUPS_FIELD = 4
+"""Number of the footer's field that lists its row groups."""
+
+
+@dataclass(slots=True)
 class BloomAlgorithm(Structure):
     """BloomFilterAlgorithm, a union; unknown members decode to an empty one."""
 

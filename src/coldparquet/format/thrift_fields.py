@@ -15,7 +15,7 @@ from coldparquet.errors import FormatError
 from coldparquet.format.thrift_structure import structure_stops
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 _LONG_DELTA = 15
 """Largest step from one field number to the next that fits into the byte of its type."""
@@ -64,12 +64,36 @@ def parse_fields(content: bytes) -> list[RawField]:
     Raises:
         FormatError: The bytes are not a structure (kind ``InvalidThrift``).
     """
-    fields: list[RawField] = []
+    return [RawField(number, kind, content[start:stop]) for number, kind, start, stop in _field_places(content)]
+
+
+def structure_list_places(content: bytes, number: int) -> list[int]:
+    """Find the structures of a list without copying them.
+
+    Args:
+        content: Begins with the structure that holds the list.
+        number: The list's field in it.
+
+    Returns:
+        Where each structure begins and, at the end, where the last one stops; empty if there is no such field.
+
+    Raises:
+        FormatError: The bytes are not such a structure (kind ``InvalidThrift``).
+    """
+    for found, kind, place, _ in _field_places(content):
+        if found == number and kind == FieldType.LIST:
+            size, start = _structure_list(content, place)
+            return [start, *structure_stops(content, start, size)]
+    return []
+
+
+def _field_places(content: bytes) -> Iterator[tuple[int, FieldType, int, int]]:
+    """Yield number, type, start and stop of the value of each field of the structure at the start."""
     number = cursor = 0
     while True:
         header, cursor = _byte(content, cursor)
         if header == 0:
-            return fields
+            return
         field_type = _type(header & 0x0F, cursor)
         if header >> 4:
             number += header >> 4
@@ -78,7 +102,7 @@ def parse_fields(content: bytes) -> list[RawField]:
             number = _from_zigzag(unsigned)
         is_boolean = field_type in {FieldType.TRUE, FieldType.FALSE}
         stop = cursor if is_boolean else _value_stop(content, cursor, field_type, 0)
-        fields.append(RawField(number, field_type, content[cursor:stop]))
+        yield number, field_type, cursor, stop
         cursor = stop
 
 
@@ -104,11 +128,17 @@ def parse_structure_list(content: bytes) -> list[bytes]:
     Raises:
         FormatError: The bytes are not such a list (kind ``InvalidThrift``).
     """
-    size, element_type, start = _list_header(content, 0)
-    if size and element_type != FieldType.STRUCT:
-        raise _invalid(f"the list holds elements of type {element_type}, expected structures", 0)
+    size, start = _structure_list(content, 0)
     stops = structure_stops(content, start, size)
     return [content[first:stop] for first, stop in zip([start, *stops], stops, strict=False)]
+
+
+def _structure_list(content: bytes, place: int) -> tuple[int, int]:
+    """Return how many structures the list at a place has, and where the first one begins."""
+    size, element_type, start = _list_header(content, place)
+    if size and element_type != FieldType.STRUCT:
+        raise _invalid(f"the list holds elements of type {element_type}, expected structures", place)
+    return size, start
 
 
 def encode_structure_list(elements: Sequence[bytes]) -> bytes:

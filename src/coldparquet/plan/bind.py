@@ -14,7 +14,7 @@ from coldparquet.errors import InvalidInputError, UnsupportedError
 from coldparquet.format.column_types import ColumnType
 from coldparquet.format.column_types import Comparison as Order
 from coldparquet.plan.bounds import SortedValues
-from coldparquet.plan.literals import DomainValue, Place, PlacedLiteral, format_value, place_literal
+from coldparquet.plan.literals import DomainValue, Place, PlacedLiteral, format_value, place_literal, place_literals
 from coldparquet.plan.predicate import (
     And,
     Comparison,
@@ -32,7 +32,7 @@ from coldparquet.plan.predicate import (
 from coldparquet.plan.projection import unknown_column
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 _SHOWN_VALUES = 5
 
@@ -53,7 +53,7 @@ class BoundPredicate:
 
     def fields(self) -> tuple[BoundField, ...]:
         """Return the fields that have to be read to evaluate the predicate, each once, in the order of appearance."""
-        return tuple(dict.fromkeys(_fields(self)))
+        return tuple({field.index: field for field in _fields(self)}.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +165,9 @@ def bind(predicate: Predicate, fields: Mapping[str, BoundField]) -> BoundPredica
     """
     match predicate:
         case And(parts=parts):
-            return BoundAnd(tuple(bind(part, fields) for part in parts))
+            return _joined([bind(part, fields) for part in parts], of_and=True)
         case Or(parts=parts):
-            return BoundOr(tuple(bind(part, fields) for part in parts))
+            return _joined([bind(part, fields) for part in parts], of_and=False)
         case Not(part=part):
             return BoundNot(bind(part, fields))
     return _bind_leaf(predicate, fields)
@@ -187,6 +187,54 @@ def _bind_leaf(predicate: Predicate, fields: Mapping[str, BoundField]) -> BoundP
     raise InvalidInputError(
         f"{type(predicate).__name__} is not a kind of predicate that can be bound", kind="InvalidPredicate"
     )
+
+
+def _joined(parts: Sequence[BoundPredicate], *, of_and: bool) -> BoundPredicate:
+    """Join parts, with one list of all values that a field must not equal (AND) or may equal (OR).
+
+    Each part is evaluated by itself for every row group, but a list in one step, however long it is.
+    """
+    by_field: dict[int, list[BoundComparison | BoundIn]] = {}
+    for part in parts:
+        if (leaf := _listable(part, of_and=of_and)) is not None:
+            by_field.setdefault(leaf.field.index, []).append(leaf)
+    joined: list[BoundPredicate] = []
+    for part in parts:
+        leaf = _listable(part, of_and=of_and)
+        alike = [] if leaf is None else by_field[leaf.field.index]
+        if leaf is None or len(alike) == 1:
+            joined.append(part)
+        elif leaf is alike[0]:
+            member = _one_of(leaf.field, {value for other in alike for value in _values_of(other)})
+            joined.append(BoundNot(member) if of_and else member)
+    if len(joined) == 1 < len(parts):
+        return joined[0]
+    return BoundAnd(tuple(joined)) if of_and else BoundOr(tuple(joined))
+
+
+def _listable(part: BoundPredicate, *, of_and: bool) -> BoundComparison | BoundIn | None:
+    """Return the search for values that a part of an OR is, or that a part of an AND is the opposite of."""
+    match part:
+        case BoundNot(part=BoundIn() as leaf) if of_and:
+            return leaf
+        case BoundNot(part=BoundComparison(operator=Operator.EQUAL) as leaf) if of_and:
+            return leaf
+        case BoundComparison(operator=operator):
+            return part if operator is (Operator.NOT_EQUAL if of_and else Operator.EQUAL) else None
+        case BoundIn() if not of_and:
+            return part
+    return None
+
+
+def _values_of(leaf: BoundComparison | BoundIn) -> tuple[DomainValue, ...]:
+    return leaf.values if isinstance(leaf, BoundIn) else (leaf.value,)
+
+
+def _one_of(bound_field: BoundField, values: set[DomainValue]) -> BoundComparison | BoundIn:
+    """Return the predicate that a field equals one of some values, at least one."""
+    if len(values) == 1:
+        return BoundComparison(bound_field, Operator.EQUAL, *values)
+    return BoundIn(bound_field, tuple(sorted(values)))
 
 
 def _fields(bound: BoundPredicate) -> Iterable[BoundField]:
@@ -235,16 +283,8 @@ def _bind_in(bound_field: BoundField, values: tuple[Value, ...]) -> BoundPredica
     if not values:
         # An empty list is false even for NULL: there is nothing that NULL could be equal to.
         return BoundLiteral(value=False)
-    placed = [place_literal(value, bound_field.type, bound_field.name) for value in values]
-    found = tuple(sorted({_value_of(literal) for literal in placed if literal.place is Place.AT}))
-    member: BoundPredicate
-    if not found:
-        member = _constant(bound_field, outcome=False)
-    elif len(found) == 1:
-        member = BoundComparison(bound_field, Operator.EQUAL, found[0])
-    else:
-        member = BoundIn(bound_field, found)
-    has_null = any(literal.place is Place.NULL for literal in placed)
+    found, has_null = place_literals(values, bound_field.type, bound_field.name)
+    member = _one_of(bound_field, found) if found else _constant(bound_field, outcome=False)
     return BoundOr((member, BoundLiteral(None))) if has_null else member
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -35,7 +36,7 @@ from coldparquet.plan.instant import (
 from coldparquet.plan.predicate import Operator, Value, quote_name, value_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from coldparquet.format.column_types import ColumnType
 
@@ -118,6 +119,29 @@ def place_literal(
     if placed is None:
         raise _mismatch(value, column_type, column, operator)
     return placed
+
+
+def place_literals(values: Sequence[Value], column_type: ColumnType, column: str) -> tuple[set[DomainValue], bool]:
+    """Find which values of a column's domain a list of literals holds, and whether it holds NULL.
+
+    Args:
+        values: What the caller wrote; there may be a million.
+        column_type: Type of the column; not a list.
+        column: Its name, for error messages.
+
+    Raises:
+        InvalidInputError: A literal cannot be compared with this type (kind ``InvalidLiteral``).
+    """
+    kinds = set(map(type, values))
+    if kinds == {int} and column_type.arrow.name in _INTEGER_RANGES:
+        low, high = _INTEGER_RANGES[column_type.arrow.name]
+        return {value for value in values if isinstance(value, int) and low <= value <= high}, False
+    if kinds == {str} and _conversion(column_type) is _TEXT:
+        with suppress(UnicodeEncodeError):
+            return {value.encode() for value in values if isinstance(value, str)}, False
+    placed = [place_literal(value, column_type, column) for value in values]
+    found = {literal.value for literal in placed if literal.place is Place.AT and literal.value is not None}
+    return found, any(literal.place is Place.NULL for literal in placed)
 
 
 def format_value(value: DomainValue, column_type: ColumnType) -> str:

@@ -141,7 +141,10 @@ class In(Predicate):
 
     def __post_init__(self) -> None:
         _check_column(self.column)
-        object.__setattr__(self, "values", tuple(as_value(value, self.column) for value in self.values))
+        values = tuple(self.values)
+        if not set(map(type, values)) <= _PLAIN_KINDS:
+            values = tuple([as_value(value, self.column) for value in values])
+        object.__setattr__(self, "values", values)
 
     def __str__(self) -> str:
         return f"{quote_name(self.column)} IN ({', '.join(map(value_text, self.values))})"
@@ -313,6 +316,10 @@ def leaves(predicate: Predicate) -> Iterable[Comparison | In | IsNull | Literal]
             yield from leaves(part)
         case Comparison() | In() | IsNull() | Literal():
             yield predicate
+
+
+_PLAIN_KINDS = frozenset({bool, int, str, bytes, date, time, Instant, UUID, IPv4Address, type(None)})
+"""Kinds of which every value can be compared with as it is."""
 
 
 def as_value(value: object, column: str) -> Value:

@@ -42,6 +42,9 @@ whoever needs memory again waits for clean pages."""
 _SENDING_S = 0.005
 """Requests go first: in this time they are signed, and their connections opened."""
 
+_OWN_BYTES = 4 * 1024
+"""What a row group takes by itself, however few rows it has: tasks on the way, and objects of Arrow's for what was decoded."""
+
 Result = TypeVar("Result")
 DecodedRows = TypeVar("DecodedRows", bound="Decoded")
 
@@ -163,6 +166,7 @@ class RowGroupWork:
         """Send the requests as soon as there is memory for their answers; returns when all are on their way."""
         self.has_begun = True
         try:
+            await self.fetched.take(_OWN_BYTES)
             self.gathering.begin()
             self._start(self._carry_out())
             await self._send(self.fetches, self.gathering)
@@ -272,7 +276,7 @@ class RowGroupWork:
             means.decoders.hold(-1)
         means.sizes.learn(estimated_bytes=estimated_bytes, decoded_bytes=decoded.decoded_bytes)
         self.fetched.keep(0)
-        self.decoded.keep(decoded.rows.get_total_buffer_size())
+        self.decoded.keep(decoded.rows.get_total_buffer_size() + _OWN_BYTES)
         return decoded
 
     async def _take_decoder(self, estimated_bytes: int) -> None:

@@ -46,7 +46,10 @@ class _UnswallowedError(ColdParquetError):
     """
 
 
-_UnswallowedError.__module__, _UnswallowedError.__qualname__ = UnsupportedError.__module__, UnsupportedError.__qualname__
+_UnswallowedError.__module__, _UnswallowedError.__qualname__ = (
+    UnsupportedError.__module__,
+    UnsupportedError.__qualname__,
+)
 
 
 @contextmanager

@@ -83,6 +83,19 @@ def open_store(
     return _open_other(url, options)
 
 
+def import_store(url: str) -> None:
+    """Import what :func:`open_store` will need for a URL, which takes up to half a second. Mistakes are left to it."""
+    scheme = url.partition("://")[0]
+    with contextlib.suppress(ImportError, ValueError):
+        if scheme in _S3_SCHEMES:
+            importlib.import_module("coldparquet.storage.s3.store")
+            return
+        if scheme in _WEB_SCHEMES:
+            importlib.import_module("coldparquet.storage.web.store")
+        for link in url.split("::") if "::" in url or "://" in url else ():
+            fsspec.get_filesystem_class(link.partition("://")[0])
+
+
 def shown_url(url: str) -> str:
     """Return a URL as plans, messages and logs may show it: without password, query string and fragment.
 

@@ -1,0 +1,262 @@
+"""Open tables without holding up the event loop: what takes hundreds of milliseconds to import is imported in a thread.
+
+This module imports nothing of that itself: it is imported by whoever opens a table, in the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from coldparquet.errors import InvalidInputError
+from coldparquet.format.partition_names import parse_partition_directory
+from coldparquet.options import ReadOptions, StoreOptions, checked_options, checked_store_options
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping
+    from types import TracebackType
+
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.table import Table
+
+ITSELF = ""
+"""In place of a partition's name: the URL is that of the partition, or of its file."""
+
+_MOST_SHOWN_LETTERS = 80
+
+_imported: set[str] = set()
+"""The schemes of URLs for which everything is imported."""
+
+
+async def _import_elsewhere(url: str | None) -> None:
+    """Import in a thread what opening and scanning need; once for each kind of store.
+
+    Args:
+        url: What is opened; None where there is a store already.
+    """
+    scheme = (
+        "" if url is None else url.partition("://")[0] if "://" in url else "file"
+    )  # with all links of a chained URL
+    if scheme not in _imported:
+        await asyncio.to_thread(_import_all, url)
+        _imported.add(scheme)
+
+
+def _import_all(url: str | None) -> None:
+    import_module("coldparquet.table")
+    import_module("sqlglot")  # conditions are parsed by Table.scan, which nobody awaits
+    if url is not None:
+        import_module("coldparquet.storage.open_store").import_store(url)
+
+
+class Opening:
+    """A table that is about to be opened: ``async with`` it, or ``await`` it and close the table yourself."""
+
+    def __init__(  # noqa: PLR0913 - those of open_table
+        self,
+        url: str,
+        *,
+        storage_options: Mapping[str, Any] | None,
+        options: ReadOptions | None,
+        store_options: StoreOptions | None,
+        store: ObjectStore | None,
+        partitions: tuple[str, ...] = (),
+    ) -> None:
+        self._url = url
+        self._storage_options = storage_options
+        self._options = checked_options(options) or ReadOptions()
+        self._store_options = checked_store_options(store_options)
+        self._store = store
+        self._partitions = partitions
+        self._table: Table | None = None
+
+    def __await__(self) -> Generator[Any, None, Table]:
+        return self._open().__await__()
+
+    if not TYPE_CHECKING:  # type checkers know which attributes there are
+
+        def __getattr__(self, name: str) -> NoReturn:
+            text = f"'{type(self).__name__}' object has no attribute {name!r}"
+            from coldparquet.table import Table  # noqa: PLC0415 - for a mistake alone
+
+            if hasattr(Table, name):
+                text = (
+                    f"the table is not open yet, so it has no {name!r}: use 'async with coldparquet.open_table(...) as table'"
+                    " or 'table = await coldparquet.open_table(...)', or coldparquet.sync without an event loop"
+                )
+            raise AttributeError(text, name=name, obj=self)
+
+    def __enter__(self) -> NoReturn:
+        raise InvalidInputError("use 'async with', or coldparquet.sync without an event loop", kind="NotAwaited")
+
+    def __exit__(self, *_: object) -> None:
+        """Never reached; ``with`` looks for it first."""
+
+    async def __aenter__(self) -> Table:
+        self._table = await self._open()
+        return self._table
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._table is not None:
+            await self._table.__aexit__(kind, error, traceback)
+
+    async def _open(self) -> Table:
+        await _import_elsewhere(self._url if self._store is None else None)
+        from coldparquet.table import open_now  # noqa: PLC0415 - imported above, without blocking the event loop
+
+        return await open_now(
+            self._url,
+            storage_options=self._storage_options,
+            options=self._options,
+            store_options=self._store_options,
+            store=self._store,
+            partitions=self._partitions,
+        )
+
+
+def open_table(
+    url: str | os.PathLike[str],
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    options: ReadOptions | None = None,
+    store_options: StoreOptions | None = None,
+    store: ObjectStore | None = None,
+) -> Opening:
+    """Open a directory of partitions, one partition directory, or one Parquet file.
+
+    In the directory of a QuestDB table, ``_txn`` says which partitions exist and how large they are: one transaction is
+    read, whatever is written later. Without a ``_txn`` the newest version of each partition directory is taken.
+
+    Requests: the listing, ``_txn``, ``_meta`` and the catalogue at the same time, and ``_cv`` after them if there are native partitions.
+    Without a ``_txn``, the newest partition's metadata (1 or 2) and 1 for its ``_pages`` after them. For a Parquet file those of
+    :func:`open_partition`.
+
+    Args:
+        url: Any fsspec URL, or a local path.
+        storage_options: Credentials, endpoint and so on, as fsspec and s3fs take them.
+        options: How to read.
+        store_options: How patient to be with the store, and what to remember of it.
+        store: A store of your own, which stays open; ``url`` is then a path in it.
+
+    Returns:
+        To be used as ``async with open_table(...) as table`` or ``table = await open_table(...)``.
+
+    Raises:
+        NotFoundError: There is nothing at ``url``, or nothing that is a partition.
+        AccessError: The store refused the credentials.
+        FormatError: A table file, or the metadata of the newest partition, is damaged.
+        StorageError: The table files kept changing while they were read.
+    """
+    return Opening(
+        os.fspath(url),
+        storage_options=storage_options,
+        options=options,
+        store_options=store_options,
+        store=store,
+    )
+
+
+def open_partition(
+    url: str | os.PathLike[str],
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    options: ReadOptions | None = None,
+    store_options: StoreOptions | None = None,
+    store: ObjectStore | None = None,
+) -> Opening:
+    """Open one partition: its directory or its Parquet file.
+
+    Requests: no listing. Its metadata (1 or 2), 1 for its ``_pages`` and, on stores with storage classes, 1 HEAD of its data, all at
+    the same time. Where there is no such partition, 1 listing more tells whether the directory is that of a table.
+
+    Args and errors are those of :func:`open_table`.
+    """
+    return Opening(
+        os.fspath(url),
+        storage_options=storage_options,
+        options=options,
+        store_options=store_options,
+        store=store,
+        partitions=(ITSELF,),
+    )
+
+
+def open_partitions(  # noqa: PLR0913 - those of open_table, and names
+    url: str | os.PathLike[str],
+    names: Iterable[str],
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    options: ReadOptions | None = None,
+    store_options: StoreOptions | None = None,
+    store: ObjectStore | None = None,
+) -> Opening:
+    """Open some partitions of a table, and no others: for whoever knows which ones hold the answer.
+
+    They are read as their sidecars describe them, whatever ``_txn`` and ``_meta`` say; :func:`open_table` reads one transaction.
+    The columns are those of the newest of them, and those that others alone have, unless these are QuestDB's and were dropped
+    (``columns_from="all"`` reads them, too). One that was dropped and added again, or whose type was changed, is null in those
+    from before; types of foreign files are read as Arrow unifies them.
+
+    Requests: no listing. The metadata of each (1 or 2), on stores with storage classes 1 HEAD of the data of each, and 1 for the
+    ``_pages`` of the newest, all at the same time. Scans with a condition may ask for the ``_pages`` of the others.
+
+    Args:
+        url: Directory of the table, as for :func:`open_table`.
+        names: Of the partitions' directories in it, with the version suffix, such as ``2024-03-01.12``; in any order.
+        storage_options: Credentials, endpoint and so on, as fsspec and s3fs take them.
+        options: How to read.
+        store_options: How patient to be with the store, and what to remember of it.
+        store: A store of your own, which stays open; ``url`` is then a path in it.
+
+    Returns:
+        As :func:`open_table`.
+
+    Raises:
+        InvalidInputError: No name is given, one is not the name of a partition (kind ``NotAPartition``), or two begin at the same
+            time (kind ``SamePartition``).
+        FormatError: Rows of one are of times before its name's, or after the beginning of the next one (kind
+            ``TimeRangeMismatch``).
+        NotFoundError: One is not there, or is not in Parquet: native partitions are only read by :func:`open_table`. Other errors
+            are those of :func:`open_table`.
+    """
+    return Opening(
+        os.fspath(url),
+        storage_options=storage_options,
+        options=options,
+        store_options=store_options,
+        store=store,
+        partitions=_checked_names(names),
+    )
+
+
+def _checked_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of some partitions of a table.
+
+    Raises:
+        InvalidInputError: There are none, or one is not the name of a partition's directory (kind ``NotAPartition``).
+    """
+    if isinstance(names, (str, bytes)) or not isinstance(names, Iterable):
+        raise InvalidInputError(
+            f"names is a {type(names).__name__}; needed: a list of names such as ['2024-03-01', '2024-03-02.12']"
+        )
+    listed = tuple(names)
+    if not listed:
+        raise InvalidInputError("no partition was named; open_table opens all of a table")
+    for name in listed:
+        if isinstance(name, str) and "/" in name:  # perhaps a URL, which may hold a secret
+            raise InvalidInputError(
+                "a name holds a slash; needed: names of directories in the table, such as '2024-03-01.12', without a path",
+                kind="NotAPartition",
+            )
+        if not isinstance(name, str) or parse_partition_directory(name) is None:
+            raise InvalidInputError(
+                f"{repr(name)[:_MOST_SHOWN_LETTERS]} is no name of a partition's directory, such as '2024-03-01' or"
+                " '2024-03-01.12'; one file is opened with open_partition",
+                kind="NotAPartition",
+            )
+    return listed
