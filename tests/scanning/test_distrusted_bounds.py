@@ -80,9 +80,12 @@ def with_lying_headers() -> bytes:
     start = chunk.data_page_offset
     content = bytearray(file[start : start + chunk.total_compressed_size])
     for page in parse_pages(bytes(content)) or ():
-        statistics = page.header.data_page_header.statistics
+        data_page = page.header.data_page_header
+        assert data_page is not None
+        assert data_page.statistics is not None
         header = bytes(content[page.start : page.body_start])
-        for bound in (statistics.min_value, statistics.max_value):
+        for bound in (data_page.statistics.min_value, data_page.statistics.max_value):
+            assert bound is not None
             header = header.replace(bound, shifted(bound))
         content[page.start : page.body_start] = header
     return file[:start] + bytes(content) + file[start + len(content) :]

@@ -60,7 +60,7 @@ def rows_of_all_kinds() -> pa.Table:
 def written(table: pa.Table | None = None, **options: Any) -> bytes:
     sink = io.BytesIO()
     table = rows_of_all_kinds() if table is None else table
-    standard = {
+    standard: dict[str, Any] = {
         "compression": "snappy",
         "row_group_size": 1_000,
         "use_dictionary": DICTIONARIES,

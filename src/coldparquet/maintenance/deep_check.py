@@ -64,7 +64,7 @@ async def check_data(
     least_bytes = check.sidecar.parquet_size_bytes
     size_bytes = least_bytes if info.size_bytes is None else max(info.size_bytes, least_bytes)
     with tempfile.TemporaryFile(prefix="coldparquet-") as file:
-        download = _Download(store, location, file, size_bytes=size_bytes, least_bytes=least_bytes)
+        download = _Download(store, location, file, size_bytes=size_bytes)
         findings, checksum = await download.run(info.checksum)
 
         def read_at(start: int, length_bytes: int) -> bytes:
@@ -84,17 +84,13 @@ class _Download:
         location: The partition.
         file: Gets the bytes.
         size_bytes: How many there are.
-        least_bytes: How many the metadata describes.
     """
 
-    def __init__(
-        self, store: ObjectStore, location: PartitionLocation, file: IO[bytes], *, size_bytes: int, least_bytes: int
-    ) -> None:
+    def __init__(self, store: ObjectStore, location: PartitionLocation, file: IO[bytes], *, size_bytes: int) -> None:
         self._store = store
         self._location = location
         self._file = file
         self._size_bytes = size_bytes
-        self._least_bytes = least_bytes
 
     async def run(self, stored: StoredChecksum | None) -> tuple[list[Finding], str | None]:
         """Fetch the bytes; return what is wrong with them, and which checksum was equal."""
@@ -129,7 +125,7 @@ class _Download:
                 path=self._location.data_path,
                 byte_range=piece,
                 reason="every byte",
-                least_object_bytes=self._least_bytes,
+                least_object_bytes=self._size_bytes,
                 may_grow=self._location.may_grow,
                 may_be_kept=False,
             )
