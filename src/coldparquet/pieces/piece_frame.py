@@ -24,7 +24,7 @@ from coldparquet.errors import UnsupportedError
 from coldparquet.pieces.sections import damaged_piece
 
 PIECE_MAGIC = b"CPPIECE\0"
-PIECE_VERSION = 2
+PIECE_VERSION = 3
 """Raised with every change of the content. Driver and executors run the same release, so that one version is enough."""
 
 _CHECKSUM = struct.Struct("<I")
