@@ -117,8 +117,8 @@ def main() -> int:
                 if mistake or (verdict.outcome == "refused" and mode is Mode.FOOTER):
                     print("FINDING" if mistake else "refused", mode, path.relative_to(root), verdict.reason[:300])
     print(f"{len(files)} distinct files")
-    for (mode, outcome), count in sorted(counts.items()):
-        print(f"{mode:15} {outcome:12} {count}")
+    for (planned_from, outcome), count in sorted(counts.items()):
+        print(f"{planned_from:15} {outcome:12} {count}")
     return min(findings, 1)
 
 

@@ -66,7 +66,8 @@ async def compare(data: bytes, mode: Mode) -> Verdict:
 def _expected(data: bytes) -> pa.Table | None:
     """Read a file with pyarrow; None if it refuses it, or reads what it itself calls invalid."""
     try:
-        table = pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True, arrow_extensions_enabled=False).read()
+        options: dict[str, Any] = {"page_checksum_verification": True, "arrow_extensions_enabled": False}
+        table = pq.ParquetFile(io.BytesIO(data), **options).read()
         table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError, NotImplementedError):
         return None

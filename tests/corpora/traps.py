@@ -35,7 +35,7 @@ def _writable() -> Iterator[tuple[str, pa.Table, dict[str, Any]]]:
     everything = _everything()
     for codec in ("none", "snappy", "gzip", "brotli", "zstd", "lz4"):
         for version in ("1.0", "2.0"):
-            options = {"compression": codec, "data_page_version": version}
+            options: dict[str, Any] = {"compression": codec, "data_page_version": version}
             yield f"{codec}, pages of version {version}", everything, options
     yield "small pages with index and checksums", everything, {
         "data_page_size": 256, "write_batch_size": 16, "write_page_index": True, "write_page_checksum": True,
@@ -87,11 +87,11 @@ def _everything() -> pa.Table:
 
 
 def _required() -> pa.Table:
-    fields = [pa.field("n", pa.int64(), nullable=False), pa.field("t", pa.string(), nullable=False)]
+    fields: list[Any] = [pa.field("n", pa.int64(), nullable=False), pa.field("t", pa.string(), nullable=False)]
     return pa.table([pa.array(_NUMBERS), pa.array(map(str, _NUMBERS), pa.string())], schema=pa.schema(fields))
 
 
-def _times(unit: str) -> pa.Table:
+def _times(unit: Any) -> pa.Table:
     instants = pa.array(_NUMBERS * 86_399_999_983 - 10**15, pa.timestamp(unit))
     return pa.table({"local": instants, "utc": instants.cast(pa.timestamp(unit, "UTC"))})
 
@@ -113,7 +113,7 @@ def _odd_writers() -> Iterator[tuple[str, bytes, str]]:
     def lie_without_order(footer: FileMetaData) -> None:
         footer.column_orders = None
         for row_group in footer.row_groups:
-            statistics = row_group.columns[0].meta_data.statistics
+            statistics: Any = row_group.columns[0].meta_data.statistics  # type: ignore[union-attr]
             statistics.min_value, statistics.max_value = statistics.max_value, statistics.min_value
 
     def no_repetition(footer: FileMetaData) -> None:

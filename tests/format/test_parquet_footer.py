@@ -270,7 +270,8 @@ def test_the_row_groups_of_large_footers_are_decoded_on_demand(tmp_path: Path, m
 def test_a_large_footer_takes_little_more_memory_than_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet_footer, "_LARGE_BYTES", 1024 * 1024)
     sink = io.BytesIO()
-    schema = pa.schema({"a": pa.int64(), "b": pa.int64(), "c": pa.string()})
+    fields: list[Any] = [("a", pa.int64()), ("b", pa.int64()), ("c", pa.string())]
+    schema = pa.schema(fields)
     with pq.ParquetWriter(sink, schema) as writer:
         for n in range(300):
             writer.write_table(pa.table({"a": [n], "b": [n], "c": [f"t{n}"]}, schema=schema))

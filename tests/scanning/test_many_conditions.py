@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from time import process_time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -42,7 +42,8 @@ async def numbers_where(path: Path, where: Where) -> tuple[list[int], float]:
         scan = table.scan(["n"], where)
         (await scan.plan()).explain()
         found = await scan.to_arrow()
-        return found["n"].to_pylist(), process_time() - start
+        numbers: list[Any] = found["n"].to_pylist()
+        return numbers, process_time() - start
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ SWALLOWED = ("UnsupportedError", "NotImplementedError")
 
 def check_arrived(raised: BaseException, name: str, text: str | None = None) -> None:
     found = cold.error_of(RuntimeError(text or "".join(traceback.format_exception(raised))))
-    expected = getattr(errors, name, UnsupportedError)
+    expected: type[errors.ColdParquetError] = getattr(errors, name, UnsupportedError)
     assert type(found) is expected, text or raised
     assert found.kind == expected.default_kind
     assert f"this is the {name} of a test" in str(found)

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import time
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from aiohttp import web
@@ -126,7 +126,7 @@ async def test_drips_of_web_servers(drip: Callable[[], Iterable[bytes]], call: s
     async with dripping_server(drip) as url:
         options = StoreOptions(stall_timeout_s=STALL_S)
         store, path = open_store(f"{url}/db", store_options=options)
-        asked = {
+        asked: dict[str, Any] = {
             "get": lambda: store.get(request_for(path, ByteRange(0, 10))),
             "info": lambda: store.info(path),
             "list": lambda: store.list(path),

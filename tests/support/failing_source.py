@@ -118,7 +118,7 @@ class FailingStreamReader(_Failing, ColdParquetStreamReader):
     """Follows a table."""
 
 
-class FailingWriter(_Failing, ColdParquetWriter):
+class FailingWriter(_Failing, ColdParquetWriter):  # type: ignore[misc]
     """Writes one."""
 
 

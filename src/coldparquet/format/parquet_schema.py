@@ -133,7 +133,7 @@ def _leaf(fields: list[thrift.SchemaElement], path: str | None) -> SchemaLeaf:
     optional = sum(field.repetition_type == Repetition.OPTIONAL for field in fields)
     return SchemaLeaf(
         name=top.name,
-        repetition=Repetition(top.repetition_type),
+        repetition=Repetition(top.repetition_type or Repetition.REQUIRED),
         field_id=top.field_id,
         physical_type=physical_type,
         fixed_byte_length=length,

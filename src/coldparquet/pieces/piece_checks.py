@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Self, get_args
+from typing import TYPE_CHECKING, Any, Self, cast, get_args
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from coldparquet.errors import FormatError, UnsupportedError
 from coldparquet.format.column_types import TypeTag
 from coldparquet.format.native_layout import FixedLayout
 from coldparquet.format.page_checks import ClaimedPages, check_pages
+from coldparquet.format.utf16 import Utf8Strings
 from coldparquet.pieces.sections import damaged_piece
 from coldparquet.plan.bind import BoundAnd, BoundComparison, BoundIn, BoundNot, BoundOr
 from coldparquet.plan.native_read import NativeRead
@@ -27,12 +28,13 @@ from coldparquet.plan.read_plan import MetadataSource, RowGroupRead
 from coldparquet.plan.type_changes import can_convert
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Hashable, Iterator, Sequence
+
+    import numpy.typing as npt
 
     from coldparquet.format.chunk_places import ChunkPlaces
     from coldparquet.format.column_types import ColumnType
     from coldparquet.format.partition_pages import PartitionPages
-    from coldparquet.format.utf16 import Utf8Strings
     from coldparquet.pieces.piece_content import NativeShare, ParquetShare, PieceContent
     from coldparquet.plan.bind import BoundPredicate
     from coldparquet.plan.literals import DomainValue
@@ -73,7 +75,7 @@ def check_types(value: object) -> None:
             check_types(item)
     if not is_dataclass(value):
         return
-    plain, others = _fields_of(type(value))
+    plain, others = _fields_of(cast("Hashable", type(value)))
     for name, types in plain:
         found = getattr(value, name)
         if not isinstance(found, types) or (type(found) is bool and bool not in types):
@@ -83,7 +85,7 @@ def check_types(value: object) -> None:
 
 
 @cache
-def _fields_of(of_class: type[Any]) -> tuple[list[tuple[str, tuple[type, ...]]], list[str]]:
+def _fields_of(of_class: Any) -> tuple[list[tuple[str, tuple[type, ...]]], list[str]]:
     """Return the fields of plain types, and the names of the others."""
     plain, others = [], []
     for field in fields(of_class):
@@ -108,15 +110,15 @@ def check_native_column(stored: NativeColumn, wanted: TableColumn, *, has_dictio
     check_type(stored.type, wanted.readable_type)
 
 
-def checked_strings(strings: Utf8Strings) -> Utf8Strings:
+def checked_strings(utf8: bytes, offsets: npt.NDArray[np.int64]) -> Utf8Strings:
     """Return strings that lie where they say; see :func:`check_types` for errors."""
     _require(
-        len(strings.offsets) > 0 and strings.offsets[0] == 0 and strings.offsets[-1] == len(strings.utf8),
+        len(offsets) > 0 and offsets[0] == 0 and offsets[-1] == len(utf8) <= np.iinfo(np.int32).max,
         "its symbols do not fill their bytes",
     )
-    _require((np.diff(strings.offsets) >= 0).all(), "its symbols are out of order")
-    strings.utf8.decode()
-    return strings
+    _require((np.diff(offsets) >= 0).all(), "its symbols are out of order")
+    utf8.decode()
+    return Utf8Strings(utf8=utf8, offsets=offsets.astype(np.int32))
 
 
 def check_predicate(predicate: BoundPredicate, columns: Sequence[TableColumn]) -> None:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from coldparquet.format.utf16 import Utf8Strings
 from coldparquet.pieces.piece_checks import checked_strings
 from coldparquet.pieces.plain_types import plain_type, type_of
 from coldparquet.plan.native_read import NativeColumn, NativeFile, NativeRead, NativeSymbol
@@ -14,6 +13,7 @@ from coldparquet.plan.native_read import NativeColumn, NativeFile, NativeRead, N
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from coldparquet.format.utf16 import Utf8Strings
     from coldparquet.pieces.sections import SectionReader, SectionWriter
 
 
@@ -101,5 +101,4 @@ def add_strings(sections: SectionWriter, strings: Utf8Strings) -> None:
 def next_strings(sections: SectionReader) -> Utf8Strings:
     """Undo :func:`add_strings`."""
     offsets = sections.numbers()
-    checked = checked_strings(Utf8Strings(utf8=bytes(sections.bytes()), offsets=offsets))
-    return Utf8Strings(utf8=checked.utf8, offsets=offsets.astype(np.int32))
+    return checked_strings(bytes(sections.bytes()), offsets)
