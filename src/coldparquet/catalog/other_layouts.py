@@ -100,7 +100,7 @@ def logged_table_error(found: LoggedFormat, path: str) -> UnsupportedError:
 
 def is_parquet_name(name: str) -> bool:
     """Tell whether a file is Parquet by its name; hidden ones are temporary, or of somebody's own use."""
-    return name.endswith(_PARQUET_SUFFIXES) and not name.startswith(("_", "."))
+    return name.lower().endswith(_PARQUET_SUFFIXES) and not name.startswith(("_", "."))
 
 
 def unread_beside(
@@ -238,10 +238,17 @@ def _second_files_on_disk(directories: Iterable[str]) -> list[str]:
     for directory in directories:
         try:
             with os.scandir(directory) as entries:
-                names = [entry.name for entry in entries]
+                found_there = [(entry.name, entry.is_dir()) for entry in entries]
         except OSError:  # whoever reads the partition can say more
             continue
-        found += second_files([f"{directory}/{name}" for name in names], {directory})
+        found += second_files(
+            [f"{directory}/{name}" for name, is_directory in found_there if not is_directory], {directory}
+        )
+        found += [
+            f"{directory.rpartition('/')[2]}/{name}"
+            for name, is_directory in found_there
+            if is_directory and "=" in name
+        ]
     return found
 
 

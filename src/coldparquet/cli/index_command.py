@@ -41,8 +41,8 @@ def index_and_report(
     """Write the missing sidecars, and ``_pages`` if they are asked for, and print what happened.
 
     Returns:
-        The exit code: 1 if any partition failed, also because its file is gone, none could be indexed because no file is
-        named ``data.parquet``, or files lie beside the partitions that nobody reads.
+        The exit code: 1 if any partition failed, also because its file is gone, one holds no file named ``data.parquet`` but
+        others, or files lie beside the partitions that nobody reads.
     """
     with progress_bar() as progress:
         task = progress.add_task("indexing", total=None, unit="partitions")
@@ -69,14 +69,14 @@ def print_index_report(report: IndexReport, *, as_json: bool) -> int:
     """Print what became of the sidecars of a table.
 
     Returns:
-        The exit code: 1 if any partition failed, also because its file is gone, none could be indexed because no file is
-        named ``data.parquet``, or files lie beside the partitions that nobody reads.
+        The exit code: 1 if any partition failed, also because its file is gone, one holds no file named ``data.parquet`` but
+        others, or files lie beside the partitions that nobody reads.
     """
     if as_json:
         _print_report_json(report)
     else:
         _print_report(output_console(), report)
-    has_failed = report.count("failed") or report.count_pages("failed") or report.found_only_misnamed
+    has_failed = report.count("failed") or report.count_pages("failed") or report.has_misnamed
     has_errors = any(finding.severity == "error" for finding in report.findings)
     return FAILED if has_failed or has_errors else 0
 

@@ -7,6 +7,8 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from coldparquet.catalog.discovery import discover
 from coldparquet.catalog.missing_data import NOT_IN_PARQUET, advice_for_misnamed
 from coldparquet.catalog.partition import Partition
@@ -22,11 +24,13 @@ from coldparquet.errors import (
     NotFoundError,
 )
 from coldparquet.format.footer_blooms import BloomTransfer
+from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.maintenance.index_pages import PagesIndexer
 from coldparquet.maintenance.pack import renew_catalogue
 from coldparquet.options import ReadOptions
 from coldparquet.plan.coalescing_choice import choose_coalescing
+from coldparquet.plan.stated_times import misplaced_times, stated_times_ns
 from coldparquet.plan.store_speed import StoreSpeed
 from coldparquet.plan.wording import few_names
 from coldparquet.scanning.bloom_fetch import fetch_bloom_ranges
@@ -49,6 +53,10 @@ if TYPE_CHECKING:
     from coldparquet.plan.read_plan import MetadataRequest
     from coldparquet.storage.base import ObjectStore
 
+_MISPLACED = (
+    "outside of the times of its directory's name, so that questions about times would miss them; give the directory the name of"
+    " its times"
+)
 _NO_DATA = f"there is a sidecar, but no {DATA_FILE} beside it; copy the file again, or remove the directory"
 
 IndexAction = Literal["written", "would write", "kept", "skipped", "failed"]
@@ -93,9 +101,9 @@ class IndexReport:
     """What became of the table's catalogue; None where there is none."""
 
     @property
-    def found_only_misnamed(self) -> bool:
-        """Whether nothing was or had been indexed, because every Parquet file has another name than ``data.parquet``."""
-        return bool(self.partitions) and all(partition.misnamed for partition in self.partitions)
+    def has_misnamed(self) -> bool:
+        """Whether partitions were skipped that hold Parquet files, but none of the name ``data.parquet``."""
+        return any(partition.misnamed for partition in self.partitions)
 
     def count(self, action: IndexAction) -> int:
         """Return how many partitions met this fate."""
@@ -334,7 +342,9 @@ class PartitionIndexer:
             message = shorter_than_committed(error, location) or error.message
             return IndexedPartition(path=path, action="failed", reason=f"{file_name}: {message}")
 
-    async def _index(self, location: PartitionLocation, path: str, *, is_sidecar_absent: bool) -> IndexedPartition:
+    async def _index(  # noqa: PLR0911 - one per fate
+        self, location: PartitionLocation, path: str, *, is_sidecar_absent: bool
+    ) -> IndexedPartition:
         may_overwrite = self._replaces == "all" or not is_sidecar_absent
         doubt: str | None = None
         sidecar: Sidecar | None = None
@@ -355,6 +365,9 @@ class PartitionIndexer:
                 raise
             return IndexedPartition(path=path, action="kept", sidecar_bytes=sidecar.size_bytes, reason=why_kept)
         derived, has_timestamp = encode_sidecar(content), content.designated_timestamp is not None
+        misplaced = _misplaced(location, parse_sidecar(derived))
+        if misplaced is not None:
+            return IndexedPartition(path=path, action="failed", reason=misplaced)
         is_stale = doubt is not None
         reason = "; ".join((*((f"stale: {doubt}",) if is_stale else ()), *notes)) or None
         if self._dry_run:
@@ -446,3 +459,13 @@ class PartitionIndexer:
             return None
         more = f"{DATA_FILE} goes on for {size_bytes - described_bytes:,} bytes behind what it describes"
         return f"{more}: an update is under way, or was cut off"
+
+
+def _misplaced(location: PartitionLocation, sidecar: Sidecar) -> str | None:
+    """Say that rows are of other times than the directory stands for; None if they are not, as far as is known."""
+    directory, column = location.directory, sidecar.designated_timestamp
+    if directory is None or column is None:
+        return None
+    [stated] = stated_times_ns(sidecar, column, np.array([0, sidecar.row_group_count]))
+    found = misplaced_times(stated, (directory.start_ns, directory.stop_ns))
+    return None if found is None else f"its rows are of {found}, {_MISPLACED}"

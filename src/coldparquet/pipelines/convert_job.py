@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from coldparquet.pipelines.access import LakeStores
+    from coldparquet.pipelines.access import Access, LakeStores
     from coldparquet.pipelines.lakes import Lake
     from coldparquet.storage.base import ObjectStore
 
@@ -216,6 +216,7 @@ class ConvertJob:
             terms = {name: terms[name] for name in ("storage_options", "store_options")}
             async with open_table(url, **terms) as table:
                 check_same_columns(table.schema.names, files.schema.names, url)
+                check_same_rows(await table.scan().count(), await asyncio.to_thread(files.count_rows), url)
         return _result(item, is_written=written.is_written, rows=written.new_rows)
 
     async def _write_files(self, item: WorkItem, stores: LakeStores) -> WorkResult:
@@ -229,8 +230,6 @@ class ConvertJob:
         ) as opened:
             store, path = opened.stack.store, opened.path
             old = await left_overs(store, path)
-            if old is None:
-                return _result(item, is_written=False)
             options = ReadOptions(symbols="string")
             async with open_table(
                 item.table_url,
@@ -239,6 +238,9 @@ class ConvertJob:
                 options=options,
             ) as table:
                 scan = table.scan()
+                if old is None:
+                    check_same_rows(await asyncio.to_thread(_rows_of_files, url, access), await scan.count(), url)
+                    return _result(item, is_written=False)
                 async with scan.batches() as batches:
                     new, rows = await _write_parts(store, path, scan.schema, batches)
             await store.delete(sorted(old - new))
@@ -315,6 +317,30 @@ def check_same_columns(found: Sequence[str], source: Sequence[str], place: str) 
             kind="OtherTable",
             path=place,
         )
+
+
+def check_same_rows(found: int, source: int, place: str) -> None:
+    """Make sure that what is there already was not converted from another state of the source.
+
+    Raises:
+        InvalidInputError: It has another number of rows (kind ``SourceChanged``).
+    """
+    if found != source:
+        raise InvalidInputError(
+            f"this is complete with {found:,} rows, but the source has {source:,}: one of them changed since it was converted;"
+            " convert to a new destination, or remove this one first",
+            kind="SourceChanged",
+            path=place,
+        )
+
+
+def _rows_of_files(url: str, access: Access) -> int:
+    import fsspec  # noqa: PLC0415 - other jobs need no Arrow
+    from pyarrow import dataset  # noqa: PLC0415
+
+    filesystem, path = fsspec.url_to_fs(url, **(access.destination_options or {}))
+    rows: int = dataset.dataset(path, filesystem=filesystem, format="parquet").count_rows()
+    return rows
 
 
 def _would_convert(item: WorkItem) -> WorkResult:

@@ -55,7 +55,9 @@ def convert(
         table=item.table_url,
         outcome="done" if is_written else "nothing to do",
         action="converted" if is_written else "kept",
-        reason=None if is_written else "the destination is complete already",
+        reason=None
+        if is_written
+        else "the destination is complete already; whether the source changed since was not looked at",
         elapsed_s=time.monotonic() - started_s,
         details={"destination": item.work["destination"]},
     )
