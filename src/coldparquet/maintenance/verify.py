@@ -199,7 +199,10 @@ def _column_findings(metadata: TableMetadata | None, described: Sequence[Sidecar
     """Compare the columns of partitions, oldest first, with those of the table: of ``_meta``, else of the newest of all."""
     if not described or (metadata is None and not are_all):
         return []
-    columns = table_columns_of_metadata(metadata) if metadata else unified_columns(described[-1])
+    try:
+        columns = table_columns_of_metadata(metadata) if metadata else unified_columns(described[-1])
+    except UnsupportedError as error:  # two have the same name
+        return [finding_of_error(error)]
     findings: dict[tuple[str, str], Finding] = {}
     for sidecar in reversed({sidecar.schema: sidecar for sidecar in described}.values()):
         for column in columns:
