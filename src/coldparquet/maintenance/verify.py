@@ -79,8 +79,8 @@ async def verify_table(  # noqa: PLR0913 - what can be told is told by name
     those that the catalogue holds are compared with those of the files.
 
     Requests: those of :func:`coldparquet.catalog.discovery.discover`; with a ``_txn`` one more listing, to its end (1
-    request per 1,000 names), without one 1 for 250 partitions, or for each where the store does not list versions; per Parquet partition 1 for the sidecar, 1 that looks for ``_pages`` and 1 for the footer,
-    each one more where the first guess was too short, and one more footer where a sidecar turns out to be stale.
+    request per 1,000 names), without one 1 for 250 partitions, or for each where the store does not list versions; per Parquet
+    partition 1 for the sidecar, 1 that looks for ``_pages`` and 1 for the footer, each one more where the first guess was too short, and one more footer where a sidecar turns out to be stale.
 
     Args:
         url: A table directory, a directory of partitions, a partition directory or a Parquet file: any fsspec URL, or

@@ -74,8 +74,8 @@ def parse_sql(text: str) -> Predicate:
     """Parse what stands behind WHERE in SQL.
 
     Numbers are exact: without point or exponent they are integers, otherwise decimals; ``0.1::DOUBLE`` is the nearest
-    double. ``X'00ff'`` is bytes. ``TIMESTAMP '...'``, ``DATE '...'`` and casts of strings to these are points in time; a plain string becomes one when it is compared with
-    a timestamp column. BETWEEN is SQL's, so no row satisfies it when the first bound exceeds the second (QuestDB swaps
+    double. ``X'00ff'`` is bytes. ``TIMESTAMP '...'``, ``DATE '...'`` and casts of strings to these are points in time; a
+    plain string becomes one when it is compared with a timestamp column. BETWEEN is SQL's, so no row satisfies it when the first bound exceeds the second (QuestDB swaps
     them), and a date string is an instant (QuestDB's ``IN '2024-03-01'`` is a whole day).
 
     Raises:
