@@ -370,7 +370,7 @@ def _has_too_many_digits(value: object) -> bool:
 
 def _is_any_too_long(values: Sequence[object]) -> bool:
     """Tell whether an integer has too many digits: of a million, in the time that looking at the longest takes."""
-    integers = [value for value in values if type(value) is int]
+    integers: list[int] = [value for value in values if type(value) is int]
     return max(integers) >= _FIRST_TOO_LONG or min(integers) <= -_FIRST_TOO_LONG
 
 
