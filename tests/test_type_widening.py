@@ -289,6 +289,14 @@ async def test_verify_tells_columns_and_types_that_the_newest_partition_does_not
     assert not (await verify_table("t", store=store, partitions=["2024-03-01"])).findings
 
 
+async def test_verify_says_that_names_of_columns_repeat() -> None:
+    twice = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"])
+    report = await verify_table("t", store=await store_of([twice]))
+    [finding] = report.findings
+    assert (finding.severity, finding.kind) == ("error", "DuplicateColumn")
+    assert len(report.partitions) == 1
+
+
 async def test_columns_of_all_cost_their_metadata_once() -> None:
     store = await store_of([pa.table({"x": [1]}), pa.table({"x": [2.5]})])
     asked = []

@@ -37,9 +37,11 @@ async def _import_elsewhere(url: str | None) -> None:
     Args:
         url: What is opened; None where there is a store already.
     """
-    scheme = (
-        "" if url is None else url.partition("://")[0] if "://" in url else "file"
-    )  # with all links of a chained URL
+    scheme = "file"
+    if url is None:
+        scheme = ""
+    elif "://" in url:
+        scheme = url.partition("://")[0]  # with all links of a chained URL
     if scheme not in _imported:
         await asyncio.to_thread(_import_all, url)
         _imported.add(scheme)

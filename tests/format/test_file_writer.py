@@ -46,6 +46,8 @@ from tests.support.tampered_parquet import with_changed_footer
         (" \n parquet-mr\n version 1.2.8", True, False),
         ("parquet-mr version (build abc)", True, False),
         ("parquet-cpp-arrow version unknown", False, True),
+        ("parquet-mr" + " " * 5_000_000 + "version 1.2.8", True, False),
+        ("parquet-mr" + " " * 5_000_000 + "x", False, False),
     ],
 )
 def test_writers_with_known_mistakes(created_by: str | None, without_headers: bool, misordered: bool) -> None:

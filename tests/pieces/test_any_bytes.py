@@ -11,6 +11,7 @@ import random
 import re
 import resource
 import time
+import zipfile
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -198,6 +199,16 @@ def test_altered_pieces(name: str) -> None:
 @pytest.mark.parametrize("name", [*SCANS, "native rows"])
 def test_many_altered_pieces(name: str) -> None:
     check_altered(name, range(FEW, MANY))
+
+
+async def test_a_table_at_the_root_of_an_archive_has_pieces(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "table.zip", "w") as archive:
+        archive.writestr("2024-03-01/data.parquet", day_file(0))
+    async with cp.open_table(f"zip://::file://{tmp_path}/table.zip") as table:
+        rows = (await table.scan(["price"]).to_arrow()).num_rows
+        [piece] = (await table.scan(["price"]).pieces(1)).pieces
+    batches, _ = await read_logged(piece.to_bytes())
+    assert sum(batch.num_rows for batch in batches) == rows > 0
 
 
 async def test_a_piece_reads_nothing_outside_of_its_table(tmp_path: Path) -> None:

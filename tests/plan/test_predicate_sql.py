@@ -431,7 +431,7 @@ def test_a_double_must_be_one(text: str) -> None:
     assert caught.value.kind == "InvalidLiteral"
 
 
-@pytest.mark.parametrize("text", ["X'0'", "X'0g'"])
+@pytest.mark.parametrize("text", ["X'0'", "X'0g'", "X'0_00'", "X' 0'"])
 def test_bytes_have_two_digits_each(text: str) -> None:
     with pytest.raises(InvalidInputError, match="the predicate"):
         parse_sql(f"a = {text}")
@@ -442,6 +442,23 @@ def test_numbers_that_no_text_may_hold_are_refused_when_the_predicate_is_built(n
     with pytest.raises(InvalidInputError, match="more than 1,000 digits") as caught:
         col("a").is_in([1, number])  # type: ignore[list-item]
     assert caught.value.kind == "InvalidLiteral"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (10**400, "1" + "0" * 400),
+        (Decimal("-1E+400"), "-1E+400"),
+        (math.inf, "'Infinity'::DOUBLE"),
+        (Decimal("-Infinity"), "'-Infinity'::DOUBLE"),
+    ],
+    ids=["int", "decimal", "inf", "decimal inf"],
+)
+def test_numbers_beyond_all_doubles_have_a_text(value: Value, text: str) -> None:
+    """They are finite, and no double: a row with an infinity is not less than they are."""
+    predicate = col("a") == value
+    assert str(predicate) == f"a = {text}"
+    assert str(parse_sql(str(predicate))) == str(predicate)
 
 
 @given(st.text(alphabet=st.sampled_from("a1'\"()[]{}=<>!,;.-+*/ \n?:$@\\%andorinotul")))

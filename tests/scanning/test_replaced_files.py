@@ -276,7 +276,9 @@ async def test_a_store_without_looks_refuses_another_size_with_the_first_data(ta
 @pytest.mark.parametrize(
     ("is_looked_at", "is_believed"), [(True, False), (False, True)], ids=["with a HEAD", "without one"]
 )
-async def test_explain_says_where_sidecars_are_believed(table: Path, *, is_looked_at: bool, is_believed: bool) -> None:
+async def test_explain_says_where_sidecars_are_believed(
+    table: Path, caplog: pytest.LogCaptureFixture, *, is_looked_at: bool, is_believed: bool
+) -> None:
     options = cp.ReadOptions(check_storage_classes=is_looked_at)
     text = "2 sidecars believed without a look at data.parquet"
     with ColdStoreServer(table.parent.parent) as server:
@@ -284,3 +286,4 @@ async def test_explain_says_where_sidecars_are_believed(table: Path, *, is_looke
             assert (text in (await opened.scan().plan()).explain()) == is_believed
     async with cp.open_table(table, options=options) as opened:
         assert text not in (await opened.scan().plan()).explain(), "a disk is always asked"
+    assert caplog.messages == [], "it is as it should be, so that nobody is warned of it"

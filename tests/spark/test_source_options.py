@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from coldparquet.errors import InvalidInputError, UnsupportedError
+from coldparquet.errors import ColdParquetError, InvalidInputError, UnsupportedError
 from coldparquet.options import MIB, ReadOptions, RestoreTerms, StoreOptions
 from coldparquet.spark.credentials import Credentials
+from coldparquet.spark.failures import told_to_spark
 from coldparquet.spark.options import SourceOptions
 
 if TYPE_CHECKING:
@@ -33,6 +34,18 @@ def test_defaults() -> None:
     assert options.credentials.storage_options() == {}
 
 
+@pytest.mark.parametrize(
+    "advice", ["ReadOptions(unread='skip')", "ReadOptions(columns_from='all')", "ReadOptions(sidecars=False)"]
+)
+def test_errors_advise_options_of_the_source(advice: str) -> None:
+    name, value = re.findall(r"(\w+)='?(\w+)", advice)[0]
+    with (
+        pytest.raises(ColdParquetError, match=re.escape(f".option('{name}', '{value.lower()}') helps")),
+        told_to_spark(),
+    ):
+        raise UnsupportedError(f"{advice} helps")
+
+
 def test_every_option() -> None:
     options = SourceOptions.parse(
         {
@@ -50,6 +63,9 @@ def test_every_option() -> None:
             "max_requests": "9",
             "max_usd": "0.25",
             "archived": "restore",
+            "unread": "skip",
+            "columns_from": "all",
+            "sidecars": "false",
             "restore_tier": "Bulk",
             "restore_days": "3",
             "restore_wait": "true",
@@ -68,6 +84,9 @@ def test_every_option() -> None:
     assert options.read_options == ReadOptions(
         symbols="string",
         goal="cheap",
+        unread="skip",
+        columns_from="all",
+        sidecars=False,
         memory_limit_bytes=64 * MIB,
         max_concurrency=4,
         batch_rows=1000,

@@ -44,8 +44,8 @@ async def describe_table(
     """List the partitions of a table.
 
     Requests: the listing, ``_txn`` and ``_meta``, at the same time, and ``_cv`` after them if there are native partitions;
-    with ``look_for_sidecars`` 1 more for each Parquet partition, 2 for a large sidecar, and without a ``_txn`` listings of what lies
-    beside them.
+    with ``look_for_sidecars`` 1 more for each Parquet partition, 2 for a large sidecar, and without a ``_txn`` listings of
+    what lies beside them.
 
     Returns:
         What ``--json`` prints. Unknown numbers are None: without ``_txn`` only sidecars know rows and sizes.

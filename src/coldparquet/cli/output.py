@@ -114,7 +114,7 @@ def print_listed(
 
 
 def print_findings(console: Console, findings: Sequence[Mapping[str, Any]]) -> None:
-    """Print what is not about one partition: findings as dictionaries, each with what to do about it."""
+    """Print findings, as dictionaries, that are not about one partition, each with what to do about it."""
     for finding in findings:
         severity, remedy = finding["severity"], finding["remedy"]
         style = "bold red" if severity == "error" else "yellow"

@@ -29,9 +29,8 @@ DICTIONARY_HEADER_BYTES = 100
 _LONGEST_NAME_BYTES = 1_000
 """Names are half as long as this line; a SCRATCHPAD holds 1 MiB at most."""
 
-_NAME = re.compile(
-    r"\s*(?P<application>.*?)\s*(?:\sversion\b\s*(?P<version>\d{1,9}(?:\.\d{1,9}){0,2})?.*)?", re.DOTALL | re.IGNORECASE
-)
+_VERSION_WORD = re.compile(r"\sversion\b", re.IGNORECASE)
+_VERSION = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9}){0,2})")
 
 
 def writer_entry(created_by: str | None) -> ScratchpadEntry:
@@ -52,7 +51,9 @@ def misorders_decimals(created_by: str | None) -> bool:
 
 def _is_before(created_by: str | None, application: str, version: tuple[int, ...]) -> bool:
     """Tell whether a writer is an older version of an application; a version that is not told is the oldest."""
-    found = _NAME.fullmatch(created_by or "")
-    if found is None or found["application"].lower() != application:
+    # In steps: one expression for all takes a time that grows with the square of the name, which may have megabytes.
+    name, *rest = _VERSION_WORD.split(created_by or "", maxsplit=1)
+    if name.strip().lower() != application:
         return False
-    return tuple(map(int, (found["version"] or "0").split("."))) < version
+    found = _VERSION.match(rest[0]) if rest else None
+    return (tuple(map(int, found[1].split("."))) if found else (0,)) < version

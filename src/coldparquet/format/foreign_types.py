@@ -66,7 +66,8 @@ def infer_type(leaf: SchemaLeaf) -> Inferred | None:
 
     Returns:
         Type code and annotation. The code is -1 for a flat column without counterpart, such as FLOAT16, and for one whose
-        annotation contradicts its physical type: the file can be read, that column cannot. None for a nested column that is not an array of doubles.
+        annotation contradicts its physical type: the file can be read, that column cannot. None for a nested column that is
+        not an array of doubles.
     """
     if leaf.depth > 1:
         is_array = leaf.list_optionals is not None and leaf.max_rep_level <= MAX_ARRAY_DIMENSIONS

@@ -140,9 +140,11 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
     says where they are, so that readers need not look for them.
 
     Requests: 1 listing, and at the same time 2 that look for the table's files, ``_cv`` after them if there are native
-    partitions; without a ``_txn`` 1 listing for 250 partitions, or for each where the store does not list versions; per partition 1 or 2 that look for the sidecar (none with ``force``); where there is none 1 or 2 for the
-    footer, some for bloom filters if it has them, and 1 to write; where there is one, and no ``_txn`` states the size, 1
-    for the size and the time of the Parquet file, and those for a new one if that shows it to be stale. Those of :func:`coldparquet.maintenance.pack.renew_catalogue`.
+    partitions; without a ``_txn`` 1 listing for 250 partitions, or for each where the store does not list versions; per
+    partition 1 or 2 that look for the sidecar (none with ``force``); where there is none 1 or 2 for the footer, some for
+    bloom filters if it has them, and 1 to write; where there is one, and no ``_txn`` states the size, 1 for the size and the
+    time of the Parquet file, and those for a new one if that shows it to be stale. Those of
+    :func:`coldparquet.maintenance.pack.renew_catalogue`.
 
     Args:
         url: A table directory, a partition directory or one ``data.parquet``: any fsspec URL, or a local path.
@@ -442,10 +444,8 @@ class PartitionIndexer:
 
     async def _why_kept(self, location: PartitionLocation, sidecar: Sidecar, error: ColdParquetError) -> str | None:
         """Say why a doubted sidecar is kept although none can be derived in its place; None where it is not."""
-        size_bytes, described_bytes = (
-            (await self._store.info(location.data_path)).size_bytes,
-            sidecar.parquet_size_bytes,
-        )
+        size_bytes = (await self._store.info(location.data_path)).size_bytes
+        described_bytes = sidecar.parquet_size_bytes
         if isinstance(error, ArchivedObjectError):
             is_of_this_size = size_bytes == described_bytes
             return f"{DATA_FILE} was written or moved after it, and is archived" if is_of_this_size else None

@@ -79,8 +79,8 @@ async def verify_table(  # noqa: PLR0913 - what can be told is told by name
     those that the catalogue holds are compared with those of the files.
 
     Requests: those of :func:`coldparquet.catalog.discovery.discover`; with a ``_txn`` one more listing, to its end (1
-    request per 1,000 names), without one 1 for 250 partitions, or for each where the store does not list versions; per Parquet partition 1 for the sidecar, 1 that looks for ``_pages`` and 1 for the footer,
-    each one more where the first guess was too short, and one more footer where a sidecar turns out to be stale.
+    request per 1,000 names), without one 1 for 250 partitions, or for each where the store does not list versions; per Parquet
+    partition 1 for the sidecar, 1 that looks for ``_pages`` and 1 for the footer, each one more where the first guess was too short, and one more footer where a sidecar turns out to be stale.
 
     Args:
         url: A table directory, a directory of partitions, a partition directory or a Parquet file: any fsspec URL, or
@@ -199,7 +199,10 @@ def _column_findings(metadata: TableMetadata | None, described: Sequence[Sidecar
     """Compare the columns of partitions, oldest first, with those of the table: of ``_meta``, else of the newest of all."""
     if not described or (metadata is None and not are_all):
         return []
-    columns = table_columns_of_metadata(metadata) if metadata else unified_columns(described[-1])
+    try:
+        columns = table_columns_of_metadata(metadata) if metadata else unified_columns(described[-1])
+    except UnsupportedError as error:  # two have the same name
+        return [finding_of_error(error)]
     findings: dict[tuple[str, str], Finding] = {}
     for sidecar in reversed({sidecar.schema: sidecar for sidecar in described}.values()):
         for column in columns:

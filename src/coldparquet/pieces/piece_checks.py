@@ -26,6 +26,7 @@ from coldparquet.plan.bind import BoundAnd, BoundComparison, BoundIn, BoundNot, 
 from coldparquet.plan.native_read import NativeRead
 from coldparquet.plan.read_plan import MetadataSource, RowGroupRead
 from coldparquet.plan.type_changes import can_convert
+from coldparquet.storage.url_paths import paths_outside
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence
@@ -296,12 +297,8 @@ def check_paths(paths: Sequence[str], table: str) -> None:
     Raises:
         FormatError: One leads elsewhere.
     """
-    inside = table.rstrip("/") + "/"
-    for path in paths:
-        _require(
-            (path == table or path.startswith(inside)) and ".." not in path.split("/"),
-            f"it reads {path!r:.200}, which is not in the table {table}",
-        )
+    for path in paths_outside(paths, table):
+        raise damaged_piece(f"it reads {path!r:.200}, which is not in the table {table}")
 
 
 def _require(is_right: object, problem: str) -> None:

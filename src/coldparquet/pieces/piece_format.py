@@ -67,7 +67,9 @@ _DOCUMENT = (
 )
 """What the document says, in its order: names, too, would be a tenth of a small piece."""
 
-_OF_THE_DRIVER = frozenset({"prices", "restore", "archived", "check_storage_classes", "columns_from"})
+_OF_THE_DRIVER = frozenset(
+    {"prices", "restore", "archived", "check_storage_classes", "columns_from", "sidecars", "unread"}
+)
 """Options that count before the first piece is made."""
 
 

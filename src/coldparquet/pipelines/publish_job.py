@@ -91,11 +91,8 @@ class PublishJob:
         counts = Counter(partition.action for partition in report.partitions)
         action = "published" if report.is_committed else "unchanged"
         if report.is_dry_run:
-            action = (
-                "would publish"
-                if counts["would publish"] or counts["would convert"] or report.table_files
-                else "unchanged"
-            )
+            has_changes = counts["would publish"] or counts["would convert"] or report.table_files
+            action = "would publish" if has_changes else "unchanged"
         outcome: Outcome = "nothing to do" if action == "unchanged" else "done"
         notes = list(report.notes)
         if report.rows_left_behind:

@@ -40,9 +40,7 @@ class Instant:
     def __str__(self) -> str:
         text = format_instant(self.nanoseconds, "ns")
         if self.has_rest and text.endswith("Z"):
-            return (
-                text.removesuffix("Z") + "1Z"
-            )  # some digit behind the ninth: which one is not kept, and decides nothing
+            return f"{text[:-1]}1Z"  # some digit behind the ninth: which one is not kept, and decides nothing
         return text.removesuffix("Z").rstrip("0").rstrip(".") + "Z" if text.endswith("Z") else text
 
 

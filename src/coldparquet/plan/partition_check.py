@@ -155,9 +155,8 @@ def _compare_times(derived: Sidecar, time_range_ns: tuple[int, int] | None) -> t
         Finding(
             severity="error",
             kind="TimeRangeMismatch",
-            message=f"the rows are of {found}, outside of the times that the directory's name, and the _txn if there is one, give the"
-            " partition:"
-            " questions about times miss them",
+            message=f"the rows are of {found}, outside of the times that the directory's name, and the _txn if there is one,"
+            " give the partition: questions about times miss them",
             remedy="give the directory the name of its times, or copy the partition and the table's files again",
             column=derived.column(column).name,
             field="timestamp",

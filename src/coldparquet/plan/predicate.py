@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -142,7 +142,8 @@ class In(Predicate):
     def __post_init__(self) -> None:
         _check_column(self.column)
         values = tuple(self.values)
-        if not set(map(type, values)) <= _PLAIN_KINDS:
+        kinds = set(map(type, values))
+        if not kinds <= _PLAIN_KINDS or (int in kinds and _is_any_too_long(values)):
             values = tuple([as_value(value, self.column) for value in values])
         object.__setattr__(self, "values", values)
 
@@ -367,6 +368,12 @@ def _has_too_many_digits(value: object) -> bool:
     return isinstance(value, int) and abs(value) >= _FIRST_TOO_LONG
 
 
+def _is_any_too_long(values: Sequence[object]) -> bool:
+    """Tell whether an integer has too many digits: of a million, in the time that looking at the longest takes."""
+    integers: list[int] = [value for value in values if type(value) is int]
+    return max(integers) >= _FIRST_TOO_LONG or min(integers) <= -_FIRST_TOO_LONG
+
+
 def quote_name(name: str) -> str:
     """Write a column name as SQL does: in double quotes unless it is a plain word without a meaning in SQL."""
     if _PLAIN_NAME.fullmatch(name) and name.lower() not in _WORDS_OF_SQL:
@@ -397,11 +404,14 @@ def value_text(value: Value) -> str:
 
 
 def _number_text(value: float | Decimal) -> str:
+    if isinstance(value, Decimal) and value.is_infinite():
+        value = float(value)
+    if not isinstance(value, float):
+        return str(value)
     if math.isinf(value):
         return "'Infinity'::DOUBLE" if value > 0 else "'-Infinity'::DOUBLE"
     text = str(value)
-    is_exact = not isinstance(value, float) or Decimal(text) == Decimal(value)
-    return text if is_exact else f"{text}::DOUBLE"
+    return text if Decimal(text) == Decimal(value) else f"{text}::DOUBLE"
 
 
 _KEYWORDS = {None: "NULL", True: "TRUE", False: "FALSE"}

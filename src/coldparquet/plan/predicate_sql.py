@@ -58,6 +58,7 @@ _NESTING = re.compile(
 
 _QUOTED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?\*/""", re.DOTALL)
 _WORD = re.compile(r"[A-Za-z_]\w*")
+_HEX_BYTES = re.compile(r"(?:[0-9A-Fa-f]{2})*")
 _STATEMENT = re.compile(r"\s*(?:SELECT\b.*\bFROM|WHERE)\s", re.DOTALL | re.IGNORECASE)
 _DATE = re.compile(r"\b\d{4}-\d{1,2}-\d{1,2}(?!\d)", re.ASCII)
 _DATE_AS_DIFFERENCE = re.compile(r"(\d{4}) - (\d{1,2}) - (\d{1,2})", re.ASCII)
@@ -73,8 +74,8 @@ def parse_sql(text: str) -> Predicate:
     """Parse what stands behind WHERE in SQL.
 
     Numbers are exact: without point or exponent they are integers, otherwise decimals; ``0.1::DOUBLE`` is the nearest
-    double. ``X'00ff'`` is bytes. ``TIMESTAMP '...'``, ``DATE '...'`` and casts of strings to these are points in time; a plain string becomes one when it is compared with
-    a timestamp column. BETWEEN is SQL's, so no row satisfies it when the first bound exceeds the second (QuestDB swaps
+    double. ``X'00ff'`` is bytes. ``TIMESTAMP '...'``, ``DATE '...'`` and casts of strings to these are points in time; a
+    plain string becomes one when it is compared with a timestamp column. BETWEEN is SQL's, so no row satisfies it when the first bound exceeds the second (QuestDB swaps
     them), and a date string is an instant (QuestDB's ``IN '2024-03-01'`` is a whole day).
 
     Raises:
@@ -233,7 +234,7 @@ def _value(node: exp.Expr, whole: exp.Expr) -> Value:
             if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
                 # The minus operator rounds decimals to 28 digits.
                 return value.copy_negate() if isinstance(value, Decimal) else -value
-        case "hexstring" if len(str(node.this)) % 2 == 0:
+        case "hexstring" if _HEX_BYTES.fullmatch(str(node.this)):
             return bytes.fromhex(str(node.this))
         case "cast" if node.this.key == "literal" and _arguments(node) <= {"this", "to"}:
             return _typed(node, whole)

@@ -64,8 +64,8 @@ async def publish_table(  # noqa: PLR0913 - what can be told is told by name
     """Copy a QuestDB table to object storage, all partitions as Parquet; a reader sees the old table or the new one.
 
     What is copied is the state of one transaction: a QuestDB may go on writing to the table. Native partitions are written
-    as Parquet, in temporary files of this machine, unless :attr:`PublishOptions.native` says otherwise. Only what changed since it was last published is copied, which
-    is decided from the published ``_txn`` and one listing. A run that was killed at whatever point is completed by the
+    as Parquet, in temporary files of this machine, unless :attr:`PublishOptions.native` says otherwise. Only what changed
+    since it was last published is copied, which is decided from the published ``_txn`` and one listing. A run that was killed at whatever point is completed by the
     next one, which finds by size and checksum what has been copied already. Of two publishers at the same time one
     fails with a clear error, and none of what it wrote is seen by readers.
 

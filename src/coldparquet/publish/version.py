@@ -53,8 +53,8 @@ async def next_version(
     """Make the `_txn` that names these partitions, and the manifest that goes with it.
 
     It is the source's transaction, with its number, and with the partitions that were written or stay, under the names
-    that they have at the destination; it says what was left behind. No request, but for up to 4 in the source and 4 at the destination where the
-    least or the largest timestamp has to be looked up, because native partitions are left out.
+    that they have at the destination; it says what was left behind. No request, but for up to 4 in the source and 4 at the
+    destination where the least or the largest timestamp has to be looked up, because native partitions are left out.
     """
     members = sorted([*map(_of_written, written), *map(_of_unchanged, changes.unchanged)], key=_timestamp)
     records = PartitionRecords.of(member.record for member in members)

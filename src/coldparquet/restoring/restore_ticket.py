@@ -14,6 +14,7 @@ from coldparquet.plan.wording import few_names
 from coldparquet.restoring.restore_wait import FIRST_PAUSE_S, wait_until_restored
 from coldparquet.storage.open_store import s3_path
 from coldparquet.storage.opened_store import opened_store
+from coldparquet.storage.url_paths import paths_outside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -178,8 +179,7 @@ def _check_place(url: str, paths: Sequence[str]) -> None:
         if "://" in url or "::" in url:
             raise _no_ticket("url is none of S3, where alone objects are restored", "url")
         table = url.rstrip("/")  # a path in a store of the caller's own
-    inside = f"{table}/" if table else ""
-    outside = [path for path in paths if (path != table and not path.startswith(inside)) or ".." in path.split("/")]
+    outside = paths_outside(paths, table)
     if outside:
         raise _no_ticket(f"paths leads out of {url}: {few_names(outside)}", "paths")
 

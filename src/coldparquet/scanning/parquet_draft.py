@@ -217,8 +217,8 @@ def refuse_misplaced_times(partition: Partition, stated: StatedTimes | None) -> 
     found = None if promised is None else misplaced_times(stated, promised)
     if found is not None:
         raise FormatError(
-            f"its rows are of {found}, outside of the times that its directory's name, and the table's _txn if there is one, give it, so that"
-            " questions about times would miss rows; 'coldparquet verify' lists all such partitions: give them the names"
+            f"its rows are of {found}, outside of the times that its directory's name, and the table's _txn if there is one,"
+            " give it, so that questions about times would miss rows; 'coldparquet verify' lists all such partitions: give them the names"
             " of their times, or copy the table again",
             kind="TimeRangeMismatch",
             path=partition.directory_path,

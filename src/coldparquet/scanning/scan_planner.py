@@ -62,6 +62,8 @@ class PlannedScan:
     plan: ReadPlan
     partitions: tuple[PlannedPartition, ...]
     """In the order of :attr:`ReadPlan.partitions`."""
+    warnings: tuple[str, ...]
+    """Those of its notes that are worth telling to whoever does not ask for the plan."""
 
     @property
     def late_part_bytes(self) -> int:
@@ -88,8 +90,8 @@ class PlannedOnce:
         async with self._planning:
             if self._planned is None:
                 self._planned = await plan_question(self._question, self._executor)
-                for note in self._planned.plan.notes[len(self._question.snapshot.notes) :]:
-                    _LOGGER.warning("%s: %s", self._question.url, note)
+                for warning in self._planned.warnings:
+                    _LOGGER.warning("%s: %s", self._question.url, warning)
             return self._planned
 
 
@@ -203,6 +205,7 @@ def _plan(
         found = plan_requests_of(question, partitions, described, row_groups)
     else:
         found = PlannedRequests(requests=(), coalescings=())  # those of what turns out to be read are planned then
+    warnings = _columns_left_out(question, drafted.drafts)
     return PlannedScan(
         question=question,
         plan=ReadPlan(
@@ -217,37 +220,34 @@ def _plan(
             coalescings=found.coalescings,
             metadata_requests=requests,
             snapshot=question.snapshot.source,
-            notes=(
-                *question.snapshot.notes,
-                *_columns_left_out(question, drafted.drafts),
-                *beliefs(question, described),
-            ),
+            notes=(*question.snapshot.notes, *warnings, *beliefs(question, described)),
             partitions_skipped=drafted.skipped,
             options=question.options,
             speed=question.speed,
         ),
         partitions=partitions,
+        warnings=warnings,
     )
 
 
-def _columns_left_out(question: Question, drafts: Sequence[Draft]) -> list[str]:
+def _columns_left_out(question: Question, drafts: Sequence[Draft]) -> tuple[str, ...]:
     """Say which columns are missing from all columns of a table that has those of its newest partition."""
     columns = question.snapshot.columns
     if question.snapshot.files is not None or question.names_columns or not question.output_columns:
-        return []
+        return ()
     in_parquet = [draft for draft in drafts if isinstance(draft, ParquetDraft)]
     left_out: dict[str, str] = {}
     for draft in {draft.metadata.sidecar.schema: draft for draft in in_parquet}.values():
         for name in columns_left_out(columns, draft.metadata.sidecar):
             left_out.setdefault(name, draft.partition.name)
     if not left_out:
-        return []
+        return ()
     shown = few_names([f"{name!r} (of {partition})" for name, partition in left_out.items()])
     note = (
         f"not read, because the newest partition does not have them: columns {shown}; open the table with"
         " ReadOptions(columns_from='all') to read them"
     )
-    return [note]
+    return (note,)
 
 
 def _verdicts(drafts: Sequence[Draft], looks: Sequence[CloserLook]) -> dict[FirstLook, Verdicts]:

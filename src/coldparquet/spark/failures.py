@@ -35,6 +35,8 @@ _AS_OPTIONS = {
     "Scan.restore()": ".option('archived', 'restore')",
     "ReadOptions(archived='skip')": ".option('archived', 'skip')",
     "ReadOptions(columns_from='all')": ".option('columns_from', 'all')",
+    "ReadOptions(unread='skip')": ".option('unread', 'skip')",
+    "ReadOptions(sidecars=False)": ".option('sidecars', 'false')",
 }
 """What messages advise of the library's own, and what does the same in Spark, where no details of an error arrive."""
 

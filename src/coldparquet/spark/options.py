@@ -17,6 +17,8 @@
 | ``prices`` | JSON file with what the store charges, read on the driver |
 | ``archived`` | ``refuse``, ``skip`` or ``restore`` partitions in an archive class |
 | ``unread`` | ``refuse`` a table beside whose partitions lie Parquet files that are not read, or ``skip`` these files |
+| ``columns_from`` | ``newest`` or ``all``: which partitions say what columns a table without ``_meta`` has |
+| ``sidecars`` | ``false`` plans from Parquet footers, for tables with damaged sidecars; default ``true`` |
 | ``restore_tier``, ``restore_days``, ``restore_wait`` | how to restore them |
 | ``cache_directory`` | where the driver keeps sidecars between runs; tasks keep nothing |
 | ``max_attempts`` | how often a request may fail in a row |
@@ -58,9 +60,9 @@ _ALTERNATIVES = re.compile(r"\{[^}]*,")
 
 _OPTIONS = frozenset(
     """
-    archived batch_rows cache_directory columns columns_from credentials goal max_attempts max_bytes max_concurrency max_requests max_usd
-    memory_limit nanoseconds path paths pieces prices push_filters restore_days restore_tier restore_wait secret_options
-    storage_options unread where
+    archived batch_rows cache_directory columns columns_from credentials goal max_attempts max_bytes max_concurrency
+    max_requests max_usd memory_limit nanoseconds path paths pieces prices push_filters restore_days restore_tier restore_wait
+    secret_options sidecars storage_options unread where
     """.split()  # noqa: SIM905 - twenty quoted words, one per line, would be harder to read
 )
 
@@ -125,6 +127,7 @@ class SourceOptions:
                     archived=("archived", str),
                     unread=("unread", str),
                     columns_from=("columns_from", str),
+                    sidecars=("sidecars", truth),
                 ),
             ),
             store_options=StoreOptions(

@@ -9,7 +9,16 @@ from coldparquet.errors import ColdParquetError
 from coldparquet.storage.open_store import shown_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+
+def paths_outside(paths: Sequence[str], table: str) -> list[str]:
+    """Return those paths of a store that are neither that of a table nor of what lies in it.
+
+    In a table at the root of a store, such as that of an archive, lies all of it.
+    """
+    inside = f"{table.rstrip('/')}/" if table.strip("/") else ""
+    return [path for path in paths if (path != table and not path.startswith(inside)) or ".." in path.split("/")]
 
 
 @contextmanager

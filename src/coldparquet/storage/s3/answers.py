@@ -40,9 +40,8 @@ async def take_range(
         BrokenBodyError: The body ends early; the error holds what arrived.
     """
     if response.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-        await read_up_to(
-            response, _MAX_REFUSAL_BYTES, stall_s=stall_timeout_s
-        )  # so that the connection can serve again
+        # So that the connection can serve again.
+        await read_up_to(response, _MAX_REFUSAL_BYTES, stall_s=stall_timeout_s)
         return _nothing(response, request)
     if response.status == HTTPStatus.OK:
         return await _whole_object(response, request, stall_timeout_s)
