@@ -22,6 +22,7 @@ from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.wrappers.trace import TraceStore
 from coldparquet.testing.simulator import ColdStoreServer
 from coldparquet.write import append_rows
+from tests.support.questdb_tables import GOLDEN
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 ROWS = 2_000
 DAY = "2024-03-01"
 URL = "s3://bucket/t"
+O3_CONVERTED_BYTES = 47_313
+"""Of the first partition of the golden table o3_in_place before its first late row."""
 
 
 def rows_of(values: np.ndarray, first: int = 0) -> pa.Table:
@@ -211,6 +214,31 @@ async def test_an_update_in_place_that_was_cut_off_leaves_what_was_committed(tab
         file.write(b"half of a row group")
     true = pa.concat_tables([OLD, pq.read_table(table / "2024-03-02" / "data.parquet", partitioning=None)])
     assert await ask(name, str(table)) == expected(name, true)
+
+
+async def test_an_update_in_place_by_a_questdb_is_told_where_no_transaction_counts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Files copied without the `_txn`, which alone tells that the server has committed the update since."""
+    name, mirror = "2024-01-01.2", tmp_path / "mirror"
+    updated = (GOLDEN / "o3_in_place" / "table" / name / "data.parquet").read_bytes()
+    (mirror / name).mkdir(parents=True)
+    (mirror / name / "data.parquet").write_bytes(updated[:O3_CONVERTED_BYTES])
+    await index_table(mirror)
+    (mirror / name / "data.parquet").write_bytes(updated)
+    async with cp.open_table(mirror) as opened:
+        assert await opened.scan().count() == 1000
+        assert (await opened.scan().to_arrow()).num_rows == 1000
+    [record] = caplog.records
+    assert record.name == "coldparquet"
+    assert "data.parquet: rows may be missing: it goes on for 24,157 bytes behind what its sidecar" in record.message
+    assert "'coldparquet index' takes in the whole of it" in record.message
+    caplog.clear()
+    [done] = (await index_table(mirror)).partitions
+    assert (done.action, done.is_stale) == ("written", True)
+    async with cp.open_table(mirror) as opened:
+        assert await opened.scan().count() > 1000
+    assert not caplog.records
 
 
 async def test_readers_of_a_table_without_transaction_see_an_update_once_it_is_committed(table: Path) -> None:

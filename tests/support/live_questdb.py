@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 REPLY_TIMEOUT_S = 120
 SETTLE_TIMEOUT_S = 60
+MAX_DECIMAL128_PRECISION = 38
 GEOHASH_LETTERS = "0123456789bcdefghjkmnpqrstuvwxyz"
 
 
@@ -132,7 +133,8 @@ def _column(column: Mapping[str, Any], values: list[Any]) -> pa.Array[Any]:
     if name == "DECIMAL":
         precision, scale = map(int, arguments.split(","))
         decimals = [None if value is None else Decimal(value) for value in values]
-        return pa.array(decimals, pa.decimal128(precision, scale))
+        decimal = pa.decimal128 if precision <= MAX_DECIMAL128_PRECISION else pa.decimal256
+        return pa.array(decimals, decimal(precision, scale))
     if name == "GEOHASH":
         return _geohashes(arguments, values)
     return TO_ARROW[name](values)

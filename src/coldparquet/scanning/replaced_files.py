@@ -11,6 +11,7 @@ that of the last copy, and moving an object to another storage class is one.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from coldparquet.scanning.known_partition import KnownPartition
     from coldparquet.scanning.question import Question
     from coldparquet.storage.objects import ObjectInfo
+
+_LOGGER = logging.getLogger("coldparquet")
 
 _Error = TypeVar("_Error", NotFoundError, ObjectChangedError)
 
@@ -141,7 +144,8 @@ async def _read_footer(
 ) -> KnownPartition:
     """Read the footer where the metadata says that it ends; refuse a longer file that has none there.
 
-    An update in place leaves it there, and what lies behind it does not count before the sidecar describes it.
+    An update in place leaves it there, and what lies behind it does not count before the sidecar describes it. Of an update by
+    a QuestDB only the table's `_txn` tells, which is not here: whoever reads is warned that rows may be missing.
     """
     partition, described_bytes = found.partition, metadata.sidecar.parquet_size_bytes
     is_longer = size_bytes > described_bytes
@@ -159,6 +163,13 @@ async def _read_footer(
         path = partition.data_path
         problem = other_size(path, size_bytes=size_bytes, described_bytes=described_bytes, may_grow=False)
         raise _noted(question, problem) from error
+    if is_longer:
+        _LOGGER.warning(
+            "%s: rows may be missing: it goes on for %s bytes behind what its sidecar describes, and only that is read; if the"
+            " file was changed on purpose, 'coldparquet index' takes in the whole of it",
+            partition.data_path,
+            f"{size_bytes - described_bytes:,}",
+        )
     spent = read.metadata_requests[len(metadata.metadata_requests) :]
     return replace(found, known=read, requests=(*found.requests, *spent))
 
