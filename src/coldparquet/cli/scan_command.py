@@ -95,10 +95,9 @@ def _split_columns(lists: list[str] | None) -> tuple[str, ...] | None:
         return None
     try:
         return tuple(name for names in csv.reader(lists, skipinitialspace=True) for name in names)
-    except csv.Error as error:
+    except csv.Error:
         raise InvalidInputError(
-            f"the list of columns cannot be taken apart ({error}); put a name with a comma, a line break or a quote in double"
-            " quotes",
+            "the list of columns cannot be taken apart; put a name with a comma or a line break in double quotes",
             kind="BadColumns",
         ) from None
 
