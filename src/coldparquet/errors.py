@@ -20,6 +20,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from coldparquet.visible_text import visible, visible_lines
+
 
 class ColdParquetError(Exception):
     """Base of every error that this library raises on purpose.
@@ -41,7 +43,9 @@ class ColdParquetError(Exception):
         self.details = details
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.message}" if self.path else self.message
+        # What a server, a file or its path say may hold control characters, and errors end in logs and on terminals.
+        message = visible_lines(self.message)
+        return f"{visible(self.path)}: {message}" if self.path else message
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.message, self.kind, self.path, self.details)

@@ -122,11 +122,19 @@ def table(tmp_path: Path) -> Path:
         ["count", "--partition", f"2024{EVIL}"],
         ["count", "--storage-option", f"nonsense{EVIL}"],
         ["pipeline", "verify"],
+        ["scan", f"--colu{EVIL}mns", "a"],
+        [f"--versi{EVIL}on"],
+        [f"nonsense{EVIL}"],
+        ["pipeline", "verify", f"--de{EVIL}ep"],
+        ["scan", "--limit", f"1{EVIL}"],
+        ["scan", "--columns", "a\rb"],
     ],
     ids=lambda words: " ".join(words).partition("\x1b")[0],
 )
 def test_names_and_values_of_a_table(on_terminal: Callable[..., str], table: Path, command: list[str]) -> None:
     shown = on_terminal(*command, table)
+    assert shown
+    assert "Traceback" not in shown
     assert harmless(shown), repr(shown)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from urllib.parse import quote
 from xml.etree import ElementTree as ET
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.errors import StorageError
-from coldparquet.storage.s3.errors import XmlReader
+from coldparquet.storage.s3.errors import XmlReader, parse_refusal, parse_xml, refusal_error
 from coldparquet.storage.s3.listing import ListedPage, parse_list_page
 
 
@@ -86,3 +87,28 @@ def test_answers_that_are_no_listing(body: bytes) -> None:
 def test_any_bytes(body: bytes) -> None:
     with pytest.raises(StorageError):
         listed_page(body, bucket="bucket", prefix="")
+
+
+def test_a_long_token_in_small_blocks_is_parsed_in_a_time_that_grows_with_its_length() -> None:
+    reader = XmlReader()
+    started_s = time.process_time()
+    reader.feed(b"<a b='")
+    for _ in range(4_000):
+        reader.feed(b"x" * 1_000)
+    reader.feed(b"'/>")
+    assert len(reader.root().get("b", "")) == 4_000_000
+    assert time.process_time() - started_s < 2.0, "about 0.1 s; parsed block by block it was more than ten seconds"
+
+
+@pytest.mark.parametrize("encoding", ["rot13", "zlib", "hex", "utf-7", "none"])
+def test_encodings_that_xml_cannot_have(encoding: str) -> None:
+    document = f"<?xml version='1.0' encoding='{encoding}'?><ListBucketResult/>".encode()
+    with pytest.raises((ET.ParseError, ValueError)):
+        parse_xml(document)
+
+
+def test_what_a_server_says_is_short_and_steers_no_terminal() -> None:
+    evil = "<Error><Code>%s</Code><Message>\x9b31m\u202e</Message></Error>" % ("\u202e\x9bA" * 9_999)
+    message = str(refusal_error(parse_refusal(500, {}, evil.encode()), path="bucket/\x1bkey"))
+    assert len(message) < 1_000
+    assert message.isprintable()

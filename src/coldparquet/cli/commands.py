@@ -2,15 +2,46 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from importlib.metadata import version
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from coldparquet.cli import pipeline_commands, publishing_commands, question_commands, showing_commands, upkeep_commands
+from coldparquet.visible_text import visible_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextmanager
+def _visible_refusals() -> Iterator[None]:
+    """Let what is said of wrong usage, which repeats the words of the caller, steer no terminal."""
+    try:
+        yield
+    except Exception as error:
+        message = getattr(error, "message", None)
+        if hasattr(error, "format_message") and isinstance(message, str):  # one of click, or of typer's own copy of it
+            error.message = visible_lines(message)  # type: ignore[attr-defined]
+        raise
+
+
+class _Commands(TyperGroup):
+    """All commands; wrong usage of any of them passes through here."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        with _visible_refusals():
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _visible_refusals():
+            return super().invoke(ctx)
+
 
 app = typer.Typer(
+    cls=_Commands,
     help="Selective questions over cold Parquet partitions, with the fewest requests, bytes and dollars.",
     epilog="URLs are local paths, s3://bucket/path or anything else that fsspec knows.",
     no_args_is_help=True,

@@ -20,6 +20,7 @@ from rich.text import Text
 from coldparquet.cli.output import error_console, output_console, print_json, print_plan, progress_bar
 from coldparquet.cli.printable import text_columns
 from coldparquet.cli.row_files import SINKS, CsvSink, JsonSink, ParquetSink, file_in_place
+from coldparquet.errors import InvalidInputError
 from coldparquet.plan.wording import few_names, plural
 from coldparquet.table import open_table
 from coldparquet.visible_text import visible
@@ -92,7 +93,13 @@ def _split_columns(lists: list[str] | None) -> tuple[str, ...] | None:
     """Split ``--columns ts,price``; a name that holds a comma is put in double quotes."""
     if not lists:
         return None
-    return tuple(name for names in csv.reader(lists, skipinitialspace=True) for name in names)
+    try:
+        return tuple(name for names in csv.reader(lists, skipinitialspace=True) for name in names)
+    except csv.Error:
+        raise InvalidInputError(
+            "the list of columns cannot be taken apart; put a name with a comma or a line break in double quotes",
+            kind="BadColumns",
+        ) from None
 
 
 def explain(question: TableQuestion, *, as_json: bool) -> None:

@@ -9,6 +9,9 @@ from coldparquet.errors import InvalidInputError, ObjectChangedError, Unsupporte
 if TYPE_CHECKING:
     from coldparquet.storage.requests import RangeRequest
 
+_MOST_TOLD = 100
+"""Characters of a version; S3's have less than 50, but a server may answer anything."""
+
 
 def restore_unsupported(path: str) -> UnsupportedError:
     """Make the error for stores without archive classes."""
@@ -75,4 +78,4 @@ def already_exists(path: str) -> InvalidInputError:
 
 
 def _version_now(found_etag: str | None) -> str:
-    return f"it is {found_etag} now" if found_etag else "it has another one now"
+    return f"it is {found_etag[:_MOST_TOLD]} now" if found_etag else "it has another one now"

@@ -39,6 +39,8 @@ CONNECTION_FAILURES = (aiohttp.ClientError, TimeoutError, ConnectionError)
 _MOST_TAGS = 100_000
 """S3's longest answer, a page of 1,000 keys, has about 20,000."""
 _MAX_MESSAGE_CHARACTERS = 300
+_MAX_WORD_CHARACTERS = 64
+"""S3's longest error code has 40."""
 _REGION = re.compile(r"[a-z0-9-]{1,32}")
 _TOO_MANY = frozenset({"SlowDown", "TooManyRequests", "RequestLimitExceeded", "Throttling", "ThrottlingException"})
 _REDIRECTIONS = frozenset({"PermanentRedirect", "TemporaryRedirect", "AuthorizationHeaderMalformed"})
@@ -87,18 +89,24 @@ class XmlReader:
     def __init__(self) -> None:
         self._parser = ET.XMLParser(target=_Elements())  # noqa: S314 - bounded, and entities are refused
         self._tag_count = 0
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = self._parsed_bytes = 0
         self._failure: ET.ParseError | ValueError | None = None
 
     def feed(self, block: bytes) -> None:
-        """Parse what comes next. Errors as for :meth:`root`."""
+        """Take what comes next, and parse it once it is as long as all before it. Errors as for :meth:`root`.
+
+        Some parsers begin a token anew with every block that it goes on in (CVE-2023-52425): parsed block by block, a long
+        one would take a time that grows with the square of its length.
+        """
         self._tag_count += block.count(b"<")  # counted before they become elements, however they are nested
-        try:
-            if self._tag_count > _MOST_TAGS:
-                raise ET.ParseError(f"more than {_MOST_TAGS} tags")  # noqa: TRY301
-            self._parser.feed(block)
-        except (ET.ParseError, ValueError) as error:
-            self._failure = error
-            raise
+        if self._tag_count > _MOST_TAGS:
+            self._failure = ET.ParseError(f"more than {_MOST_TAGS} tags")
+            raise self._failure
+        self._waiting.append(block)
+        self._waiting_bytes += len(block)
+        if self._waiting_bytes >= self._parsed_bytes:
+            self._parse()
 
     def root(self) -> ET.Element:
         """Return the root, its tags without namespaces.
@@ -109,10 +117,25 @@ class XmlReader:
         """
         if self._failure is not None:
             raise self._failure
+        self._parse()
         root: ET.Element = self._parser.close()
         for element in root.iter():
             element.tag = element.tag.rpartition("}")[2]
         return root
+
+    def _parse(self) -> None:
+        block = b"".join(self._waiting)
+        self._waiting.clear()
+        self._parsed_bytes += self._waiting_bytes
+        self._waiting_bytes = 0
+        try:
+            self._parser.feed(block)
+        except (ET.ParseError, ValueError) as error:
+            self._failure = error
+            raise
+        except LookupError:  # an encoding that Python does not know, or knows but not as one of text
+            self._failure = ValueError("the encoding is unknown")
+            raise self._failure from None
 
 
 class _Elements(ET.TreeBuilder):
@@ -149,11 +172,11 @@ def parse_refusal(
     region = headers.get("x-amz-bucket-region") or text("Region") or text("BucketRegion")
     return S3Refusal(
         status=status,
-        code=text("Code") or _status_name(status),
+        code=text("Code")[:_MAX_WORD_CHARACTERS] or _status_name(status),
         message=" ".join(text("Message").split())[:_MAX_MESSAGE_CHARACTERS],
         request_id=headers.get("x-amz-request-id") or text("RequestId") or None,
         region=region if _REGION.fullmatch(region) else None,
-        storage_class=text("StorageClass") or headers.get("x-amz-storage-class"),
+        storage_class=(text("StorageClass") or headers.get("x-amz-storage-class", ""))[:_MAX_WORD_CHARACTERS] or None,
         retry_after_s=parse_retry_after(headers.get("Retry-After"), now_s=time.time()),
     )
 
