@@ -29,9 +29,7 @@ DICTIONARY_HEADER_BYTES = 100
 _LONGEST_NAME_BYTES = 1_000
 """Names are half as long as this line; a SCRATCHPAD holds 1 MiB at most."""
 
-_NAME = re.compile(
-    r"\s*(?P<application>.*?)\s*(?:\sversion\b\s*(?P<version>\d{1,9}(?:\.\d{1,9}){0,2})?.*)?", re.DOTALL | re.IGNORECASE
-)
+_VERSION = re.compile(r"\sversion\b\s*(?P<version>\d{1,9}(?:\.\d{1,9}){0,2})?", re.IGNORECASE)
 
 
 def writer_entry(created_by: str | None) -> ScratchpadEntry:
@@ -52,7 +50,10 @@ def misorders_decimals(created_by: str | None) -> bool:
 
 def _is_before(created_by: str | None, application: str, version: tuple[int, ...]) -> bool:
     """Tell whether a writer is an older version of an application; a version that is not told is the oldest."""
-    found = _NAME.fullmatch(created_by or "")
-    if found is None or found["application"].lower() != application:
+    # No longer part than is noted: who makes a name of a megabyte is no old version of these.
+    name = (created_by or "")[:_LONGEST_NAME_BYTES]
+    found = _VERSION.search(name)
+    if name[: found.start() if found else None].strip().lower() != application:
         return False
-    return tuple(map(int, (found["version"] or "0").split("."))) < version
+    stated = found["version"] if found else None
+    return tuple(map(int, (stated or "0").split("."))) < version
