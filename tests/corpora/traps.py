@@ -144,6 +144,7 @@ def _unreadable_columns() -> Iterator[tuple[str, bytes, str]]:
     twice = pa.table([_NUMBERS, _NUMBERS], names=["same", "same"])
     early = pa.table({"t": pa.array([-(10**18), 0], pa.timestamp("us"))})
     yield "half floats", _written(halves), "refused"
+    yield "half floats alone", _written(halves.select(["half"])), "refused"
     yield (
         "fixed length of 5",
         _written(pa.table({"f": pa.array([b"12345"] * 9, pa.binary(5)), "n": range(9)})),

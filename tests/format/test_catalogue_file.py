@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from coldparquet.errors import FormatError, InvalidInputError, UnsupportedError
 from coldparquet.format import catalogue_writer
 from coldparquet.format.catalogue_file import CatalogueIndex, index_range, parse_catalogue_index
-from coldparquet.format.catalogue_layout import HEADER
+from coldparquet.format.catalogue_layout import HEADER, LARGEST_RAW_INDEX_BYTES
 from coldparquet.format.catalogue_writer import PackedSidecar, encode_catalogue
 
 if TYPE_CHECKING:
@@ -190,8 +190,24 @@ def test_what_is_not_ascii_is_not_packed() -> None:
         encode_catalogue([replace(ENTRIES[0], name="2024-03-01.é")])
 
 
-def test_a_catalogue_that_nobody_would_read_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalogue_writer, "LARGEST_FILE_BYTES", 100)
+def test_an_index_of_zeros_is_refused_before_it_is_decompressed() -> None:
+    """A few hundred kilobytes of them in the file would take gigabytes of memory."""
+    raw_bytes = LARGEST_RAW_INDEX_BYTES + 1
+    # As many bytes as could hold it; nobody looks at what they are.
+    compressed = bytes(raw_bytes // 1000)
+    fields = HEADER.size + len(compressed), 0, 0, len(compressed), raw_bytes, bytes(16)
+    behind = HEADER.pack(b"COLDCATL", 1, 0, *fields)[16:] + compressed
+    data = SMALL[:12] + zlib.crc32(behind).to_bytes(4, "little") + behind
+    with pytest.raises(FormatError, match=f"the index says {raw_bytes:,} bytes"):
+        parse_catalogue_index(data, path=None)
+    with_blooms = replace(parse_catalogue_index(SMALL, path=None), blooms_index_bytes=raw_bytes)
+    with pytest.raises(FormatError, match=f"the index of the bloom filters says {raw_bytes:,} bytes"):
+        with_blooms.parse_blooms(zlib.crc32(compressed).to_bytes(4, "little") + compressed)
+
+
+@pytest.mark.parametrize("limit", ["LARGEST_FILE_BYTES", "LARGEST_INDEX_BYTES", "LARGEST_RAW_INDEX_BYTES"])
+def test_a_catalogue_that_nobody_would_read_is_not_written(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalogue_writer, limit, 100)
     with pytest.raises(UnsupportedError) as caught:
         encode_catalogue(ENTRIES)
     assert caught.value.kind == "TooLarge"

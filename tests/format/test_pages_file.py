@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.errors import ColdParquetError, FormatError, UnsupportedError
+from coldparquet.format import pages_file
 from coldparquet.format.chunk_places import chunk_places
 from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
 from coldparquet.format.pages_file import HEADER, encode_pages_file, parse_pages_file, stated_size_bytes
@@ -217,6 +218,22 @@ def test_a_body_that_inflates_to_more_than_it_says_is_refused() -> None:
         changed = data[: HEADER.size] + compressed
         with pytest.raises(FormatError, match="index --pages"):
             parsed(sealed(changed, file_bytes=len(changed)), SMALL)
+
+
+def test_a_body_of_zeros_is_refused_before_it_is_decompressed() -> None:
+    """A few hundred kilobytes of them in the file would take gigabytes of memory."""
+    body_bytes = pages_file.LARGEST_BODY_BYTES + 1
+    data = encoded(SMALL)[: HEADER.size] + bytes(body_bytes // 1000)
+    with pytest.raises(FormatError, match=f"a body of {body_bytes:,} bytes"):
+        parsed(sealed(data, file_bytes=len(data), body_bytes=body_bytes), SMALL)
+
+
+@pytest.mark.parametrize("limit", ["LARGEST_BODY_BYTES", "LARGEST_PAGES_FILE_BYTES"])
+def test_a_file_that_nobody_would_read_is_not_written(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages_file, limit, 50)
+    with pytest.raises(UnsupportedError) as caught:
+        encoded(SMALL)
+    assert caught.value.kind == "TooLarge"
 
 
 def with_numbers(change: dict[int, int]) -> bytes:

@@ -19,6 +19,7 @@ from coldparquet.format.catalogue_layout import (
     HEADER,
     LARGEST_FILE_BYTES,
     LARGEST_INDEX_BYTES,
+    LARGEST_RAW_INDEX_BYTES,
     LONGEST_BLOCK_BYTES,
     MAGIC,
     PREAMBLE,
@@ -215,8 +216,8 @@ def _parse_header(beginning: bytes, path: str | None) -> _Header:
 
 
 def _decompress(data: bytes | memoryview, raw_bytes: int, what: str, path: str | None) -> bytes:
-    """Decompress to exactly so many bytes; more than the data can hold is not allocated."""
-    if raw_bytes > _MOST_BYTES_PER_COMPRESSED_BYTE * (len(data) + 1):
+    """Decompress to exactly so many bytes; more than the data can hold, or any index has, is not allocated."""
+    if raw_bytes > min(_MOST_BYTES_PER_COMPRESSED_BYTE * (len(data) + 1), LARGEST_RAW_INDEX_BYTES):
         raise _invalid(f"{what} says {raw_bytes:,} bytes, compressed to {len(data):,}; {_PACK_AGAIN}", "bytes", path)
     inflater = zlib.decompressobj()
     try:

@@ -45,6 +45,8 @@ VERSION = 1
 HEADER = struct.Struct("<8sIIQIIQQ16s")
 LARGEST_INDEX_BYTES = 64 * 1024 * 1024
 """More is not fetched: it describes hundreds of thousands of partitions, or is no such file."""
+LARGEST_RAW_INDEX_BYTES = 128 * 1024 * 1024
+"""Decompressed; that of the bloom filters, too. Zeros would become a thousand times as long as they are in the file."""
 LARGEST_SIDECAR_BYTES = 4 * 1024 * 1024
 """A longer sidecar is not packed: it is worth a request of its own."""
 LARGEST_FILE_BYTES = 256 * 1024 * 1024

@@ -17,6 +17,7 @@ from coldparquet.format.catalogue_layout import (
     HEADER,
     LARGEST_FILE_BYTES,
     LARGEST_INDEX_BYTES,
+    LARGEST_RAW_INDEX_BYTES,
     MAGIC,
     PREAMBLE,
     VERSION,
@@ -75,7 +76,8 @@ def encode_catalogue(entries: Sequence[PackedSidecar]) -> bytes:
     blooms_index, stripes = encode_blooms([entry.blooms for entry in entries])
     blooms = _with_checksum(zlib.compress(blooms_index)) if blooms_index else b""
     file_bytes = HEADER.size + len(compressed) + len(blooms) + sum(map(len, blocks)) + len(stripes)
-    if file_bytes > LARGEST_FILE_BYTES or len(compressed) > LARGEST_INDEX_BYTES:
+    is_too_large = file_bytes > LARGEST_FILE_BYTES or len(compressed) > LARGEST_INDEX_BYTES
+    if is_too_large or max(len(index), len(blooms_index)) > LARGEST_RAW_INDEX_BYTES:
         raise UnsupportedError(
             f"sidecars and bloom filters of {len(entries):,} partitions make a catalogue of {file_bytes:,} bytes, more than is"
             " read in one piece",

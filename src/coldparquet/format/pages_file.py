@@ -64,6 +64,8 @@ VERSION = 1
 HEADER = struct.Struct("<8sIIQQQQIIIII")
 LARGEST_PAGES_FILE_BYTES = 64 * 1024 * 1024
 """More is not fetched: it describes millions of pages, or is no such file."""
+LARGEST_BODY_BYTES = 128 * 1024 * 1024
+"""Decompressed. Zeros would become a thousand times as long as they are in the file."""
 
 _PREAMBLE = struct.Struct("<8sII")
 _UNKNOWN = (1 << 32) - 1
@@ -96,9 +98,17 @@ def encode_pages_file(pages: PartitionPages, places: ChunkPlaces, *, parquet_siz
         places: What the sidecar says of the chunks; the file is bound to it.
         parquet_size_bytes: Committed size of the Parquet file.
         etag: Version of the Parquet object as the store writes it; empty where a copy of the object has another one.
+
+    Raises:
+        UnsupportedError: The file would be longer than any that is read (kind ``TooLarge``).
     """
     body, page_count = _encode_body(pages, places)
     compressed = zlib.compress(body)
+    if len(body) > LARGEST_BODY_BYTES or HEADER.size + len(compressed) > LARGEST_PAGES_FILE_BYTES:
+        raise UnsupportedError(
+            f"{page_count:,} pages make a description of {len(body):,} bytes, more than is read; larger pages make it smaller",
+            kind="TooLarge",
+        )
     etag_bytes = etag.encode("ascii")
     fields = (
         HEADER.size + len(etag_bytes) + len(compressed),
@@ -270,7 +280,8 @@ def _decompress(data: bytes, header: _Header, path: str | None) -> bytes:
     # What the counts and the compressed bytes justify, before anything is allocated.
     chunk_count = header.row_group_count * header.column_count
     least_bytes = 4 * (2 * chunk_count + 5 * header.page_count)
-    if not least_bytes <= header.body_bytes <= _MOST_BYTES_PER_COMPRESSED_BYTE * (len(compressed) + 1):
+    most_bytes = min(_MOST_BYTES_PER_COMPRESSED_BYTE * (len(compressed) + 1), LARGEST_BODY_BYTES)
+    if not least_bytes <= header.body_bytes <= most_bytes:
         raise _invalid(
             f"a body of {header.body_bytes:,} bytes does not go with {header.page_count:,} pages of {chunk_count:,} chunks"
             f" in {len(compressed):,} compressed bytes; {_WRITE_ANEW}",
