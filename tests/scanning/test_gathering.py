@@ -47,9 +47,10 @@ class Pieces:
         return PlacedBuffer(sum(stop - begin for begin, stop in read))
 
 
-def random_reads(random: np.random.Generator) -> list[list[tuple[int, int]]]:
+def random_reads(random: np.random.Generator) -> list[Any]:
     """Runs of pages that share a dictionary page, tiny row groups and large ones, one behind the other."""
-    reads, begin = [], 0
+    reads: list[Any] = []
+    begin = 0
     while begin < FILE_BYTES:
         kind = random.integers(0, 300)
         length = int(random.integers(MIB, 2 * MIB) if kind == 0 else random.integers(1, 100_000 if kind < 9 else 200))

@@ -14,7 +14,17 @@ from collections import deque
 from itertools import count
 from typing import TYPE_CHECKING, Self
 
-from coldparquet.decode.batches import copied, to_batches
+import pyarrow as pa
+
+from coldparquet.decode.arrow_schema import TextAs, arrow_type
+from coldparquet.decode.batches import (
+    columns_to_expand,
+    copied,
+    expanded_table,
+    first_expanded,
+    most_expanded_bytes,
+    to_batches,
+)
 from coldparquet.errors import InvalidInputError
 from coldparquet.options import MIB
 from coldparquet.scanning.decoded_sizes import DecodedSizes
@@ -28,8 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
     from concurrent.futures import Executor
     from types import TracebackType
-
-    import pyarrow as pa
 
     from coldparquet.plan.read_plan import ReadPlan
     from coldparquet.scanning.memory_room import Holding
@@ -82,6 +90,8 @@ class BatchStream:
         """Memory of the rows that the consumer has: it counts as held until he has those of the next row group."""
         self._batches: deque[pa.RecordBatch] = deque()
         """What is left of the row group in hand."""
+        self._plain: set[str] = set()
+        """Columns of the result that are not dictionary-encoded, even where decoding has left them so."""
         self._rows_in_hand = 0
         """Rows of the row group in hand, those handed over already among them."""
         self._finished_row_groups = 0
@@ -145,6 +155,14 @@ class BatchStream:
                     return None
                 self._batches.extend(to_batches(rows, batch_rows=self._planned.question.options.batch_rows))
                 self._rows_in_hand = rows.num_rows
+            if encoded := columns_to_expand(self._batches[0].schema, self._plain):
+                most_bytes = most_expanded_bytes(self._planned.question.options.memory_limit_bytes)
+                batch, left = await self._means.in_thread(first_expanded, self._batches[0], encoded, most_bytes)
+                self._check_open()
+                self._batches.popleft()
+                if left is not None:
+                    self._batches.appendleft(left)
+                return batch
             batch = self._batches.popleft()
             return batch if self._batches else self._last(batch)
 
@@ -154,7 +172,8 @@ class BatchStream:
         Raises what :meth:`next_batch` raises.
         """
         async with self._consuming:
-            return await self._next_rows()
+            rows = await self._next_rows()
+            return rows if rows is None else expanded_table(rows, self._plain)
 
     async def aclose(self) -> None:
         """Cancel what is in flight, wait until it is gone, and release all memory."""
@@ -187,6 +206,12 @@ class BatchStream:
             part_bytes=self._planned.late_part_bytes,
             data_paths=[partition.data_path for partition in plan.partitions],
         )
+        text = TextAs.of(options)
+        self._plain = {
+            column.name
+            for column in question.output_columns
+            if not pa.types.is_dictionary(arrow_type(column.readable_type, text=text))
+        }
         self._dictionaries = shared_dictionaries(question)
         works = self._works()
         self._means.start(self._begin_all(self._make_next(works), works))
