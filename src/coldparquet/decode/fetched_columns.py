@@ -12,7 +12,7 @@ from coldparquet.decode.arrow_schema import arrow_type
 from coldparquet.decode.batches import most_expanded_bytes
 from coldparquet.decode.chunk_label import ChunkLabel
 from coldparquet.decode.dictionary_chunks import decode_dictionary_chunk, longest_text
-from coldparquet.decode.expansion import check_decompressed_size, may_decompress_to
+from coldparquet.decode.expansion import check_decompressed_size, is_boundless, may_decompress_to
 from coldparquet.decode.list_pages import decode_list_pages
 from coldparquet.decode.page_rows import check_flat_pages
 from coldparquet.decode.parquet_reader import read_columns
@@ -111,9 +111,10 @@ class FetchedColumns:
                 check_flat_pages(self._pieces(column.position), file.rows, self.labels[column.position])
         if self._most_bytes is not None:
             for column in file.columns:
-                if may_decompress_to(column.length_bytes, self._most_bytes):
-                    label = self.labels[column.position]
-                    check_decompressed_size(self._pages(column), self._codec(column.position), self._most_bytes, label)
+                position = column.position
+                if is_boundless(self._codec(position)) and may_decompress_to(column.length_bytes, self._most_bytes):
+                    label, pages = self.labels[position], self._pages(column)
+                    check_decompressed_size(pages, self._most_bytes, label, row_count=held_rows)
         to_dictionary = [column for column in file.columns if self._is_to_be_dictionary(column, held_rows, text)]
         arrays = self._decode_columns(file_index, held_rows, to_dictionary, known)
         for position, array in arrays.items():

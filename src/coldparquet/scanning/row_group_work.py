@@ -229,7 +229,7 @@ class RowGroupWork:
         for fetch in fetches:
             await self.fetched.take(fetch.length_bytes)
             self._start(self._fetch(fetch))
-        if not gathering.takes_whole_answer:
+        if gathering.waits_for_first_byte and not gathering.takes_whole_answer:
             self._start(self._make_buffer(gathering))
 
     async def _make_buffer(self, gathering: Gathering) -> None:
