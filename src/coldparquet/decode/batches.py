@@ -70,12 +70,21 @@ def first_expanded(
     return first, batch.slice(rows) if rows < batch.num_rows else None
 
 
-def expanded_table(table: pa.Table, plain: Collection[str]) -> pa.Table:
-    """Make plain strings of all text that came dictionary-encoded, but is to be plain."""
-    for place in columns_to_expand(table.schema, plain):
-        field = table.schema.field(place)
-        table = table.set_column(place, field.with_type(pa.string()), table.column(place).cast(pa.string()))
-    return table
+def expanded_table(table: pa.Table, plain: Collection[str], *, most_bytes: int = 1024 * MIB) -> pa.Table:
+    """Make plain strings of all text that came dictionary-encoded, but is to be plain; a chunk of it takes 2 GiB at most."""
+    places = columns_to_expand(table.schema, plain)
+    if not places:
+        return table
+    batches: list[pa.RecordBatch] = []
+    for batch in table.to_batches():
+        left: pa.RecordBatch | None = batch
+        while left is not None:
+            first, left = first_expanded(left, places, most_bytes)
+            batches.append(first)
+    schema = table.schema
+    for place in places:
+        schema = schema.set(place, schema.field(place).with_type(pa.string()))
+    return pa.Table.from_batches(batches, schema)
 
 
 def copied(batch: pa.RecordBatch) -> pa.RecordBatch:

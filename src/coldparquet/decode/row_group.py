@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from coldparquet.decode.arrow_schema import arrow_field, arrow_type
+from coldparquet.decode.batches import expanded_table
 from coldparquet.decode.chunk_label import ChunkLabel
 from coldparquet.decode.constant_values import constant_value
 from coldparquet.decode.conversion import convert_values
@@ -151,7 +152,7 @@ def _converted(
     type_: Any = arrow_type(wanted, text=text)
     as_decoded: Any = arrow_type(stored, text=text)
     if pa.types.is_dictionary(array.type) and not pa.types.is_dictionary(as_decoded):
-        array = array.cast(as_decoded)
+        array = expanded_table(pa.table({"": array}), {""}).column(0)
     chunks: list[Any] = array.chunks
     converted = [convert_values(chunk, stored, wanted, result=type_, label=label) for chunk in chunks]
     return pa.chunked_array(converted, type=type_)

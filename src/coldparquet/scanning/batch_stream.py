@@ -173,7 +173,9 @@ class BatchStream:
         """
         async with self._consuming:
             rows = await self._next_rows()
-            return rows if rows is None else expanded_table(rows, self._plain)
+            if rows is None or not columns_to_expand(rows.schema, self._plain):
+                return rows
+            return await self._means.in_thread(expanded_table, rows, self._plain)
 
     async def aclose(self) -> None:
         """Cancel what is in flight, wait until it is gone, and release all memory."""
