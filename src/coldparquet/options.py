@@ -215,9 +215,11 @@ class ReadOptions:
     memory_limit_bytes: int = 256 * MIB
     """What a scan may add to the memory of the process: requests in flight, fetched bytes, rows decoded and not yet taken,
     and what allocators keep of it, for which 160 MiB are set aside: below 256 MiB a scan may add up to 160 MiB and three
-    eighths of the limit. Beyond it comes the plan, about 8 KiB for each row group that is read. Row groups too large for the
-    limit are read in runs of pages where their pages are known; the one that the consumer waits for always goes on,
-    whatever it needs: nothing tells beforehand what pages of few bytes decode to."""
+    eighths of the limit. Beyond it comes the plan, about 2 KiB for each row group that is read. Row groups too large for the
+    limit are read in runs of pages where their pages are known; the one that the consumer waits for always goes on. Text
+    whose pages repeat few long values stays dictionary-encoded until it is handed over, in batches of at most an eighth of
+    the limit (never below 4 MiB) if one row does not take more. Pages that claim to decompress to more than the limit, more
+    than 64 MiB and more than 256 times their bytes are refused (``BudgetExceededError``, kind ``MemoryLimit``)."""
 
     decode_threads: int | None = None
     """Threads that decode row groups; None means one per processor. Arrow's own threads share the columns of each."""

@@ -14,9 +14,11 @@ import pytest
 import coldparquet as cp
 from coldparquet.errors import FormatError
 from coldparquet.maintenance.index import index_table
+from coldparquet.options import MIB
+from coldparquet.plan.placement import Placements
 from coldparquet.plan.read_plan import PlannedRequest
 from coldparquet.ranges import ByteRange
-from coldparquet.scanning.gathering import Fetch, Gathering
+from coldparquet.scanning.gathering import PartitionFetches
 from coldparquet.scanning.memory_room import Holding, Room
 from coldparquet.scanning.planned_partition import PlannedParquet
 from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
@@ -140,7 +142,17 @@ async def test_damaged_pages_name_row_group_and_column(bucket: Path) -> None:
 
 
 class InPlace:
-    """A partition whose reads all stay in place."""
+    """A partition whose reads all stay in place, 1 MiB each."""
+
+    def place(self, reads: list[Any], _requests: Any) -> Placements:
+        each = np.arange(len(reads))
+        return Placements(
+            row_group_read=each,
+            source_offset=each * MIB,
+            destination_offset=each,
+            length_bytes=np.full(len(reads), MIB),
+            first_of_request=np.array([0, len(reads)]),
+        )
 
     def stays_in_place(self, _read: Any) -> bool:
         return True
@@ -150,28 +162,27 @@ class InPlace:
 
 
 async def test_a_shared_answer_counts_once_until_the_last_row_group_has_done_with_it() -> None:
-    answer, room = bytes(100), Room(100)
+    answer, room = bytes(3 * MIB), Room(3 * MIB)
     partition: Any = InPlace()
     reads: list[Any] = ["first", "second", "dropped"]
-    first, second, dropped = [Gathering(read, partition, Holding(room, turn=turn)) for turn, read in enumerate(reads)]
     request = PlannedRequest(
-        partition_index=0, path="day/data.parquet", byte_range=ByteRange(50, 150), reason="row groups"
+        partition_index=0, path="day/data.parquet", byte_range=ByteRange(50, 50 + 3 * MIB), reason="row groups"
     )
-    for gathering in (first, second, dropped):
-        gathering.expect_answer()
-    first.begin()  # the turn of the others has not come
-    dropped.drop()
-    Fetch(request=request, served={first: [], second: [], dropped: []}).distribute(answer)
+    fetches = PartitionFetches([request], reads, partition, room)
+    first, [fetch] = fetches.join(0, Holding(room, turn=0))  # the turn of the others has not come
+    fetch.distribute(answer)
     await first.complete()
     buffer: Any = first.take_buffer()
     assert buffer == ("first", answer, 50)
     assert room.most_held == len(answer)
     first.drop()
-    second.begin()
+    second, new = fetches.join(1, Holding(room, turn=1))
+    assert new == []
     await second.complete()
     buffer = second.take_buffer()
     assert buffer == ("second", answer, 50)
-    later = asyncio.create_task(room.take(100, turn=9))
+    fetches.leave_out(2)
+    later = asyncio.create_task(room.take(3 * MIB, turn=9))
     await asyncio.sleep(0)
     assert not later.done()
     second.drop()

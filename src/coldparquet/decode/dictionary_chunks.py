@@ -27,6 +27,7 @@ from coldparquet.decode.parquet_reader import check_values, read_columns
 from coldparquet.decode.shared_dictionaries import numbered
 from coldparquet.decode.untyped_compute import compute
 from coldparquet.decode.virtual_file import CODECS
+from coldparquet.errors import FormatError, UnsupportedError
 from coldparquet.format.logical_types import LogicalKind, LogicalType
 from coldparquet.format.page_headers import PageType
 from coldparquet.format.page_thrift import DataPageHeader, DictionaryPageHeader, PageHeader
@@ -98,6 +99,37 @@ def decode_dictionary_chunk(  # noqa: PLR0913 - a chunk, and what its pages do n
         arrays += _decode_text(chunk, parts.text_pages)
     decoded: pa.ChunkedArray[Any] = pa.chunked_array(arrays, type=DICTIONARY_TYPE)
     return decoded if len(arrays) == 1 else decoded.unify_dictionaries()
+
+
+def longest_text(pages: bytes, *, codec: int, label: ChunkLabel, check_page_checksums: bool) -> int:
+    """Return the length of the longest string in the dictionary of a flat text chunk.
+
+    Args:
+        pages: Pages with their headers.
+        codec: Parquet compression codec of the chunk.
+        label: The chunk.
+        check_page_checksums: Whether the CRC-32 of its dictionary page is compared.
+
+    Returns:
+        0 where the chunk does not begin with pages of indices into a dictionary, or where that does not decode: whoever decodes
+        the chunk says what is wrong with it.
+    """
+    parts = take_apart(pages, codec)
+    if parts is None or parts.dictionary is None:
+        return 0
+    chunk = _Chunk(
+        content=memoryview(pages),
+        codec=codec,
+        created_by=None,
+        max_def_level=0,
+        label=label,
+        check_page_checksums=check_page_checksums,
+    )
+    try:
+        entries = _read_entries(chunk, parts.dictionary)
+    except (FormatError, UnsupportedError):
+        return 0
+    return int(compute.max(compute.binary_length(entries)).as_py())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

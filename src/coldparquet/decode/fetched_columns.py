@@ -9,8 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coldparquet.decode.arrow_schema import arrow_type
+from coldparquet.decode.batches import most_expanded_bytes
 from coldparquet.decode.chunk_label import ChunkLabel
-from coldparquet.decode.dictionary_chunks import decode_dictionary_chunk
+from coldparquet.decode.dictionary_chunks import decode_dictionary_chunk, longest_text
+from coldparquet.decode.expansion import check_decompressed_size, is_boundless, may_decompress_to
 from coldparquet.decode.list_pages import decode_list_pages
 from coldparquet.decode.page_rows import check_flat_pages
 from coldparquet.decode.parquet_reader import read_columns
@@ -46,9 +48,10 @@ class FetchedColumns:
         sidecar: The partition's sidecar.
         path: The Parquet file, for error messages.
         check_page_checksums: Whether the CRC-32 of each page that has one is compared.
+        most_bytes: About how much memory may be taken; None for any.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what to decode, and how
         self,
         buffer: ReadFiles,
         read: RowGroupRead,
@@ -56,7 +59,9 @@ class FetchedColumns:
         *,
         path: str | None,
         check_page_checksums: bool,
+        most_bytes: int | None,
     ) -> None:
+        self._most_bytes = most_bytes
         self._check_page_checksums = check_page_checksums
         self._buffer = buffer
         self._bytes = buffer.bytes()
@@ -73,8 +78,8 @@ class FetchedColumns:
         """Decode every column.
 
         Args:
-            text: Which text columns become dictionary arrays, if their pages allow it. All others are of the type that
-                pyarrow gives them.
+            text: Which text columns become dictionary arrays, if their pages allow it. So do others that would take much
+                of the memory as plain strings. All others are of the type that pyarrow gives them.
             known: By index in the sidecar: distinct strings with which a column's dictionary is to begin.
 
         Returns:
@@ -82,6 +87,7 @@ class FetchedColumns:
 
         Raises:
             FormatError: The pages do not decode, or hold other rows than planned.
+            BudgetExceededError: Pages of few bytes would decompress to more than the memory that may be taken.
             UnsupportedError: pyarrow does not implement an encoding, an INT96 timestamp does not fit 64 bits, or it depends on
                 the writer of the file, which is not known, how pages decode.
         """
@@ -103,11 +109,13 @@ class FetchedColumns:
         if file.rows is not None:
             for column in file.columns:
                 check_flat_pages(self._pieces(column.position), file.rows, self.labels[column.position])
-        to_dictionary = [
-            column
-            for column in file.columns
-            if pa.types.is_dictionary(arrow_type(self._types[column.position], text=text))
-        ]
+        if self._most_bytes is not None:
+            for column in file.columns:
+                position = column.position
+                if is_boundless(self._codec(position)) and may_decompress_to(column.length_bytes, self._most_bytes):
+                    label, pages = self.labels[position], self._pages(column)
+                    check_decompressed_size(pages, self._most_bytes, label, row_count=held_rows)
+        to_dictionary = [column for column in file.columns if self._is_to_be_dictionary(column, held_rows, text)]
         arrays = self._decode_columns(file_index, held_rows, to_dictionary, known)
         for position, array in arrays.items():
             if len(array) != held_rows:
@@ -115,6 +123,24 @@ class FetchedColumns:
                 raise self.labels[position].damaged(message, field="row_count")
         positions = rows_within(self._read.selection, file.rows)
         return dict(zip(arrays, select_rows(list(arrays.values()), positions, held_rows=held_rows), strict=True))
+
+    def _is_to_be_dictionary(self, column: VirtualColumn, row_count: int, text: TextAs) -> bool:
+        """Tell whether a column is text that is wanted dictionary-encoded, or takes too much memory in another form."""
+        stored = self._types[column.position]
+        type_: Any = arrow_type(stored, text=text)
+        is_text = stored.arrow.name in {"string", "dictionary"} and not stored.raw_array
+        if pa.types.is_dictionary(type_) or not is_text or self._most_bytes is None:
+            return pa.types.is_dictionary(type_)
+        most_bytes = most_expanded_bytes(self._most_bytes)
+        if not may_decompress_to(column.length_bytes * row_count, most_bytes):
+            return False
+        longest_bytes = longest_text(
+            self._pages(column),
+            codec=self._codec(column.position),
+            label=self.labels[column.position],
+            check_page_checksums=self._check_page_checksums,
+        )
+        return row_count * longest_bytes > most_bytes
 
     def _decode_columns(
         self,

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from coldparquet.decode.arrow_schema import arrow_field, arrow_type
+from coldparquet.decode.batches import expanded_table
 from coldparquet.decode.chunk_label import ChunkLabel
 from coldparquet.decode.constant_values import constant_value
 from coldparquet.decode.conversion import convert_values
@@ -57,6 +58,7 @@ def decode_row_group(  # noqa: PLR0913 - one plan, one snapshot and how to show 
     text: TextAs,
     path: str | None,
     check_page_checksums: bool,
+    most_bytes: int | None = None,
 ) -> pa.Table:
     """Decode what was fetched of one row group. Blocks; pyarrow releases the GIL meanwhile and uses its own threads.
 
@@ -68,21 +70,26 @@ def decode_row_group(  # noqa: PLR0913 - one plan, one snapshot and how to show 
         text: Which text columns become dictionary arrays.
         path: The Parquet file, for error messages.
         check_page_checksums: Whether the CRC-32 of each page that has one is compared.
+        most_bytes: About how much memory may be taken; None for any.
 
     Returns:
-        ``read.row_count`` rows. A column that is null in every row, or missing, is nulls; BOOLEAN, BYTE, SHORT and CHAR
+        ``read.row_count`` rows. Text that would take most of the memory, but not while it is dictionary-encoded, is: see
+        ``coldparquet.decode.batches``. A column that is null in every row, or missing, is nulls; BOOLEAN, BYTE, SHORT and CHAR
         are never null but false or 0. A column may be in several chunks.
 
     Raises:
         FormatError: The bytes do not decode to the promised number of values of the promised type, or the pages hold
             other rows than planned; names the file, the row group and the columns.
         UnsupportedError: An encoding that pyarrow cannot read.
+        BudgetExceededError: Pages of few bytes would decompress to more than the memory that may be taken.
         InternalError: The buffer is incomplete, or a column was not planned.
     """
     known = {column.place: column.known for column in columns if column.known is not None}
     fetched: dict[int, pa.ChunkedArray[Any]] = {}
     if read.columns:
-        columns_of_read = FetchedColumns(buffer, read, sidecar, path=path, check_page_checksums=check_page_checksums)
+        columns_of_read = FetchedColumns(
+            buffer, read, sidecar, path=path, check_page_checksums=check_page_checksums, most_bytes=most_bytes
+        )
         fetched = dict(zip(read.columns, columns_of_read.decode(text=text, known=known), strict=True))
     fields, arrays = [], []
     for column in columns:
@@ -101,7 +108,7 @@ def decode_row_group(  # noqa: PLR0913 - one plan, one snapshot and how to show 
                 raise InternalError(
                     f"row group {read.row_group_in_file} was planned without column {column.name!r}", path=path
                 )
-        fields.append(field)
+        fields.append(field.with_type(array.type))
         arrays.append(array)
     if not columns:
         return rows_without_columns(read.row_count)
@@ -143,6 +150,9 @@ def _converted(
     if stored.arrow == wanted.arrow and holds_same_values(stored, wanted):
         return array
     type_: Any = arrow_type(wanted, text=text)
+    as_decoded: Any = arrow_type(stored, text=text)
+    if pa.types.is_dictionary(array.type) and not pa.types.is_dictionary(as_decoded):
+        array = expanded_table(pa.table({"": array}), {""}).column(0)
     chunks: list[Any] = array.chunks
     converted = [convert_values(chunk, stored, wanted, result=type_, label=label) for chunk in chunks]
     return pa.chunked_array(converted, type=type_)

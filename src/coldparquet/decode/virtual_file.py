@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from coldparquet.plan.read_plan import RowGroupRead
     from coldparquet.plan.row_selection import RowSelection
 
-_LEAST_BYTES_IN_PLACE = MIB
+LEAST_BYTES_IN_PLACE = MIB
 """Less is copied sooner than pyarrow reads a footer that lies elsewhere, which takes 0.1 ms."""
 
 _LEAST_SHARE_IN_PLACE = 3 / 4
@@ -150,7 +150,7 @@ def new_row_group_buffer(read: RowGroupRead, sidecar: Sidecar, *, path: str | No
 def stays_in_place(read: RowGroupRead) -> bool:
     """Tell whether a read is decoded where its bytes lie, provided that one answer brings all of them."""
     wanted_bytes = int((read.piece_stops - read.piece_starts).sum())
-    if wanted_bytes < _LEAST_BYTES_IN_PLACE or any(rows is not None for rows in read.column_rows):
+    if wanted_bytes < LEAST_BYTES_IN_PLACE or any(rows is not None for rows in read.column_rows):
         return False
     spanned_bytes = int(read.piece_stops.max() - read.piece_starts.min())
     return wanted_bytes >= _LEAST_SHARE_IN_PLACE * spanned_bytes

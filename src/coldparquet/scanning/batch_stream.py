@@ -11,24 +11,33 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
+from itertools import count
 from typing import TYPE_CHECKING, Self
 
-from coldparquet.decode.batches import copied, to_batches
+import pyarrow as pa
+
+from coldparquet.decode.arrow_schema import TextAs, arrow_type
+from coldparquet.decode.batches import (
+    columns_to_expand,
+    copied,
+    expanded_table,
+    first_expanded,
+    most_expanded_bytes,
+    to_batches,
+)
 from coldparquet.errors import InvalidInputError
 from coldparquet.options import MIB
 from coldparquet.scanning.decoded_sizes import DecodedSizes
-from coldparquet.scanning.gathering import pair
+from coldparquet.scanning.gathering import PartitionFetches
 from coldparquet.scanning.known_symbols import shared_dictionaries
 from coldparquet.scanning.memory_room import Room
 from coldparquet.scanning.row_group_work import KeptShare, RowGroupWork, StreamMeans
 from coldparquet.storage.wrappers.ledger import current_ledger
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
     from concurrent.futures import Executor
     from types import TracebackType
-
-    import pyarrow as pa
 
     from coldparquet.plan.read_plan import ReadPlan
     from coldparquet.scanning.memory_room import Holding
@@ -74,11 +83,15 @@ class BatchStream:
         self._store = store
         self._executor = executor
         self._waiting: deque[RowGroupWork] = deque()
-        """Row groups that are not consumed yet, in the order in which they will be."""
+        """Row groups that have begun and are not consumed yet, in the order in which they will be, and the one behind them."""
+        self._problem: Exception | None = None
+        """Why there is none behind them although some are left."""
         self._in_hand: Holding | None = None
         """Memory of the rows that the consumer has: it counts as held until he has those of the next row group."""
         self._batches: deque[pa.RecordBatch] = deque()
         """What is left of the row group in hand."""
+        self._plain: set[str] = set()
+        """Columns of the result that are not dictionary-encoded, even where decoding has left them so."""
         self._rows_in_hand = 0
         """Rows of the row group in hand, those handed over already among them."""
         self._finished_row_groups = 0
@@ -142,6 +155,14 @@ class BatchStream:
                     return None
                 self._batches.extend(to_batches(rows, batch_rows=self._planned.question.options.batch_rows))
                 self._rows_in_hand = rows.num_rows
+            if encoded := columns_to_expand(self._batches[0].schema, self._plain):
+                most_bytes = most_expanded_bytes(self._planned.question.options.memory_limit_bytes)
+                batch, left = await self._means.in_thread(first_expanded, self._batches[0], encoded, most_bytes)
+                self._check_open()
+                self._batches.popleft()
+                if left is not None:
+                    self._batches.appendleft(left)
+                return batch
             batch = self._batches.popleft()
             return batch if self._batches else self._last(batch)
 
@@ -151,7 +172,10 @@ class BatchStream:
         Raises what :meth:`next_batch` raises.
         """
         async with self._consuming:
-            return await self._next_rows()
+            rows = await self._next_rows()
+            if rows is None or not columns_to_expand(rows.schema, self._plain):
+                return rows
+            return await self._means.in_thread(expanded_table, rows, self._plain)
 
     async def aclose(self) -> None:
         """Cancel what is in flight, wait until it is gone, and release all memory."""
@@ -184,9 +208,15 @@ class BatchStream:
             part_bytes=self._planned.late_part_bytes,
             data_paths=[partition.data_path for partition in plan.partitions],
         )
+        text = TextAs.of(options)
+        self._plain = {
+            column.name
+            for column in question.output_columns
+            if not pa.types.is_dictionary(arrow_type(column.readable_type, text=text))
+        }
         self._dictionaries = shared_dictionaries(question)
-        self._waiting.extend(self._plan_work())
-        self._means.start(self._begin_all(self._waiting.copy()))
+        works = self._works()
+        self._means.start(self._begin_all(self._make_next(works), works))
         self._is_open = True
 
     async def _close(self, error: BaseException | None) -> None:
@@ -214,7 +244,11 @@ class BatchStream:
 
     async def _next_rows(self) -> pa.Table | None:
         self._check_open()
-        if not self._waiting or self._rows_left == 0:
+        if self._rows_left == 0:
+            return None
+        if not self._waiting:
+            if self._problem is not None:
+                raise self._problem
             return None
         work = self._waiting[0]
         self._means.fetched.hurry(work.turn)
@@ -253,38 +287,41 @@ class BatchStream:
             self._in_hand.keep(batch.get_total_buffer_size())
         return batch
 
-    def _plan_work(self) -> list[RowGroupWork]:
-        """Make the work of every row group, and give each its requests."""
+    def _works(self) -> Iterator[RowGroupWork]:
+        """Make the work of one row group after the other, each when it is about to begin."""
         plan = self._planned.plan
-        works = [
-            RowGroupWork(read, self._planned.partitions[read.partition_index], turn, self._means)
-            for turn, read in enumerate(plan.row_groups)
-        ]
-        by_gathering = {work.gathering: work for work in works}
-        first_of_partition = 0
+        turns = count()
         for index, partition in enumerate(self._planned.partitions):
-            reads = plan.row_groups_of(index)
-            # What the second stage takes is known when the first is over; the plan holds an upper bound of it.
-            requests = [request for request in plan.requests_of(index) if request.stage == 1]
-            gatherings = [work.gathering for work in works[first_of_partition:][: len(reads)]]
-            for fetch in pair(requests, reads, gatherings, partition):
-                first = min((by_gathering[gathering] for gathering in fetch.served), key=lambda work: work.turn)
-                first.fetches.append(fetch)
-            first_of_partition += len(reads)
-        for work in works:
-            work.rows.add_done_callback(self._note_finished)
-        return works
+            if reads := plan.row_groups_of(index):
+                # What the second stage takes is known when the first is over; the plan holds an upper bound of it.
+                requests = [request for request in plan.requests_of(index) if request.stage == 1]
+                fetches = PartitionFetches(requests, reads, partition, self._means.fetched)
+                for position, read in enumerate(reads):
+                    yield RowGroupWork(read, partition, next(turns), self._means, fetches, position)
 
-    async def _begin_all(self, works: deque[RowGroupWork]) -> None:
-        """Begin one row group after the other, as memory allows. ``works`` is emptied, so that nothing stays with it."""
-        while works:
-            work = works.popleft()
+    def _make_next(self, works: Iterator[RowGroupWork]) -> RowGroupWork | None:
+        """Let one more row group wait to begin; there is always one, so that the consumer knows whether any is left."""
+        try:
+            work = next(works, None)
+        except Exception as error:  # noqa: BLE001 - the consumer gets it, behind the rows of those before
+            self._problem = error
+            return None
+        if work is not None:
+            work.rows.add_done_callback(self._note_finished)
+            self._waiting.append(work)
+        return work
+
+    async def _begin_all(self, work: RowGroupWork | None, works: Iterator[RowGroupWork]) -> None:
+        """Begin one row group after the other, as memory allows."""
+        while work is not None:
             while not self._reads_all_ahead and work.turn > 2 * self._finished_row_groups:
                 self._progress.clear()
                 await self._progress.wait()
             if work.is_dropped:
                 return
+            following = self._make_next(works)
             await work.begin()
+            work = following
 
     def _note_finished(self, rows: asyncio.Future[pa.Table]) -> None:
         if not rows.cancelled():
@@ -302,6 +339,7 @@ class BatchStream:
                 return
             rows_left -= work.certain_rows
             if rows_left <= 0:
-                while len(self._waiting) > position + 1:
-                    self._waiting.pop().drop()
+                left_out = [self._waiting.pop() for _ in range(len(self._waiting) - position - 1)]
+                for dropped in reversed(left_out):  # what is kept for all of them goes with the first
+                    dropped.drop()
                 return

@@ -207,6 +207,7 @@ class PlannedParquet:
             text=TextAs.of(options),
             path=self.data_path,
             check_page_checksums=options.check_page_checksums,
+            most_bytes=options.memory_limit_bytes,
         )
 
     def decoded_bytes(self, read: PlannedRead, columns: Sequence[TableColumn], options: ReadOptions) -> int:

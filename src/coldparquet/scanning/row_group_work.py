@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from coldparquet.errors import NotFoundError
-from coldparquet.scanning.gathering import Gathering, pair
+from coldparquet.scanning.gathering import PartitionFetches
 from coldparquet.scanning.memory_room import Holding
 from coldparquet.scanning.read_stages import ReadStages
 from coldparquet.storage.wrappers.ledger import Turn
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from coldparquet.plan.projection import TableColumn
     from coldparquet.plan.read_plan import PlannedRead, PlannedRequest
     from coldparquet.scanning.decoded_sizes import DecodedSizes
-    from coldparquet.scanning.gathering import Fetch
+    from coldparquet.scanning.gathering import Fetch, Gathering
     from coldparquet.scanning.memory_room import Room
     from coldparquet.scanning.planned_partition import PlannedPartition
     from coldparquet.scanning.read_stages import Decoded
@@ -134,20 +134,31 @@ class RowGroupWork:
         partition: The partition that it belongs to.
         turn: Its place in the order in which row groups are consumed.
         means: What it shares with others.
+        fetches: The requests of the partition.
+        position: Its place among the reads of the partition.
     """
 
-    def __init__(self, read: PlannedRead, partition: PlannedPartition, turn: int, means: StreamMeans) -> None:
+    def __init__(  # noqa: PLR0913, PLR0917 - what is read, and its places among others
+        self,
+        read: PlannedRead,
+        partition: PlannedPartition,
+        turn: int,
+        means: StreamMeans,
+        fetches: PartitionFetches,
+        position: int,
+    ) -> None:
         self.read = read
         self.turn = turn
-        self.fetches: list[Fetch] = []
-        """Requests of which this row group is the first to need bytes."""
         self.rows: asyncio.Future[pa.Table] = asyncio.get_running_loop().create_future()
         """The rows that satisfy the predicate, with the columns of the result."""
         self.fetched = Holding(means.fetched, turn=turn)
         """Memory that it holds for bytes."""
         self.decoded = Holding(means.decoded, turn=turn)
         """Memory that it holds for rows."""
-        self.gathering = Gathering(read, partition, self.fetched)
+        self._fetches = fetches
+        self._position = position
+        self._gathering: Gathering | None = None
+        """Its bytes on their way; None until its turn has come."""
         self.has_begun = False
         self.is_dropped = False
         self._partition = partition
@@ -167,9 +178,11 @@ class RowGroupWork:
         self.has_begun = True
         try:
             await self.fetched.take(_OWN_BYTES)
-            self.gathering.begin()
-            self._start(self._carry_out())
-            await self._send(self.fetches, self.gathering)
+            if self.is_dropped:
+                return
+            self._gathering, fetches = self._fetches.join(self._position, self.fetched)
+            self._start(self._carry_out(self._gathering))
+            await self._send(fetches, self._gathering)
         except Exception as error:  # noqa: BLE001 - whoever consumes the rows gets it
             self._fail(error)
 
@@ -178,33 +191,33 @@ class RowGroupWork:
         self.is_dropped = True
         for task in self._tasks:
             task.cancel()
+        self._fetches.leave_out(self._position)
         self._give_memory_back()
         if not self.rows.cancel() and not self.rows.cancelled():
             self.rows.exception()  # an error that nobody will ask for any more
 
-    async def _carry_out(self) -> None:
+    async def _carry_out(self, gathering: Gathering) -> None:
         try:
-            rows = await self._read_rows()
+            rows = await self._read_rows(gathering)
         except Exception as error:  # noqa: BLE001 - whoever consumes the rows gets it
             self._fail(error)
             return
         self.rows.set_result(rows)
 
-    async def _read_rows(self) -> pa.Table:
+    async def _read_rows(self, gathering: Gathering) -> pa.Table:
         stages = self._stages
-        await self.gathering.complete()
+        await gathering.complete()
         if not stages.deferred_columns:
-            return (await self._decode(self.read, stages.first_columns, stages.decode, self.gathering)).rows
+            return (await self._decode(self.read, stages.first_columns, stages.decode, gathering)).rows
         first = await self._decode(
-            self.read, stages.first_columns, stages.decode_first, self.gathering, self._means.part_bytes
+            self.read, stages.first_columns, stages.decode_first, gathering, self._means.part_bytes
         )
         if first.narrowed is None:
             return first.rows
-        gathering = Gathering(first.narrowed, self._partition, self.fetched)
-        fetches = pair(first.requests, [first.narrowed], [gathering], self._partition)
-        gathering.begin()
+        fetches = PartitionFetches(first.requests, [first.narrowed], self._partition, self._means.fetched)
+        gathering, requests = fetches.join(0, self.fetched)
         try:
-            await self._send(fetches, gathering)
+            await self._send(requests, gathering)
             await gathering.complete()
             second = await self._decode(first.narrowed, stages.deferred_columns, stages.decode_second, gathering, first)
         finally:
@@ -216,7 +229,7 @@ class RowGroupWork:
         for fetch in fetches:
             await self.fetched.take(fetch.length_bytes)
             self._start(self._fetch(fetch))
-        if not gathering.takes_whole_answer:
+        if gathering.waits_for_first_byte and not gathering.takes_whole_answer:
             self._start(self._make_buffer(gathering))
 
     async def _make_buffer(self, gathering: Gathering) -> None:
@@ -304,7 +317,8 @@ class RowGroupWork:
             self.rows.exception()  # perhaps nobody will ask
 
     def _give_memory_back(self) -> None:
-        self.gathering.drop()
+        if self._gathering is not None:
+            self._gathering.drop()
         self.fetched.release()
         self.decoded.release()
 
