@@ -104,10 +104,9 @@ def check_type(stored: ColumnType, wanted: ColumnType) -> None:
     _require(can_convert(stored, wanted), f"it makes {wanted.name} of {stored.name}")
 
 
-def check_native_column(stored: NativeColumn, wanted: TableColumn, *, has_dictionary: bool) -> None:
-    """Check that a native partition has a column of the piece, and what it takes to read it."""
+def check_native_column(stored: NativeColumn, wanted: TableColumn) -> None:
+    """Check that a native partition has a column of the piece."""
     _require((stored.index, stored.name) == (wanted.index, wanted.name), "it names a column in two ways")
-    _require(has_dictionary or stored.type.tag is not TypeTag.SYMBOL or stored.top is None, "it has no symbols")
     check_type(stored.type, wanted.readable_type)
 
 
@@ -260,6 +259,8 @@ def check_native_reads(share: NativeShare, *, number: int, needed: NeededColumns
         needed.check(there, set(), all_rows_match=read.all_rows_match)
         for file, length in zip(read.files, (read.stops - read.starts).tolist(), strict=True):
             layout = columns[file.column].layout
+            is_symbol = length > 0 and columns[file.column].type.tag is TypeTag.SYMBOL
+            _require(not is_symbol or file.column in share.dictionaries, "it has no symbols")
             width = layout.width_bytes if isinstance(layout, FixedLayout) else layout.entry_bytes
             _require(
                 length >= 0 and (file.role == "data" or length <= (read.row_count + 1) * width),

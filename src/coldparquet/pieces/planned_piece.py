@@ -161,7 +161,7 @@ def _native_partition(share: NativeShare, content: PieceContent, number: int) ->
     places = [column.index for column in content.columns]
     check_native_reads(share, number=number, needed=NeededColumns.of(content, places))
     for column, stored in zip(content.columns, share.columns, strict=True):
-        check_native_column(stored, column, has_dictionary=stored.index in share.dictionaries)
+        check_native_column(stored, column)
     return PlannedNative(
         directory_path=share.data_path,
         columns={column.index: column for column in share.columns},

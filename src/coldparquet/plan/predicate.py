@@ -47,7 +47,7 @@ MAX_DIGITS = 1_000
 MAX_DEPTH = 100
 """Deepest tree that can be built, so that every walk over one may simply recurse."""
 
-_FIRST_TOO_LONG = 10**MAX_DIGITS
+_FIRST_TOO_LONG: int = 10**MAX_DIGITS
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _WORDS_OF_SQL = frozenset(
     """
