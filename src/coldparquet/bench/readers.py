@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial, reduce
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -244,11 +245,12 @@ def duckdb_connection(endpoint_url: str) -> Any:
     import duckdb
 
     connection = duckdb.connect()
-    if find_spec("duckdb_extensions"):
-        from duckdb_extensions import import_extension
-
-        import_extension("httpfs")
-    connection.execute("LOAD httpfs")
+    package = find_spec("duckdb_extension_httpfs")
+    extension = "httpfs"  # one that DuckDB fetched itself
+    if package is not None and package.origin is not None:
+        files = Path(package.origin).with_name("extensions") / f"v{duckdb.__version__}"
+        extension = f"'{files / 'httpfs.duckdb_extension'}'"
+    connection.execute(f"LOAD {extension}")
     connection.execute(
         "CREATE SECRET (TYPE s3, KEY_ID 'x', SECRET 'x', REGION 'us-east-1', USE_SSL false, URL_STYLE 'path',"
         f" ENDPOINT '{endpoint_url.removeprefix('http://')}')"
