@@ -108,7 +108,7 @@ async def test_verify_finds_rows_of_other_times(misnamed: Path) -> None:
     *sound, wrong = (await verify_table(misnamed)).partitions
     assert [partition.findings for partition in sound] == [()] * 3
     kinds = [(finding.severity, finding.kind, finding.column) for finding in wrong.findings]
-    assert kinds == [("warning", "NoSidecar", None), ("error", "TimeRangeMismatch", "ts")]
+    assert kinds == [("error", "TimeRangeMismatch", "ts")]
 
 
 GOOD = {

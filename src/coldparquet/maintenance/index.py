@@ -344,9 +344,7 @@ class PartitionIndexer:
             message = shorter_than_committed(error, location) or error.message
             return IndexedPartition(path=path, action="failed", reason=f"{file_name}: {message}")
 
-    async def _index(  # noqa: PLR0911 - one per fate
-        self, location: PartitionLocation, path: str, *, is_sidecar_absent: bool
-    ) -> IndexedPartition:
+    async def _index(self, location: PartitionLocation, path: str, *, is_sidecar_absent: bool) -> IndexedPartition:
         may_overwrite = self._replaces == "all" or not is_sidecar_absent
         doubt: str | None = None
         sidecar: Sidecar | None = None
@@ -367,11 +365,13 @@ class PartitionIndexer:
                 raise
             return IndexedPartition(path=path, action="kept", sidecar_bytes=sidecar.size_bytes, reason=why_kept)
         derived, has_timestamp = encode_sidecar(content), content.designated_timestamp is not None
-        misplaced = _misplaced(location, parse_sidecar(derived))
-        if misplaced is not None:
-            return IndexedPartition(path=path, action="failed", reason=misplaced)
         is_stale = doubt is not None
-        reason = "; ".join((*((f"stale: {doubt}",) if is_stale else ()), *notes)) or None
+        reason = (
+            "; ".join(
+                (*((f"stale: {doubt}",) if is_stale else ()), *notes, *_misplaced(location, parse_sidecar(derived)))
+            )
+            or None
+        )
         if self._dry_run:
             return IndexedPartition(
                 path=path, action="would write", sidecar_bytes=len(derived), reason=reason, is_stale=is_stale
@@ -461,11 +461,11 @@ class PartitionIndexer:
         return f"{more}: an update is under way, or was cut off"
 
 
-def _misplaced(location: PartitionLocation, sidecar: Sidecar) -> str | None:
-    """Say that rows are of other times than the directory stands for; None if they are not, as far as is known."""
+def _misplaced(location: PartitionLocation, sidecar: Sidecar) -> tuple[str, ...]:
+    """Say that rows are of other times than the directory stands for; nothing if they are not, as far as is known."""
     directory, column = location.directory, sidecar.designated_timestamp
     if directory is None or column is None:
-        return None
+        return ()
     [stated] = stated_times_ns(sidecar, column, np.array([0, sidecar.row_group_count]))
     found = misplaced_times(stated, (directory.start_ns, directory.stop_ns))
-    return None if found is None else f"its rows are of {found}, {_MISPLACED}"
+    return () if found is None else (f"its rows are of {found}, {_MISPLACED}",)
