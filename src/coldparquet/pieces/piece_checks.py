@@ -154,6 +154,7 @@ class NeededColumns:
         is_right = 0 <= content.output_column_count <= len(content.columns) == len(places)
         _require(is_right, "it has not as many columns as it says")
         known = dict(zip((column.index for column in content.columns), places, strict=True))
+        _require(len(known) == len(places), "it has a column twice")
         asked = () if content.predicate is None else content.predicate.fields()
         of_predicate = [*places[content.output_column_count :], *(known[field.index] for field in asked)]
         return cls(
