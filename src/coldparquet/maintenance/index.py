@@ -367,9 +367,7 @@ class PartitionIndexer:
         derived, has_timestamp = encode_sidecar(content), content.designated_timestamp is not None
         is_stale = doubt is not None
         reason = (
-            "; ".join(
-                (*((f"stale: {doubt}",) if is_stale else ()), *notes, *_misplaced(location, parse_sidecar(derived)))
-            )
+            "; ".join((*((f"stale: {doubt}",) if is_stale else ()), *notes, *_misplaced(location, content, derived)))
             or None
         )
         if self._dry_run:
@@ -461,11 +459,12 @@ class PartitionIndexer:
         return f"{more}: an update is under way, or was cut off"
 
 
-def _misplaced(location: PartitionLocation, sidecar: Sidecar) -> tuple[str, ...]:
+def _misplaced(location: PartitionLocation, content: SidecarContent, encoded: bytes) -> tuple[str, ...]:
     """Say that rows are of other times than the directory stands for; nothing if they are not, as far as is known."""
-    directory, column = location.directory, sidecar.designated_timestamp
+    directory, column = location.directory, content.designated_timestamp
     if directory is None or column is None:
         return ()
+    sidecar = parse_sidecar(encoded)
     [stated] = stated_times_ns(sidecar, column, np.array([0, sidecar.row_group_count]))
     found = misplaced_times(stated, (directory.start_ns, directory.stop_ns))
     return () if found is None else (f"its rows are of {found}, {_MISPLACED}",)
