@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from coldparquet.catalog.page_lookup import PAGES_FILE
 from coldparquet.catalog.partition_location import DATA_FILE, SIDECAR_FILE
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from coldparquet.write.local_files import FileOperations
-    from coldparquet.write.partition_rewriter import RewrittenFiles
-    from coldparquet.write.partition_writer import WrittenPartition
 
 _PREFIX, _SUFFIX = ".", ".coldparquet"
 
@@ -68,7 +66,23 @@ def empty_directory(directory: str, files: FileOperations) -> None:
         files.unlink(str(entry))
 
 
-def made_files(directory: str, written: WrittenPartition | RewrittenFiles) -> Iterator[tuple[str, StoreSource]]:
+class MadeFiles(Protocol):
+    """The files that were made of a partition."""
+
+    @property
+    def parquet_size_bytes(self) -> int:
+        """Size of the data file."""
+
+    @property
+    def pages_size_bytes(self) -> int | None:
+        """Size of the ``_pages``; None if there is none."""
+
+    @property
+    def sidecar_size_bytes(self) -> int:
+        """Size of the sidecar."""
+
+
+def made_files(directory: str, written: MadeFiles) -> Iterator[tuple[str, StoreSource]]:
     """Yield name and content of what was made of a partition in a local directory, in the order in which it is uploaded."""
     local = CheckedStore(LocalStore())
     for name, size_bytes in (
