@@ -209,7 +209,7 @@ class TableOrigin:
             columns=unified_columns(
                 newest.sidecar,
                 (known.sidecar for known in reversed(others) if known),
-                with_dropped=self.options.columns_from == "all",
+                by_name=self.options.columns_from == "all",
             ),
             designated_timestamp=newest.sidecar.designated_timestamp,
             files=None,
