@@ -19,9 +19,11 @@ from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.verify import verify_table
 from coldparquet.pieces import read_piece
 from coldparquet.storage.memory import MemoryStore
+from coldparquet.write import write_partition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 ALL = cp.ReadOptions(columns_from="all")
 
@@ -273,6 +275,68 @@ async def test_columns_of_older_partitions_alone_are_told_and_read_where_all_cou
             assert set((await table.scan().to_arrow()).column_names) == {"x", "old", "mid"}
             assert await table.scan(where="old = 'b'").count() == 1
             assert "not read, because" not in (await table.scan().plan()).explain()
+
+
+def of_days(*names: str) -> list[pa.Table]:
+    """Return a partition for each list of columns: the times of a day, and whole numbers that occur nowhere else."""
+    parts = []
+    for day, columns in enumerate(names):
+        times = [1_709_251_200_000_000 + (day * 24 + hour) * 3_600_000_000 for hour in range(3)]
+        rows: dict[str, pa.Array[Any]] = {"ts": pa.array(times, pa.timestamp("us", "UTC"))}
+        for column in columns:
+            rows[column] = pa.array([ord(column) * 100 + day * 10 + row for row in range(3)])
+        parts.append(pa.table(rows))
+    return parts
+
+
+async def written(directory: Path, parts: Sequence[pa.Table]) -> list[str]:
+    names = [f"2024-03-{day:02d}" for day in range(1, len(parts) + 1)]
+    for name, rows in zip(names, parts, strict=True):
+        await write_partition(directory / name, rows, timestamp="ts")
+    return names
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("ps", "s"), ("s", "ps"), ("s", "ps", "p", "aps"), ("ps", "sp"), ("abc", "cab", "c", "bac"), ("a", "a", "")],
+)
+async def test_columns_of_written_partitions_are_found_by_name(tmp_path: Path, names: tuple[str, ...]) -> None:
+    """`write_partition` does not know the table, and gives columns the numbers of their places."""
+    parts = of_days(*names)
+    expected = unified(parts)
+    directories = await written(tmp_path, parts)
+    for columns, opening in (
+        (parts[-1].column_names, cp.open_table(tmp_path)),
+        (parts[-1].column_names, cp.open_partitions(tmp_path, directories)),
+        (expected.column_names, cp.open_table(tmp_path, options=ALL)),
+    ):
+        async with opening as table:
+            assert sorted(table.schema.names) == sorted(columns)
+            assert text_of(await table.scan(columns).to_arrow()) == text_of(expected.select(columns))
+            for column in columns[1:]:
+                values = expected[column]
+                assert (await table.scan().null_count(column)) == values.null_count
+                found = await table.scan().min_max(column)
+                assert (found["min"].as_py(), found["max"].as_py()) == (pc.min(values).as_py(), pc.max(values).as_py())
+                assert await table.scan(where=f"{column} > 0").count() == len(values) - values.null_count
+    assert {finding.kind for finding in (await verify_table(tmp_path)).findings} <= {"ColumnLeftOut"}
+
+
+async def test_a_column_that_may_have_been_renamed_is_refused_where_no_metadata_tells(tmp_path: Path) -> None:
+    parts = of_days("ap", "ac")
+    directories = await written(tmp_path, parts)
+    for opening in (cp.open_table(tmp_path), cp.open_partitions(tmp_path, directories)):
+        async with opening as table:
+            for scan in (table.scan(), table.scan(["a"], "c is null")):
+                with pytest.raises(UnsupportedError, match=r"'c', with id 2.*'p' with the same id.*'all'") as caught:
+                    await scan.to_arrow()
+                assert caught.value.kind == "AmbiguousColumn"
+            assert text_of(await table.scan(["ts", "a"]).to_arrow()) == text_of(unified(parts).select(["ts", "a"]))
+    async with cp.open_table(tmp_path, options=ALL) as table:
+        rows = await table.scan(["ts", "a", "p", "c"]).to_arrow()
+        assert text_of(rows) == text_of(unified(parts))
+    [finding] = [finding for finding in (await verify_table(tmp_path)).findings if finding.severity == "error"]
+    assert (finding.kind, finding.column) == ("AmbiguousColumn", "c")
 
 
 async def test_verify_tells_columns_and_types_that_the_newest_partition_does_not_have() -> None:

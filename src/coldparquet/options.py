@@ -239,8 +239,8 @@ class ReadOptions:
     columns_from: Literal["newest", "all"] = "newest"
     """Which partitions say what columns a table without ``_meta`` has, when it is opened. ``all`` reads the metadata of all of
     them then: columns that only some have are null in the others, and types are those that Arrow unifies theirs to, as
-    ``pyarrow.unify_schemas`` does with ``promote_options="permissive"``. Partitions that are named always count all, but for
-    columns that QuestDB has dropped."""
+    ``pyarrow.unify_schemas`` does with ``promote_options="permissive"``, and columns are found by their names alone. Partitions
+    that are named always count all, but for columns with ids, which QuestDB may have dropped."""
 
     statistics: bool = True
     """Whether minima, maxima and null counts decide which row groups are read; False for files that lie about them."""

@@ -119,7 +119,13 @@ async def test_what_writers_leave_beside_partitions_is_no_matter(
     assert caplog.records == []
 
 
-@pytest.mark.parametrize("beside", [[], ["loose.parquet", "date=2023-01-02/a.parquet", "data.parquet"]])
+DAY_IN_TRANSACTION = "2024-02-27"
+"""An old version of it, without the number of a transaction."""
+
+
+@pytest.mark.parametrize(
+    "beside", [[], ["loose.parquet", "date=2023-01-02/a.parquet", "data.parquet", "2020-01-02/x.parquet"]]
+)
 async def test_a_table_of_questdb_is_never_refused(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, beside: list[str]
 ) -> None:
@@ -127,7 +133,7 @@ async def test_a_table_of_questdb_is_never_refused(
     async with cp.open_table(table) as opened:
         rows = await opened.scan().count()
     (table / "2020-01-01.7").mkdir()
-    write(table, [*beside, "2020-01-02/part-1.parquet"])
+    write(table, [*beside, f"{DAY_IN_TRANSACTION}/part-1.parquet"])
     async with cp.open_table(table) as opened:
         assert await opened.scan().count() == rows
     report = await verify_table(table)
@@ -135,7 +141,7 @@ async def test_a_table_of_questdb_is_never_refused(
     assert [finding.severity for finding in found] == ["warning"] * bool(beside)
     assert [record.getMessage().partition(": ")[2] for record in caplog.records] == [one.message for one in found]
     if beside:
-        assert found[0].message.endswith("does not name them: data.parquet, loose.parquet, date=2023-01-02")
+        assert found[0].message.endswith("does not name them: data.parquet, loose.parquet, date=2023-01-02, 2020-01-02")
 
 
 @pytest.mark.parametrize("on_disk", [False, True])

@@ -300,6 +300,20 @@ async def test_directories_that_nobody_reads(days: Path) -> None:
     assert aside.message == "2 detached, or not attached yet: 2024-02-20.detached, 2024-02-21.attachable"
 
 
+async def test_directories_at_other_times_may_hold_rows(days: Path) -> None:
+    """Whoever puts a day beside a transaction is told that it is not read, and never to delete it."""
+    for name in ("2030-01-01", "2030-01", "2030-01-02.7", "2024-02-27T03.9"):
+        (days / name).mkdir()
+    unread, stale, unnamed = (await verify_table(days)).findings
+    assert (unread.severity, unread.kind) == ("warning", "UnreadFiles")
+    assert unread.message == "not read, because the table's _txn does not name them: 2030-01, 2030-01-01"
+    assert stale.message == "1 old directory, not named by _txn: 2024-02-27T03.9"
+    assert (unnamed.severity, unnamed.kind) == ("advice", "UnnamedDirectories")
+    assert unnamed.message == "not read, because _txn has no partition of their time: 2030-01-02.7"
+    assert unnamed.remedy is not None
+    assert "look at their rows before you remove them" in unnamed.remedy
+
+
 async def test_older_versions_without_transaction(files: Path) -> None:
     shutil.copytree(first(files), files / "2024-02-27.3")
     (finding,) = (await verify_table(files)).findings

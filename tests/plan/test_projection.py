@@ -166,10 +166,40 @@ def test_a_column_without_id_among_others_with_one_is_matched_by_name() -> None:
 
 
 def test_tables_without_metadata_are_as_their_newest_partition() -> None:
-    newest = table_columns(partition_of(("a", 4, LONG), ("b", 5, DOUBLE)))
-    assert match_columns(newest, partition_of(("was b", 5, DOUBLE), ("a", 9, LONG))) == {0: None, 1: 0}
-    foreign = table_columns(partition_of(("a", -1, LONG)))
+    foreign = unified_columns(partition_of(("a", -1, LONG)))
     assert match_columns(foreign, partition_of(("b", 0, LONG), ("a", 1, LONG))) == {0: 1}
+    newest = unified_columns(partition_of(("ts", 0, TIMESTAMP), ("a", 1, LONG), ("b", 2, LONG)))
+    for columns, expected in (
+        ((("ts", 0, TIMESTAMP), ("b", 1, LONG)), {0: 0, 1: None, 2: 1}),
+        ((("b", 0, LONG), ("a", 1, LONG), ("ts", 2, TIMESTAMP)), {0: 2, 1: 1, 2: 0}),
+        ((("x", 0, LONG), ("ts", 1, TIMESTAMP), ("a", 2, LONG), ("b", 3, LONG)), {0: 1, 1: 2, 2: 3}),
+        ((("b", 9, LONG), ("ts", 9, TIMESTAMP)), {0: 1, 1: None, 2: 0}),
+        ((("b", -1, LONG), ("ts", 0, TIMESTAMP)), {0: 1, 1: None, 2: 0}),
+    ):
+        assert match_columns(newest, partition_of(*columns)) == expected, columns
+
+
+@pytest.mark.parametrize(
+    ("older", "message"),
+    [
+        ((("ts", 0, TIMESTAMP), ("was a", 1, LONG)), "is not here, but 'was a' with the same id: it was renamed, or"),
+        ((("ts", 0, TIMESTAMP), ("a", 3, LONG)), "has id 3 here: it was dropped and added again, its type was changed"),
+        ((("ts", 0, TIMESTAMP), ("a", 3, LONG), ("was a", 1, LONG)), "has id 3 here: it was dropped and added again"),
+    ],
+)
+def test_without_metadata_names_and_ids_that_contradict_each_other_are_refused(
+    older: tuple[tuple[str, int, int], ...], message: str
+) -> None:
+    newest, partition = partition_of(("ts", 0, TIMESTAMP), ("a", 1, LONG)), partition_of(*older)
+    timestamp, column = unified_columns(newest)
+    with pytest.raises(UnsupportedError, match=f"'a', with id 1 in the newest partition, {message}") as caught:
+        match_columns([column], partition)
+    assert (caught.value.kind, caught.value.path) == ("AmbiguousColumn", "t/2024-03-01/_pm")
+    assert "columns_from='all'" in str(caught.value)
+    assert match_columns([timestamp], partition) == {0: 0}, "columns that are not asked for do not matter"
+    by_name = unified_columns(newest, [partition], by_name=True)
+    assert match_columns(by_name, partition)[1] == partition.column_index("a")
+    assert {column.name for column in by_name} == {"ts", "a", *(name for name, *_ in older)}
 
 
 def test_the_columns_of_several_partitions() -> None:
@@ -180,9 +210,13 @@ def test_the_columns_of_several_partitions() -> None:
         ("a", 4, "LONG"), ("b", -1, "LONG"), ("c", -1, "DOUBLE")
     ]  # fmt: skip
     assert [column.index for column in columns] == [0, 1, 2]
-    assert [column.name for column in unified_columns(newest, [older], with_dropped=True)] == ["a", "b", "dropped", "c"]
-    assert match_columns(columns, older) == {0: 0, 1: 1, 2: 4}
-    assert columns_left_out(columns, older) == ("dropped", "a")
+    assert match_columns(columns[1:], older) == {1: 1, 2: 4}
+    assert columns_left_out(columns, older) == ("was a", "dropped", "a")
+    by_name = unified_columns(newest, [older], by_name=True)
+    assert [column.name for column in by_name] == ["a", "b", "was a", "dropped", "c"]
+    assert match_columns(by_name, older) == {0: 3, 1: 1, 2: 0, 3: 2, 4: 4}
+    assert match_columns(by_name, newest) == {0: 0, 1: 1, 2: None, 3: None, 4: None}
+    assert columns_left_out(by_name, older) == ()
 
 
 def test_a_problem_of_the_partition_s_type_is_told() -> None:

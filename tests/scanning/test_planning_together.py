@@ -44,12 +44,11 @@ async def write_days(directory: Path) -> None:
         columns: dict[str, Any] = {
             "ts": pa.array(times, pa.timestamp("us", "UTC")),
             "n": pa.array(random.integers(0, 1 << 40, rows)),
-            "k": pa.array([day // 2] * rows, pa.int64()),
-            "text": pa.array([WORDS[index] for index in random.integers(0, len(WORDS), rows)]),
-            # Last, because columns have the number of their place, which decides which one is which.
             "x": pa.array(
                 [None if value < 0.1 else value + day for value in random.random(rows).tolist()], pa.float64()
             ),
+            "k": pa.array([day // 2] * rows, pa.int64()),
+            "text": pa.array([WORDS[index] for index in random.integers(0, len(WORDS), rows)]),
         }
         if day % 3 == 1:
             del columns["x"]

@@ -130,6 +130,39 @@ async def test_a_file_of_another_size_is_refused_on_a_disk(table: Path, name: st
 
 
 @pytest.mark.parametrize("name", OF_ALL)
+@pytest.mark.parametrize("rows", [LONGER, SHORTER], ids=["longer", "shorter"])
+async def test_what_was_refused_once_is_refused_again(table: Path, name: str, rows: pa.Table) -> None:
+    write(table / DAY, rows)
+    where, question, _ = QUESTIONS[name]
+    async with cp.open_table(table) as opened:
+        for _ in range(3):
+            with pytest.raises(ObjectChangedError):
+                await question(opened.scan(["ts", "x"], where))
+
+
+@pytest.mark.parametrize("way", ["table", "all", "named", "refreshed"])
+async def test_the_columns_of_a_newer_file_of_the_same_size_are_those_of_its_footer(table: Path, way: str) -> None:
+    newest, before = table / "2024-03-02" / "data.parquet", 86_400_000_000
+    size = newest.stat().st_size
+    opened = await cp.open_table(table)
+    write(newest.parent, rows_of(np.arange(10), first=before).rename_columns(["ts", "y"]))
+    assert newest.stat().st_size == size
+    if way == "refreshed":
+        assert await opened.refresh()
+        other = opened
+    else:
+        await opened.aclose()
+        options = cp.ReadOptions(columns_from="all" if way == "all" else "newest")
+        names = [DAY, "2024-03-02"]
+        other = await (cp.open_partitions(table, names) if way == "named" else cp.open_table(table, options=options))
+    async with other:
+        columns = ["ts", "y"] if way in {"table", "refreshed"} else ["ts", "y", "x"]
+        assert other.schema.names == columns
+        rows = await other.scan(["y"]).to_arrow()
+        assert rows["y"].to_pylist() == [*[None] * ROWS, *range(10)]
+
+
+@pytest.mark.parametrize("name", OF_ALL)
 async def test_a_partition_without_its_file_is_refused_on_a_disk(table: Path, name: str) -> None:
     (table / DAY / "data.parquet").unlink()
     with pytest.raises(NotFoundError) as caught:

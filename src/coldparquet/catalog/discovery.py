@@ -12,11 +12,13 @@ import numpy as np
 
 from coldparquet.catalog.other_layouts import (
     HOW_TO_CONVERT,
+    at_other_times,
     find_second_files,
     is_parquet_name,
     refuse_logged_table,
     rows_left_behind,
     unread_beside,
+    without_version,
 )
 from coldparquet.catalog.partition_location import DATA_FILE, SIDECAR_FILE, PartitionLocation, partition_location
 from coldparquet.catalog.table_files import TRANSACTION_FILE, read_table_files
@@ -277,6 +279,8 @@ def unnamed_directories(listing: Listing, locations: Sequence[PartitionLocation]
 def _notes_beside_transaction(listing: Listing, locations: Sequence[PartitionLocation]) -> list[str]:
     """Say which directories look like partitions and are none in this transaction."""
     stale, set_aside = unnamed_directories(listing, locations)
+    told = set(without_version(at_other_times(stale, locations)))  # see unread_beside
+    stale = [name for name in stale if name not in told]
     notes = _notes_on_set_aside(set_aside)
     if stale:
         notes.append(f"not read, because {TRANSACTION_FILE} does not name them: {few_names(stale)}")

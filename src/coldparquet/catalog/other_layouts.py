@@ -16,6 +16,7 @@ from coldparquet.catalog.listed_objects import ListedObjects
 from coldparquet.catalog.partition_location import DATA_FILE
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import NotFoundError, UnsupportedError
+from coldparquet.format.partition_intervals import partition_floor_ns
 from coldparquet.format.partition_names import parse_partition_directory
 from coldparquet.plan.finding import Finding
 from coldparquet.plan.wording import few_names, plural
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from coldparquet.catalog.partition_location import PartitionLocation
+    from coldparquet.format.partition_intervals import PartitionInterval
     from coldparquet.format.txn import LeftBehind
     from coldparquet.options import ReadOptions
     from coldparquet.storage.base import ObjectStore
@@ -121,6 +123,7 @@ def unread_beside(
     certain += [name for name in names if "=" in name or (not has_transaction and _is_other_date(name))]
     certain += more_files
     if has_transaction:
+        certain += without_version(at_other_times(names, locations))
         return (_not_named(certain),) if certain else ()
     others = [name for name in names if name not in certain and _may_hold_rows(name)]
     findings = []
@@ -136,6 +139,36 @@ def unread_beside(
             )
         )
     return tuple(findings)
+
+
+def at_other_times(names: Iterable[str], locations: Sequence[PartitionLocation]) -> list[str]:
+    """Return those names of directories that a partition could have, but at a time that no partition of a transaction has.
+
+    They may be left of partitions that were dropped, or of a write that was not committed; or somebody has put them there.
+    """
+    held = [location.directory for location in locations if location.directory is not None]
+    interval = held[0].interval if held else None
+    starts = {_partition_start_ns(directory.timestamp_ns, interval) for directory in held}
+    found = []
+    for name in names:
+        parsed = parse_partition_directory(name, interval=interval)
+        if parsed is None:
+            # The name of a month in a table by day is none that QuestDB has given it.
+            is_other = parse_partition_directory(name) is not None
+        else:
+            is_other = _partition_start_ns(parsed.timestamp_ns, interval) not in starts
+        if is_other:
+            found.append(name)
+    return found
+
+
+def without_version(names: Iterable[str]) -> list[str]:
+    """Return those names without the number of a transaction, which what writers leave behind mostly has."""
+    return [name for name in names if "." not in name]
+
+
+def _partition_start_ns(timestamp_ns: int, interval: PartitionInterval | None) -> int:
+    return timestamp_ns if interval is None else partition_floor_ns(timestamp_ns, interval)
 
 
 def rows_left_behind(left_behind: LeftBehind | None) -> tuple[Finding, ...]:

@@ -15,6 +15,7 @@ from coldparquet.format.footer_blooms import sidecar_in_memory
 from coldparquet.format.footer_fetch import FooterFetch
 from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.plan.read_plan import MetadataRequest
+from coldparquet.storage.objects import is_written_after
 from coldparquet.storage.requests import RangeRequest
 
 if TYPE_CHECKING:
@@ -30,6 +31,12 @@ if TYPE_CHECKING:
     from coldparquet.ranges import ByteRange, SuffixRange
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.requests import FetchedRange
+
+
+WRITTEN_AFTER_SIDECAR = (
+    f"{DATA_FILE} was written after its sidecar, so its footer was read; 'coldparquet index' renews the sidecar"
+)
+"""Why a sidecar is not believed that is older than a file of the size that it describes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,6 +219,25 @@ class Partition:
                 self._metadata = await self._load()
             return self._metadata
 
+    async def metadata_of_its_file(self) -> PartitionMetadata:
+        """Read the metadata, once, and that of the footer in its place where a disk shows a file that is newer than its sidecar.
+
+        Requests and errors are those of :meth:`metadata`, and 1 or 2 for such a footer. Whoever reads the rows is told of a
+        footer that is damaged.
+        """
+        known = await self.metadata()
+        if known.source != "sidecar":
+            return known
+        [info] = await self._store.infos_at_hand([self.data_path]) or [None]
+        if info is None or info.size_bytes != known.sidecar.parquet_size_bytes or self.may_grow:
+            return known
+        if not is_written_after(info.modified_s, known.sidecar_modified_s):
+            return known
+        try:
+            return await self.read_footer_instead(WRITTEN_AFTER_SIDECAR, is_being_updated=False)
+        except (FormatError, NotFoundError, UnsupportedError):
+            return known
+
     @property
     def catalogue(self) -> Catalogue | None:
         """The table's catalogue if it is to be asked for the metadata: not where that was read, or asked for before."""
@@ -256,8 +282,12 @@ class Partition:
             if known is None:
                 raise InternalError("the sidecar of a partition is doubted before it was read")
             spent: list[MetadataRequest] = []
-            self._location = replace(self._location, is_being_updated=is_being_updated)
-            footer = await self.read_footer(spent, size_bytes=known.sidecar.parquet_size_bytes)
+            before, self._location = self._location, replace(self._location, is_being_updated=is_being_updated)
+            try:
+                footer = await self.read_footer(spent, size_bytes=known.sidecar.parquet_size_bytes)
+            except BaseException:
+                self._location = before  # no update is under way, and the next question is refused as well
+                raise
             self._metadata = PartitionMetadata(
                 sidecar=await asyncio.to_thread(sidecar_in_memory, footer),
                 source="footer",

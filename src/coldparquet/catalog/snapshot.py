@@ -209,7 +209,7 @@ class TableOrigin:
             columns=unified_columns(
                 newest.sidecar,
                 (known.sidecar for known in reversed(others) if known),
-                with_dropped=self.options.columns_from == "all",
+                by_name=self.options.columns_from == "all",
             ),
             designated_timestamp=newest.sidecar.designated_timestamp,
             files=None,
@@ -251,7 +251,7 @@ class TableOrigin:
 
     async def _metadata_if_any(self, partition: Partition) -> PartitionMetadata | None:
         try:
-            return await partition.metadata()
+            return await partition.metadata_of_its_file()
         except ArchivedObjectError:
             return None
         except (NotFoundError, UnsupportedError) as error:
@@ -362,7 +362,7 @@ async def _newest_readable(partitions: tuple[Partition, ...]) -> PartitionMetada
     """Read the metadata of the newest partition that is in Parquet: QuestDB's active one usually is not."""
     for partition in reversed(partitions):
         try:
-            return await partition.metadata()
+            return await partition.metadata_of_its_file()
         except (NotFoundError, UnsupportedError) as error:
             if error.kind not in NOT_IN_PARQUET or partition is partitions[0]:
                 raise

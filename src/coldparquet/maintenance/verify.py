@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from coldparquet.catalog.discovery import chosen_partitions, discover, unnamed_directories
-from coldparquet.catalog.other_layouts import rows_left_behind, unread_beside
+from coldparquet.catalog.other_layouts import at_other_times, rows_left_behind, unread_beside, without_version
 from coldparquet.catalog.partition_location import partition_location
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import AccessError, FormatError, UnsupportedError
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from coldparquet.format.table_metadata import TableMetadata
     from coldparquet.plan.finding import Severity
     from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.objects import Listing
 
 
 _DEEP_AT_ONCE = 4
@@ -189,7 +190,7 @@ async def find_verifiable(store: ObjectStore, path: str) -> VerifiableTable:
     return VerifiableTable(
         locations=discovery.locations,
         source=discovery.source,
-        findings=(*left_behind, *unread, *_leftovers(*unnamed_directories(listing, discovery.locations))),
+        findings=(*left_behind, *unread, *_leftovers(listing, discovery.locations)),
         missing=frozenset(recorded - names),
         metadata=discovery.files.metadata,
     )
@@ -228,16 +229,30 @@ def _old_directories(count: int) -> str:
     return "1 old directory" if count == 1 else f"{count:,} old directories"
 
 
-def _leftovers(stale: list[str], set_aside: list[str]) -> list[Finding]:
+def _leftovers(listing: Listing, locations: Sequence[PartitionLocation]) -> list[Finding]:
+    stale, set_aside = unnamed_directories(listing, locations)
+    elsewhere = at_other_times(stale, locations)
+    told = set(without_version(elsewhere))  # see unread_beside
+    replaced = [name for name in stale if name not in elsewhere]
+    elsewhere = [name for name in elsewhere if name not in told]
     findings = []
-    if stale:
+    if replaced:
         findings.append(
             Finding(
                 severity="advice",
                 kind="StaleDirectories",
-                message=f"{_old_directories(len(stale))}, not named by _txn: {few_names(stale)}",
-                remedy="nobody reads them: 'coldparquet compact --purge' removes replaced versions; partitions that were"
-                " dropped can be deleted by hand",
+                message=f"{_old_directories(len(replaced))}, not named by _txn: {few_names(replaced)}",
+                remedy="nobody reads them: 'coldparquet compact --purge' removes replaced versions",
+            )
+        )
+    if elsewhere:
+        findings.append(
+            Finding(
+                severity="advice",
+                kind="UnnamedDirectories",
+                message=f"not read, because _txn has no partition of their time: {few_names(elsewhere)}",
+                remedy="they may be of partitions that were dropped, of a write that is not committed, or put there by"
+                " hand: look at their rows before you remove them",
             )
         )
     if set_aside:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from coldparquet.format.column_schema import ColumnSchema
     from coldparquet.format.column_types import ColumnType
     from coldparquet.format.sidecar import Sidecar
+    from coldparquet.format.sidecar_header import ColumnDescriptor
     from coldparquet.format.table_metadata import TableMetadata
 
 _LISTED_NAMES = 20
@@ -34,12 +35,14 @@ class TableColumn:
     """Position in the table, from 0."""
     name: str
     id: int
-    """QuestDB's writer index, by which a renamed column is still found; -1 in foreign files."""
+    """QuestDB's writer index, by which a renamed column is still found; -1 in foreign files, or where names alone count."""
     type: ColumnType | None
     """None where the type is not readable; ``problem`` then says why."""
     problem: str | None = None
     superseded_ids: tuple[int, ...] = ()
     """Ids that the column had before its type was changed, newest first: older partitions hold it under one of them."""
+    names_without_metadata: frozenset[str] | None = field(default=None, compare=False, repr=False)
+    """All names of the table, where no ``_meta`` says what ids mean: columns are then found by name. None beside a ``_meta``."""
 
     @property
     def readable_type(self) -> ColumnType:
@@ -76,7 +79,7 @@ def table_columns(sidecar: Sidecar) -> tuple[TableColumn, ...]:
 
 
 def unified_columns(
-    newest: Sidecar, others: Iterable[Sidecar] = (), *, with_dropped: bool = False
+    newest: Sidecar, others: Iterable[Sidecar] = (), *, by_name: bool = False
 ) -> tuple[TableColumn, ...]:
     """Describe the columns of a table that has no ``_meta``, so that partitions of narrower types can be read, too.
 
@@ -84,13 +87,14 @@ def unified_columns(
         newest: Its columns come first.
         others: Older partitions, newest first. Columns that they alone have follow, and types that theirs and the newest
             one's can be read as replace those.
-        with_dropped: Whether columns with ids, which are QuestDB's and were dropped if the newest partition lacks them, are
-            among those that follow.
+        by_name: Whether names alone count. Else columns with ids, which may be QuestDB's and were dropped if the newest
+            partition lacks them, are not among those that follow, and ids that contradict names are an error when they
+            are read.
 
     Raises:
         UnsupportedError: Two columns of the newest partition have the same name.
     """
-    columns = [replace(column, type=_type_in_table(column)) for column in table_columns(newest)]
+    columns = [_without_metadata(column, by_name=by_name) for column in table_columns(newest)]
     for sidecar in {other.schema: other for other in others if other.schema is not newest.schema}.values():
         by_id, found = _places_by_id(sidecar), set[int]()
         for index, column in enumerate(columns):
@@ -103,10 +107,20 @@ def unified_columns(
         names = {column.name for column in columns}
         for place in range(sidecar.column_count):
             older = _table_column(sidecar, place)
-            if place not in found and older.name not in names and (with_dropped or older.id < 0):
+            if place not in found and older.name not in names and (by_name or older.id < 0):
                 names.add(older.name)
-                columns.append(replace(older, index=len(columns), type=_type_in_table(older)))
-    return tuple(columns)
+                columns.append(replace(_without_metadata(older, by_name=by_name), index=len(columns)))
+    known = frozenset(column.name for column in columns)
+    return tuple(replace(column, names_without_metadata=known) for column in columns)
+
+
+def _without_metadata(column: TableColumn, *, by_name: bool) -> TableColumn:
+    return replace(
+        column,
+        id=-1 if by_name else column.id,
+        type=_type_in_table(column),
+        names_without_metadata=frozenset(),  # which they are is known when all are
+    )
 
 
 def _type_in_table(column: TableColumn) -> ColumnType | None:
@@ -225,9 +239,12 @@ class ColumnMatcher:
 def match_columns(columns: Iterable[TableColumn], sidecar: Sidecar) -> dict[int, int | None]:
     """Find columns of the table in one partition.
 
-    Columns of QuestDB are found by id: by their own or, where the partition was written before their type was changed,
-    by the one that they had then. So a rename hides nothing, and a column that was dropped does not come back with a
-    new one of the same name. Only in foreign files, which have no ids, are columns found by name.
+    Where a ``_meta`` describes the table, columns are found by id: by their own or, where the partition was written before
+    their type was changed, by the one that they had then. So a rename hides nothing, and a column that was dropped does not
+    come back with a new one of the same name. In foreign files, which have no ids, columns are found by name.
+
+    Without a ``_meta`` names decide, too: ids may be QuestDB's, or the places that columns have in each file. Where names and
+    ids contradict each other so that only a ``_meta`` could tell which column it is, that is an error.
 
     Args:
         columns: Those that are needed; what the partition says of others does not matter.
@@ -239,7 +256,7 @@ def match_columns(columns: Iterable[TableColumn], sidecar: Sidecar) -> dict[int,
 
     Raises:
         UnsupportedError: The partition holds the column with a type that does not become the table's (kind
-            ``ChangedColumnType``).
+            ``ChangedColumnType``), or nothing tells whether it holds the column (kind ``AmbiguousColumn``).
         FormatError: It does so although the table's ``_meta`` knows of no change (kind ``SchemaMismatch``).
     """
     by_id = _places_by_id(sidecar)
@@ -256,6 +273,7 @@ def _places_by_id(sidecar: Sidecar) -> dict[int, int]:
 def _find(column: TableColumn, sidecar: Sidecar, by_id: Mapping[int, int]) -> int | None:
     place, age = _place(column, sidecar, by_id)
     if place is None:
+        _refuse_contradiction(column, sidecar, by_id)
         return None
     wanted, found = column.readable_type, _table_column(sidecar, place)
     if found.type is not None and _is_usable(found.type, wanted, age):
@@ -283,14 +301,56 @@ def _find(column: TableColumn, sidecar: Sidecar, by_id: Mapping[int, int]) -> in
 
 def _place(column: TableColumn, sidecar: Sidecar, by_id: Mapping[int, int]) -> tuple[int | None, int | None]:
     """Return where a column is, and how many types ago it had the id that it has there; None where it was found by name."""
-    if column.id >= 0:
+    if column.id >= 0 and column.names_without_metadata is None:
         for age, column_id in enumerate((column.id, *column.superseded_ids)):
             if (place := by_id.get(column_id)) is not None:
                 return place, age
     place = sidecar.column_index(column.name)
-    if place is None or (by_id and column.id >= 0 and sidecar.column(place).id >= 0):
+    if place is None or (by_id and column.id >= 0 and not _may_be_same(column, sidecar.column(place))):
         return None, None  # a column of this name that has another id is another column
     return place, None
+
+
+def _may_be_same(column: TableColumn, stored: ColumnDescriptor) -> bool:
+    """Tell whether a column of the same name can be this one by its id."""
+    if stored.id < 0:
+        return True
+    if column.names_without_metadata is None:
+        return False  # all ids of the column were tried before
+    # Whoever writes a file without knowing the table gives columns the numbers of their places. Such ids say nothing.
+    return stored.id == column.id or (stored.id == stored.index and column.id == column.index)
+
+
+def _refuse_contradiction(column: TableColumn, sidecar: Sidecar, by_id: Mapping[int, int]) -> None:
+    """Refuse to say that a partition lacks a column of a table without ``_meta`` where it may have it by name or by id.
+
+    A column that the table has under the name that it has in the partition is that one, and not this.
+    """
+    if column.names_without_metadata is None or column.id < 0 or not by_id:
+        return
+    of_name, of_id = sidecar.column_index(column.name), by_id.get(column.id)
+    if of_name is not None:
+        stored, what_is_here = sidecar.column(of_name), f"has id {sidecar.column(of_name).id} here"
+        why = "dropped and added again, its type was changed, or the partitions were written apart"
+    elif of_id is not None and sidecar.column(of_id).name not in column.names_without_metadata:
+        stored, what_is_here = (
+            sidecar.column(of_id),
+            f"is not here, but {sidecar.column(of_id).name!r} with the same id",
+        )
+        why = "renamed, or the partitions were written apart"
+    else:
+        return
+    raise UnsupportedError(
+        f"column {column.name!r}, with id {column.id} in the newest partition, {what_is_here}: it was {why}, and only the"
+        " table's _meta could tell; open the table with its _txn and _meta, or with ReadOptions(columns_from='all') to go by"
+        " names alone, or leave the column out",
+        kind="AmbiguousColumn",
+        path=sidecar.path,
+        column=column.name,
+        stored_name=stored.name,
+        stored_id=stored.id,
+        table_id=column.id,
+    )
 
 
 def _is_usable(stored: ColumnType, wanted: ColumnType, age: int | None) -> bool:

@@ -15,6 +15,7 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
+from coldparquet.catalog.partition import WRITTEN_AFTER_SIDECAR
 from coldparquet.catalog.partition_location import DATA_FILE
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import FormatError, NotFoundError, ObjectChangedError
@@ -153,7 +154,7 @@ async def _read_footer(
         f"{DATA_FILE} goes on behind what its sidecar describes, as after an update that was not committed, and only that is"
         " read; 'coldparquet index' takes in the whole file"
         if is_longer
-        else f"{DATA_FILE} was written after its sidecar, so its footer was read; 'coldparquet index' renews the sidecar"
+        else WRITTEN_AFTER_SIDECAR
     )
     try:
         read = await partition.read_footer_instead(reason, is_being_updated=is_longer)
