@@ -11,6 +11,7 @@ import numpy as np
 
 from coldparquet.catalog.discovery import discover
 from coldparquet.catalog.missing_data import NOT_IN_PARQUET, advice_for_misnamed
+from coldparquet.catalog.other_layouts import refuse_inside_logged_table
 from coldparquet.catalog.partition import Partition
 from coldparquet.catalog.partition_location import DATA_FILE, SIDECAR_FILE, partition_location
 from coldparquet.catalog.sidecar_lookup import look_up_sidecar, shorter_than_committed
@@ -173,6 +174,7 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
 
     Raises:
         InvalidInputError: ``url`` is a Parquet file that is not named ``data.parquet``.
+        UnsupportedError: It is a table of Delta, Iceberg or Hudi, or on a disk lies in one (kind ``LoggedTable``).
         NotFoundError: There is nothing at ``url``, or nothing that is a partition.
         AccessError: The store refused the credentials for the listing.
     """
@@ -238,6 +240,7 @@ async def _find_partitions(
                 kind="NotAPartition",
                 path=path,
             )
+        await refuse_inside_logged_table(store, path)
         return (location,), [], ()
     discovery = await discover(store, path, look_inside=True)
     return discovery.locations, list(discovery.other_notes), discovery.unread

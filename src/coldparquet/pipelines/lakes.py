@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from coldparquet.catalog.other_layouts import refuse_logged_table
+from coldparquet.catalog.other_layouts import refuse_inside_logged_table, refuse_logged_table
 from coldparquet.catalog.partition_location import DATA_FILE
 from coldparquet.catalog.table_files import TRANSACTION_FILE
 from coldparquet.concurrency import gather_or_cancel
@@ -182,6 +182,8 @@ class _Search:
             return False
         try:
             await refuse_logged_table(self._store, self._path(below), listing)
+            if not below:
+                await refuse_inside_logged_table(self._store, self._root)
         except ColdParquetError as error:
             if not below or error.kind != "LoggedTable":
                 self.failures[below] = error
