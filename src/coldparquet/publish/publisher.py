@@ -91,7 +91,8 @@ async def publish_table(  # noqa: PLR0913 - what can be told is told by name
 
     Raises:
         NotFoundError: There is no table at ``source``, or no such bucket.
-        InvalidInputError: The table has no rows, or no partitions (kind ``NothingToPublish``), it has native partitions and
+        InvalidInputError: The table has no rows and was never published, or no partitions (kind ``NothingToPublish``), it has
+            native partitions and
             the options refuse them (``NativePartitions``), another table or a later state
             of this one is published there (``OtherTable``, ``SourceIsOlder``), the source has dropped partitions
             (``PartitionsDropped``; see :attr:`PublishOptions.dropped`), an object of a name that would be used has other
