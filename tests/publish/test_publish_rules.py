@@ -85,7 +85,9 @@ async def test_a_truncated_table_empties_its_copy_if_that_is_said(tmp_path: Path
     await publish_table(table, PATH, store=store, options=options)
     rows = await read_rows(store, PATH)
     truncate(table)
-    with pytest.raises(InvalidInputError, match=r"no rows any more.*TRUNCATE.*--dropped keep.*--dropped remove") as caught:
+    with pytest.raises(
+        InvalidInputError, match=r"no rows any more.*TRUNCATE.*--dropped keep.*--dropped remove"
+    ) as caught:
         await publish_table(table, PATH, store=store, options=options)
     assert caught.value.kind == "PartitionsDropped"
     kept = await publish_table(table, PATH, store=store, options=replace(options, dropped="keep"))
