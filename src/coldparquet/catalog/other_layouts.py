@@ -18,7 +18,7 @@ from coldparquet.catalog.table_files import TRANSACTION_FILE
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import NotFoundError, UnsupportedError
 from coldparquet.format.partition_names import parse_partition_directory
-from coldparquet.plan.finding import Finding
+from coldparquet.plan.finding import Finding, with_remedy
 from coldparquet.plan.wording import few_names, plural
 from coldparquet.storage.local.store import LocalStore
 
@@ -318,7 +318,7 @@ def tell_of_unread(unread: Sequence[Finding], path: str, options: ReadOptions, *
     for finding in unread:
         if finding.severity == "error" and options.unread == "refuse":
             raise UnsupportedError(
-                f"{finding.message}; {finding.remedy}; ReadOptions(unread='skip') reads the others alone",
+                f"{with_remedy(finding.message, finding.remedy)}; ReadOptions(unread='skip') reads the others alone",
                 kind=finding.kind,
                 path=path,
             )

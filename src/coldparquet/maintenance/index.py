@@ -33,7 +33,7 @@ from coldparquet.options import ReadOptions
 from coldparquet.plan.coalescing_choice import choose_coalescing
 from coldparquet.plan.stated_times import misplaced_times, stated_times_ns
 from coldparquet.plan.store_speed import StoreSpeed
-from coldparquet.plan.wording import few_names
+from coldparquet.plan.wording import few_names, plural
 from coldparquet.scanning.bloom_fetch import fetch_bloom_ranges
 from coldparquet.storage.objects import is_written_after
 from coldparquet.storage.open_store import shown_url
@@ -209,9 +209,11 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
             catalogue = await renew_after_index(stacked, path, options, partitions, make=pack)
     unsorted = sum(not partition.has_timestamp for partition in partitions)
     if unsorted:
+        written = plural(sum(partition.action == "written" for partition in partitions), "new sidecar")
         notes.append(
-            f"{unsorted} of {len(partitions)} files name no designated timestamp, so their directories' names prune"
-            " nothing; a timestamp column becomes it by being the file's first sorting column, ascending and never null"
+            f"{unsorted} of {written} {'names' if unsorted == 1 else 'name'} no designated timestamp, because the file does not, so"
+            " that the names of their directories prune nothing; a timestamp column becomes it by being the file's first sorting"
+            " column, ascending and never null"
         )
     return IndexReport(url=label, partitions=partitions, notes=tuple(notes), findings=findings, catalogue=catalogue)
 

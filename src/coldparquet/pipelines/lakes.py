@@ -119,7 +119,7 @@ async def search_tables(store: ObjectStore, root: str, pattern: Sequence[str]) -
     found = await search.matching("", tuple(pattern), 0)
     failures = dict(sorted(search.failures.items()))
     if "" in failures:
-        raise failures[""]
+        raise _with_expectation(failures[""])
     if not found:
         for error in failures.values():
             raise error
@@ -130,6 +130,13 @@ async def search_tables(store: ObjectStore, root: str, pattern: Sequence[str]) -
             path=root,
         )
     return FoundTables(tables=tuple(sorted(found)), failures=failures)
+
+
+def _with_expectation(error: ColdParquetError) -> ColdParquetError:
+    if not isinstance(error, NotFoundError) or error.kind != NotFoundError.default_kind:
+        return error
+    message = f"{error.message}; expected a table, or a directory with tables below it"
+    return NotFoundError(message, path=error.path, **error.details)
 
 
 class _Search:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _ON_THE_INVOICE: dict[MetadataOperation, str] = {"get": "GET", "info": "HEAD", "list": "LIST"}
 _MILLION = 1e6
 _CENT = 0.01
-_TEXT_WIDTH = 86
+_TEXT_WIDTH = 66
 """With the label before it, lines have 100 columns."""
 
 
