@@ -412,7 +412,7 @@ class PartitionIndexer:
                 location.data_path,
                 wanted,
                 coalescing=choose_coalescing(self._options, StoreSpeed(connections=self._options.max_concurrency)),
-                least_object_bytes=transfer.parquet_size_bytes,
+                object_bytes=transfer.parquet_size_bytes,
                 may_grow=location.may_grow,
                 spent=spent,
             )

@@ -35,7 +35,7 @@ _ON_THE_INVOICE: dict[MetadataOperation, str] = {"get": "GET", "info": "HEAD", "
 _MILLION = 1e6
 _CENT = 0.01
 _TEXT_WIDTH = 66
-"""With the label before it, lines have 100 columns."""
+"""With the label before it, lines have 80 columns."""
 
 
 def fetch_section(plan: ReadPlan) -> list[str]:

@@ -215,7 +215,7 @@ async def _check_magic(store: ObjectStore, location: PartitionLocation) -> str |
         path=location.data_path,
         byte_range=ByteRange(max(0, size_bytes - len(_PARQUET_MAGIC)), size_bytes),
         reason="end of the Parquet file",
-        least_object_bytes=size_bytes,
+        object_bytes=size_bytes,
         may_grow=True,
     )
     answer = await store.get(request)

@@ -165,7 +165,7 @@ class PlannedParquet:
             reason=request.reason,
             role="data",
             expected_etag=self.pages_etag,
-            least_object_bytes=self.sidecar.parquet_size_bytes,
+            object_bytes=self.sidecar.parquet_size_bytes,
             may_grow=self.may_grow,
         )
 
