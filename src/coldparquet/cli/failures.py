@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from coldparquet.cli.output import error_console, in_flags, print_json, warnings_printed
+from coldparquet.cli.output import error_console, has_read_flags, in_flags, print_json, warnings_printed
 from coldparquet.errors import ColdParquetError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -21,12 +21,17 @@ INTERRUPTED = 130
 
 
 @contextmanager
-def reported_failures(*, as_json: bool) -> Iterator[None]:
+def reported_failures(*, as_json: bool, reads: bool = False) -> Iterator[None]:
     """Run the body of a command; turn what it raises into a message and an exit code.
+
+    Args:
+        as_json: Print the error as JSON.
+        reads: Whether the command has the flags of ``scan``, which advice then names.
 
     Raises:
         typer.Exit: The body failed, was interrupted, or whoever read its output stopped reading.
     """
+    token = has_read_flags.set(reads)
     try:
         with warnings_printed():
             yield
@@ -53,6 +58,8 @@ def reported_failures(*, as_json: bool) -> Iterator[None]:
         raise typer.Exit(FAILED) from None
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
+    finally:
+        has_read_flags.reset(token)
 
 
 def report(error: ColdParquetError, *, as_json: bool) -> None:

@@ -7,10 +7,10 @@ import logging
 import sys
 import textwrap
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.segment import Segment
@@ -36,33 +36,31 @@ _HANGING_INDENT = " " * 14
 
 
 _FLAGS_FOR_PYTHON = {
-    " or Scan.restore(); ReadOptions(archived='skip') leaves": ("; {} leaves", "--archived skip"),
+    " or Scan.restore(); ReadOptions(archived='skip') leaves": "; --archived skip leaves",
     "give ReadOptions.prices a table that has one (PriceTable.read), or leave max_usd out": (
-        "give {} a table that has one, or leave --max-usd out",
-        "--prices",
+        "give --prices a table that has one, or leave --max-usd out"
     ),
-    "ReadOptions(sidecars=False)": ("{}", "--no-sidecars"),
-    "in a cheaper tier (RestoreTerms.tier)": ("in a cheaper tier ({})", "--tier"),
-    "give key and secret or a profile in storage_options": (
-        "give key and secret or a profile with {}",
-        "--storage-option",
-    ),
-    "pass anon=True": ("use {}", "--anon"),
-    "ReadOptions(unread='skip')": ("{}", "--unread skip"),
-    "ReadOptions(columns_from='all')": ("{}", "--columns-from all"),
+    "in a cheaper tier (RestoreTerms.tier)": "in a cheaper tier (--tier)",
+    "give key and secret or a profile in storage_options": "give key and secret or a profile with --storage-option",
+    "pass anon=True": "use --anon",
 }
 """Advice of the library to people who write Python, and what it is for those at the command line."""
-_COMMAND_WITH_FLAGS = "coldparquet scan"
-"""Has those of the flags that a command may lack."""
+_READ_FLAGS_FOR_PYTHON = {
+    "ReadOptions(sidecars=False)": "--no-sidecars",
+    "ReadOptions(unread='skip')": "--unread skip",
+    "ReadOptions(columns_from='all')": "--columns-from all",
+}
+"""The same, for flags that only ``scan``, ``count`` and ``explain`` have."""
+has_read_flags: ContextVar[bool] = ContextVar("has_read_flags", default=False)
+"""Whether the command that runs has them."""
 
 
 def in_flags(message: str) -> str:
-    """Say advice to people who write Python in the flags of the command that runs; in those of ``scan`` where it lacks them."""
-    context = click.get_current_context(silent=True)
-    own = None if context is None else {name for option in context.command.params for name in option.opts}
-    for python, (words, flag) in _FLAGS_FOR_PYTHON.items():
-        is_known = own is None or flag.partition(" ")[0] in own
-        message = message.replace(python, words.format(flag if is_known else f"'{_COMMAND_WITH_FLAGS} {flag}'"))
+    """Say advice to people who write Python in the flags of the command that runs, or of ``scan`` where it lacks them."""
+    for python, flags in _FLAGS_FOR_PYTHON.items():
+        message = message.replace(python, flags)
+    for python, flag in _READ_FLAGS_FOR_PYTHON.items():
+        message = message.replace(python, flag if has_read_flags.get() else f"'coldparquet scan {flag}'")
     return message
 
 

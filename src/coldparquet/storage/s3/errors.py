@@ -227,8 +227,8 @@ def _cause_and_advice(refusal: S3Refusal) -> tuple[str, str]:
         advice = "it points to another address; check the bucket's region and endpoint_url"
     elif refusal.status == HTTPStatus.BAD_REQUEST and not refusal.message:  # to a HEAD it never says why
         advice = (
-            "check whether the session token has expired, or the object is encrypted with a key of its owner (SSE-C), which cannot"
-            " be read; then region, endpoint_url and path"
+            "check whether the session token has expired, then region, endpoint_url and path; an object that is encrypted with a key"
+            " of its owner (SSE-C) cannot be read"
         )
     elif _OWN_KEY in refusal.message:
         advice = "it is encrypted with a key of its owner (SSE-C), which this library cannot send; copy it with another encryption"
