@@ -176,6 +176,9 @@ def open_partition(
     Requests: no listing. Its metadata (1 or 2), 1 for its ``_pages`` and, on stores with storage classes, 1 HEAD of its data, all at
     the same time. Where there is no such partition, 1 listing more tells whether the directory is that of a table.
 
+    A directory or file inside a table of Delta, Iceberg or Hudi is refused on a disk (``UnsupportedError``, kind ``LoggedTable``),
+    because the log of that table may no longer count it. In an object store nobody looks for the log: that takes listings.
+
     Args and errors are those of :func:`open_table`.
     """
     return Opening(

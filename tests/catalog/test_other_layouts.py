@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,11 +12,13 @@ import coldparquet as cp
 from coldparquet.errors import UnsupportedError
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.verify import verify_table
+from coldparquet.pipelines import LocalEngine, VerifyJob, run_pipeline
 from tests.support.other_layouts import DAY, LOGS, memory, objects, write
 from tests.support.quoting_store import QuotingStore
 from tests.support.table_copies import copy_table
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -194,8 +197,61 @@ async def test_a_table_that_keeps_a_log_is_never_read_by_its_files(tmp_path: Pat
         await refused(cp.open_table(url, store=store))
         await refused(index_table(url, store=store))
         await refused(verify_table(url, store=store))
-        if files != "one file named as ours":  # whoever names a partition names a file, and no listing is spent on it
+        if files != "one file named as ours" or store is None:  # in an object store no listing is spent on a partition
             await refused(cp.open_partition(url, store=store))
+
+
+CHILDREN = [
+    "date=2023-01-02",
+    "date=2023-01-02/data.parquet",
+    "data/date=2023-01-02",
+    "year=2023/month=01",
+    "2023-01-02",
+    "2023-01-02/data.parquet",
+    "ours",
+    "data.parquet",
+]
+"""Directories in a table that keeps a log, and files of it."""
+
+
+@pytest.mark.parametrize("log", LOGS)
+@pytest.mark.parametrize("child", CHILDREN)
+async def test_what_lies_in_a_table_that_keeps_a_log_is_not_read_alone(tmp_path: Path, log: str, child: str) -> None:
+    is_table = child == "ours"
+    data = f"{child}/{DAY}" if is_table else child if child.endswith(".parquet") else f"{child}/data.parquet"
+    table = write(tmp_path / "t", [data])
+    url = table / child
+    opens = [cp.open_table] if is_table else [cp.open_table, cp.open_partition]
+    for is_refused in (False, True):
+        if is_refused:
+            write(table, [LOGS[log]])
+        calls: list[Callable[[], Any]] = [partial(open_it, url) for open_it in opens]
+        calls += [partial(index_table, url, dry_run=True), partial(verify_table, url)]
+        if is_table:
+            calls += [
+                partial(cp.open_partitions, url, ["2023-01-01"]),
+                partial(cp.open_partition, url / "2023-01-01"),
+            ]
+        if url.is_dir():
+            calls.append(partial(run_pipeline, VerifyJob(), str(url), engine=LocalEngine(processes=1)))
+        for call in calls:
+            if not is_refused:
+                if isinstance(opened := await call(), cp.Table):
+                    await opened.aclose()
+                continue
+            with pytest.raises(UnsupportedError) as caught:
+                await call()
+            assert (caught.value.kind, caught.value.details["format"]) == ("LoggedTable", log)
+            assert str(table) in str(caught.value)
+
+
+async def test_a_table_of_questdb_beside_a_log_is_read(tmp_path: Path) -> None:
+    table = copy_table("interval_day", tmp_path)
+    write(tmp_path, [LOGS["delta"]])
+    [partition] = [found for found in sorted(table.iterdir()) if (found / "data.parquet").exists()][:1]
+    for opening in (cp.open_table(table), cp.open_partition(partition)):
+        async with opening as opened:
+            assert await opened.scan().count()
 
 
 async def test_a_partition_of_hudi_is_told_by_its_mark() -> None:

@@ -15,6 +15,7 @@ from coldparquet.cli.storage_flags import parse_storage_options
 from coldparquet.errors import StorageError
 from coldparquet.ranges import ByteRange
 from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer, FaultRule
+from tests.support.other_layouts import write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -214,3 +215,25 @@ def test_a_refusal_names_the_table(run: Run, table: Path) -> None:
         url = f"s3://{table.parent.name}/{table.name}"
         message = run("count", url, "--anon", "--endpoint-url", server.endpoint_url).stderr
     assert message.startswith(f"error: {url}: S3 answered 403 AccessDenied")
+
+
+def test_advice_names_the_command_that_has_the_flag(run: Run, tmp_path: Path) -> None:
+    table = write(tmp_path / "t", ["2023-01-01/data.parquet", "2023-01-02/data.parquet"])
+    (table / "2023-01-02" / "_pm").write_bytes(b"x")
+    assert "and --no-sidecars reads without it" in run("count", table).stderr
+    assert "'coldparquet scan --no-sidecars' reads without it" in run("restore", table, "--all").stderr
+
+
+def test_a_question_mark_ends_a_sentence(run: Run, tmp_path: Path) -> None:
+    table = write(tmp_path / "t", ["2023-01-01/data.parquet", "2023-01-02/data.parquet"])
+    told = run("scan", table, "--columns", "xx").stderr
+    assert "did you mean 'x'? The table was opened with the columns of its newest partition" in told
+
+
+def test_verify_fails_on_parquet_files_of_other_names(run: Run, tmp_path: Path) -> None:
+    table = write(tmp_path / "t", ["2023-01-01/data.parquet", "2023-01-02/part-0.parquet"])
+    result = run("verify", table)
+    assert result.exit_code == 1
+    told = " ".join(result.stdout.split())
+    assert "it holds part-0.parquet, but no data.parquet, so that it cannot be read" in told
+    assert "to do: rename it, or convert the lake" in told

@@ -156,7 +156,11 @@ def test_migrate_compact_and_convert_take_their_flags(run: Run, tmp_path: Path, 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["index", "/nowhere/at/all"], 1, "no such file"),
+        (
+            ["index", "/nowhere/at/all"],
+            1,
+            "no such directory; not even its directory /nowhere/at exists; expected a table, or",
+        ),
         (["index", "LAKE", "--engine", "ray"], 2, "none of local and spark"),
         (["index", "LAKE", "--tasks", "3"], 2, "it is for --engine spark"),
         (["index", "LAKE", "--engine", "spark", "--processes", "3"], 2, "it is for --engine local"),

@@ -327,7 +327,7 @@ async def test_files_without_a_designated_timestamp_are_noted(tmp_path: Path) ->
     pq.write_table(pa.table({"x": [1]}), partition / "data.parquet")
     report = await index_table(tmp_path)
     assert [entry.has_timestamp for entry in report.partitions] == [False]
-    assert "1 of 1 files name no designated timestamp" in report.notes[-1]
+    assert "1 of 1 new sidecar names no designated timestamp" in report.notes[-1]
 
 
 async def test_an_archived_file_that_was_moved_after_its_sidecar_keeps_it(tmp_path: Path) -> None:

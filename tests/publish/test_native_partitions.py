@@ -401,7 +401,7 @@ async def test_a_note_of_another_transaction_says_nothing(tmp_path: Path) -> Non
 # --- A source that changes meanwhile ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("change", ["cut short", "column files are gone", "symbols are gone"])
+@pytest.mark.parametrize("change", ["cut short", "column files are gone", "replaced", "symbols are gone"])
 async def test_native_rows_that_change_meanwhile_are_not_published(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
@@ -414,6 +414,9 @@ async def test_native_rows_that_change_meanwhile_are_not_published(
                 change_record(table, lambda record: replace(record, row_count=record.row_count - 10), index=2)
             case "column files are gone":
                 shutil.rmtree(table / NATIVE)
+            case "replaced":
+                (table / NATIVE).rename(table / f"{NATIVE}.7")
+                change_record(table, lambda record: replace(record, name_txn=7), index=2)
             case _:
                 (table / "sym.o").unlink()
         return converted(self, location)
@@ -421,9 +424,23 @@ async def test_native_rows_that_change_meanwhile_are_not_published(
     monkeypatch.setattr(NativeConverter, "converted", disturbed)
     with pytest.raises((ObjectChangedError, NotFoundError)) as caught:
         await publish_table(table, PATH, store=store)
-    assert caught.value.kind == ("MissingSymbolFile" if change == "symbols are gone" else "SourceChanged")
+    kinds = {"symbols are gone": "MissingSymbolFile", "column files are gone": "MissingColumnFile"}
+    assert caught.value.kind == kinds.get(change, "SourceChanged")
     with pytest.raises(NotFoundError):
         await store.info(f"{PATH}/_txn")
+
+
+async def test_a_column_file_that_questdb_itself_does_not_find(tmp_path: Path) -> None:
+    """As after RENAME COLUMN and CONVERT PARTITION TO NATIVE in QuestDB 9.3.4: the file has the column's old name."""
+    table, store = copy_table(TABLE, tmp_path), MemoryStore()
+    (table / NATIVE / "price.d").rename(table / NATIVE / "old_price.d")
+    with pytest.raises(NotFoundError, match=r"again does not help: QuestDB cannot read.*--native leave") as caught:
+        await publish_table(table, PATH, store=store)
+    assert (caught.value.kind, caught.value.path) == ("MissingColumnFile", f"{table}/{NATIVE}/price.d")
+    async with cp.open_table(table) as opened:
+        with pytest.raises(NotFoundError, match=r"refresh the table.*QuestDB cannot read the partition either"):
+            await opened.scan().to_arrow()
+    assert (await publish_table(table, PATH, store=store, options=LEAVE)).rows_left_behind == 1000
 
 
 async def test_the_source_is_only_read_and_nothing_stays_in_the_temporary_directory(

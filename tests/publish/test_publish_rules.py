@@ -20,6 +20,7 @@ from coldparquet.format.table_metadata import parse_table_metadata
 from coldparquet.format.table_metadata_writer import encode_table_metadata
 from coldparquet.format.txn import parse_txn
 from coldparquet.format.txn_writer import encode_txn, replace_partitions
+from coldparquet.maintenance.verify import verify_table
 from coldparquet.publish import PublishOptions, publish_table
 from coldparquet.publish.published import Manifest, manifest_name, parse_manifest
 from coldparquet.storage.fsspec_store import FsspecStore
@@ -50,6 +51,16 @@ def drop_first_partitions(table: Path, count: int) -> None:
     (table / "_txn").write_bytes(encode_txn(following))
 
 
+def truncate(table: Path) -> None:
+    """Empty a table, as TRUNCATE does."""
+    transaction = parse_txn((table / "_txn").read_bytes(), path=None)
+    emptied = replace_partitions(transaction, PartitionRecords.of([]), min_timestamp=None, max_timestamp=None)
+    (table / "_txn").write_bytes(encode_txn(emptied))
+    for path in list(table.iterdir()):
+        if path.is_dir():
+            shutil.rmtree(path)
+
+
 async def directories(store: MemoryStore) -> list[str]:
     return [path.rpartition("/")[2] for path in (await store.list(PATH)).directories]
 
@@ -66,6 +77,55 @@ async def test_another_table_is_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="another table"):
         await publish_table(other, PATH, store=store)
     assert_same_rows(await read_rows(store, PATH), expected_published_rows(None))
+
+
+@pytest.mark.parametrize("options", [PublishOptions(), PublishOptions(native="leave"), PublishOptions(pack=True)])
+async def test_a_truncated_table_empties_its_copy_if_that_is_said(tmp_path: Path, options: PublishOptions) -> None:
+    table, store = copy_table(TABLE, tmp_path), MemoryStore()
+    await publish_table(table, PATH, store=store, options=options)
+    rows = await read_rows(store, PATH)
+    truncate(table)
+    with pytest.raises(
+        InvalidInputError, match=r"no rows any more.*TRUNCATE.*--dropped keep.*--dropped remove"
+    ) as caught:
+        await publish_table(table, PATH, store=store, options=options)
+    assert caught.value.kind == "PartitionsDropped"
+    kept = await publish_table(table, PATH, store=store, options=replace(options, dropped="keep"))
+    assert (kept.count("kept"), kept.rows) == (len(kept.partitions), rows.num_rows)
+    assert (await read_rows(store, PATH)).equals(rows)
+
+    remove = replace(options, dropped="remove")
+    planned = await publish_table(table, PATH, store=store, options=replace(remove, dry_run=True))
+    assert planned.count("removed") == len(planned.partitions) == kept.count("kept")
+    emptied = await publish_table(table, PATH, store=store, options=remove)
+    assert (emptied.is_committed, emptied.rows, emptied.count("removed")) == (True, 0, kept.count("kept"))
+    async with cp.open_table(PATH, store=store) as opened:
+        assert opened.partitions == ()
+        assert (await opened.scan().to_arrow()).num_rows == await opened.scan().count() == 0
+        assert opened.schema.names == rows.schema.names
+    assert (await verify_table(PATH, store=store)).count("error") == 0
+    again = await publish_table(table, PATH, store=store, options=replace(options, purge=True, purge_after_s=0))
+    assert (again.is_committed, again.rows) == (False, 0)
+    assert await directories(store) == []
+
+    emptied_txn = parse_txn((table / "_txn").read_bytes(), path=None)
+    filled = tmp_path / "filled"
+    filled.mkdir()
+    table = copy_table(TABLE, filled)
+    transaction = parse_txn((table / "_txn").read_bytes(), path=None)
+    (table / "_txn").write_bytes(encode_txn(replace(transaction, txn=emptied_txn.txn + 1)))
+    await publish_table(table, PATH, store=store, options=options)
+    assert (await read_rows(store, PATH)).equals(rows)
+
+
+async def test_an_empty_table_that_was_never_published(tmp_path: Path) -> None:
+    table, store = copy_table(TABLE, tmp_path), MemoryStore()
+    truncate(table)
+    with pytest.raises(InvalidInputError, match="no rows") as caught:
+        await publish_table(table, PATH, store=store, options=PublishOptions(dropped="remove"))
+    assert caught.value.kind == "NothingToPublish"
+    with pytest.raises(NotFoundError):
+        await store.list(PATH)
 
 
 async def test_an_older_copy_is_refused(tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ async def test_answers_that_are_held_are_checked_like_any_others(setting: Settin
     store = setting.reader()
     await store.get(request(0, 1_000))
     with pytest.raises(ObjectChangedError, match="2,048 bytes, but at least 5,000"):
-        await store.get(request(0, 10, least_object_bytes=5_000))
+        await store.get(request(0, 10, object_bytes=5_000))
     with pytest.raises(ObjectChangedError) as caught:
         await store.get(request(0, 10, expected_etag='"other"'))
     assert caught.value.kind == "StalePages"

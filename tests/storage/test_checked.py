@@ -108,12 +108,12 @@ def test_no_byte_is_ever_missing_unnoticed(start: int, length: int, missing: int
     assert asyncio.run(read()) == (expected if short and not expected else None)
 
 
-async def test_least_object_size() -> None:
+async def test_object_size() -> None:
     store = CheckedStore(MemoryStore({PATH: CONTENT}))
     request = request_for(PATH, ByteRange(0, 4))
-    assert (await store.get(replace(request, least_object_bytes=1024))).data == CONTENT[:4]
+    assert (await store.get(replace(request, object_bytes=1024))).data == CONTENT[:4]
     with pytest.raises(ObjectChangedError, match="at least 1,025"):
-        await store.get(replace(request, least_object_bytes=1025))
+        await store.get(replace(request, object_bytes=1025))
 
 
 @pytest.mark.parametrize(

@@ -179,6 +179,15 @@ async def test_refusal_without_a_document(script: Script, store: S3Store, body: 
     assert caught.value.kind == "ServerError"
 
 
+async def test_an_object_with_a_key_of_its_owner(script: Script, store: S3Store) -> None:
+    words = "The object was stored using a form of Server Side Encryption. The correct parameters must be provided"
+    body = f"<Error><Code>InvalidRequest</Code><Message>{words}</Message></Error>"
+    script.answers = [respond(400, body.encode())]
+    with pytest.raises(StorageError, match=r"SSE-C.*copy it with another encryption") as caught:
+        await get(store, ByteRange(0, 4))
+    assert caught.value.kind == "RequestRefused"
+
+
 async def test_refusal_of_a_look_names_what_may_be_behind_it(script: Script, store: S3Store) -> None:
     script.answers = [respond(400, b"")]
     with pytest.raises(StorageError, match="session token has expired, then region, endpoint_url and path"):

@@ -15,6 +15,7 @@ from coldparquet.catalog.other_layouts import (
     at_other_times,
     find_second_files,
     is_parquet_name,
+    refuse_inside_logged_table,
     refuse_logged_table,
     rows_left_behind,
     unread_beside,
@@ -102,7 +103,7 @@ async def discover(
 
     Raises:
         NotFoundError: There is nothing at ``path``, or nothing that is a partition.
-        UnsupportedError: It is a table of Delta, Iceberg or Hudi (kind ``LoggedTable``).
+        UnsupportedError: It is a table of Delta, Iceberg or Hudi, or on a disk lies in one (kind ``LoggedTable``).
         FormatError: A table file is damaged.
         StorageError: The table files kept changing while they were read.
     """
@@ -130,6 +131,7 @@ async def discover(
         listing = await store.list(path)
         requests.append(listed)
     await refuse_logged_table(store, path, listing)
+    await refuse_inside_logged_table(store, path)
     locations, notes = _listed_locations(listing, path)
     directories = [] if _is_partition(listing) else [location.directory_path for location in locations]
     second_files = await find_second_files(store, directories, may_ask=look_inside)

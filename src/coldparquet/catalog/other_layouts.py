@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
 
 from coldparquet.catalog.listed_objects import ListedObjects
 from coldparquet.catalog.partition_location import DATA_FILE
+from coldparquet.catalog.table_files import TRANSACTION_FILE
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import NotFoundError, UnsupportedError
 from coldparquet.format.partition_intervals import partition_floor_ns
 from coldparquet.format.partition_names import parse_partition_directory
-from coldparquet.plan.finding import Finding
+from coldparquet.plan.finding import Finding, with_remedy
 from coldparquet.plan.wording import few_names, plural
 from coldparquet.storage.local.store import LocalStore
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from coldparquet.catalog.partition_location import PartitionLocation
     from coldparquet.format.partition_intervals import PartitionInterval
@@ -46,6 +47,8 @@ _LOG = re.compile(
 """Where in a path a log, or a part of one, is named."""
 _ICEBERG_DIRECTORY = "metadata"
 """It may also be anything else: only what lies in it tells."""
+_MARKS_ON_DISK = ("_delta_log", ".hoodie", ".hoodie_partition_metadata", ".hoodie_partition_metadata.parquet")
+"""Names that tell by themselves, in the order in which they are looked for."""
 _NAMES_AND_MARKS: dict[str, tuple[str, str]] = {
     "delta": ("Delta", "_delta_log"),
     "iceberg": ("Iceberg", "metadata/*.metadata.json"),
@@ -83,6 +86,54 @@ async def refuse_logged_table(store: ObjectStore, path: str, listing: Listing) -
     found = logged_format(names)
     if found is not None:
         raise logged_table_error(found, path)
+
+
+async def refuse_inside_logged_table(store: ObjectStore, path: str) -> None:
+    """Refuse, on a disk, what lies inside a table that keeps a log: a directory below it, or one of its files. No request.
+
+    The directory is looked at, and those above it as long as the names are those of parts of a table, one other name aside. In
+    an object store that would take a listing of each, so that nobody looks.
+
+    Raises:
+        UnsupportedError: It lies in one (kind ``LoggedTable``).
+    """
+    if store.label != LocalStore.label:
+        return
+    found = await asyncio.to_thread(_logged_table_around, path)
+    if found is not None:
+        raise logged_table_error(*found)
+
+
+def names_part(directory: str) -> bool:
+    """Tell whether a directory of this name is a part of a table of others: ``name=value``, or the ``data`` of Iceberg."""
+    return "=" in directory or directory == "data"
+
+
+def _logged_table_around(path: str) -> tuple[LoggedFormat, str] | None:
+    """Return whose log lies beside a directory or file, or above it, and in which directory."""
+    place = path.rstrip("/")
+    directory = place.rpartition("/")[0] if is_parquet_name(place.rpartition("/")[2]) else place
+    may_climb = True
+    while directory and not os.path.exists(f"{directory}/{TRANSACTION_FILE}"):  # noqa: PTH110 - a path of the store
+        found = logged_format(_marks_in(directory))
+        if found is not None:
+            return found, directory
+        directory, _, name = directory.rpartition("/")
+        if not (names_part(name) or parse_partition_directory(name) is not None):
+            if not may_climb:
+                return None
+            may_climb = False
+    return None
+
+
+def _marks_in(directory: str) -> Iterator[str]:
+    """Look for the logs that may lie in a directory on a disk: a few stats."""
+    yield from (name for name in _MARKS_ON_DISK if os.path.exists(f"{directory}/{name}"))  # noqa: PTH110 - as above
+    try:
+        with os.scandir(f"{directory}/{_ICEBERG_DIRECTORY}") as entries:
+            yield from (f"{_ICEBERG_DIRECTORY}/{entry.name}" for entry in entries)
+    except OSError:  # there is none, or nobody may say
+        return
 
 
 def logged_table_error(found: LoggedFormat, path: str) -> UnsupportedError:
@@ -300,7 +351,7 @@ def tell_of_unread(unread: Sequence[Finding], path: str, options: ReadOptions, *
     for finding in unread:
         if finding.severity == "error" and options.unread == "refuse":
             raise UnsupportedError(
-                f"{finding.message}; {finding.remedy}; ReadOptions(unread='skip') reads the others alone",
+                f"{with_remedy(finding.message, finding.remedy)}; ReadOptions(unread='skip') reads the others alone",
                 kind=finding.kind,
                 path=path,
             )

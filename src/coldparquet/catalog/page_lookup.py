@@ -201,7 +201,7 @@ class _ParquetSource:
             path=self.location.data_path,
             byte_range=byte_range,
             reason=_REASON,
-            least_object_bytes=self.size_bytes,
+            object_bytes=self.size_bytes,
             may_grow=self.location.may_grow,
         )
         return await _send(self.store, request, self.spent)

@@ -13,7 +13,12 @@ from coldparquet.catalog.discovery import discover
 from coldparquet.catalog.listed_objects import ListedObjects
 from coldparquet.catalog.missing_data import NOT_IN_PARQUET
 from coldparquet.catalog.named_partitions import named_locations, refuse_overlaps
-from coldparquet.catalog.other_layouts import refuse_logged_table, tell_of_unread, warn_of_second_files
+from coldparquet.catalog.other_layouts import (
+    refuse_inside_logged_table,
+    refuse_logged_table,
+    tell_of_unread,
+    warn_of_second_files,
+)
 from coldparquet.catalog.page_files import PageFiles
 from coldparquet.catalog.partition import Partition, read_packed
 from coldparquet.catalog.symbol_dictionaries import SymbolDictionaries
@@ -112,6 +117,7 @@ class TableOrigin:
         """
         await self._distrust_changed(previous)
         if self.named:
+            await refuse_inside_logged_table(self.store, self.named[0])  # the others lie beside it
             try:
                 return await self._from_newest(named_locations(self.named), CatalogueFile(path=self.path), previous)
             except NotFoundError as error:

@@ -128,7 +128,7 @@ async def fetch_committed(  # noqa: PLR0913 - the parts of a request
 ) -> bytes:
     """Fetch a range of a file that a QuestDB may append to, and note what it cost. 1 request."""
     answer = await store.get(
-        RangeRequest(path=path, byte_range=byte_range, reason=reason, may_grow=True, least_object_bytes=least_bytes)
+        RangeRequest(path=path, byte_range=byte_range, reason=reason, may_grow=True, object_bytes=least_bytes)
     )
     if not answer.is_from_cache:
         spent.append(MetadataRequest(path=path, byte_range=byte_range, reason=reason, fetched_bytes=len(answer.data)))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from coldparquet.cli.output import error_console, print_json, warnings_printed
+from coldparquet.cli.output import error_console, has_read_flags, in_flags, print_json, warnings_printed
 from coldparquet.errors import ColdParquetError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -19,28 +19,19 @@ FAILED = 1
 INTERRUPTED = 130
 """What shells use for a command that was ended by Ctrl-C: 128 + SIGINT."""
 
-_FLAGS_FOR_PYTHON = {
-    " or Scan.restore(); ReadOptions(archived='skip') leaves": "; --archived skip leaves",
-    "give ReadOptions.prices a table that has one (PriceTable.read), or leave max_usd out": (
-        "give --prices a table that has one, or leave --max-usd out"
-    ),
-    "ReadOptions(sidecars=False) reads without it": "--no-sidecars reads without it",
-    "in a cheaper tier (RestoreTerms.tier)": "in a cheaper tier (--tier)",
-    "give key and secret or a profile in storage_options": "give key and secret or a profile with --storage-option",
-    "pass anon=True": "use --anon",
-    "ReadOptions(unread='skip')": "--unread skip",
-    "ReadOptions(columns_from='all')": "--columns-from all",
-}
-"""Advice of the library to people who write Python, and what it is for those at the command line."""
-
 
 @contextmanager
-def reported_failures(*, as_json: bool) -> Iterator[None]:
+def reported_failures(*, as_json: bool, reads: bool = False) -> Iterator[None]:
     """Run the body of a command; turn what it raises into a message and an exit code.
+
+    Args:
+        as_json: Print the error as JSON.
+        reads: Whether the command has the flags of ``scan``, which advice then names.
 
     Raises:
         typer.Exit: The body failed, was interrupted, or whoever read its output stopped reading.
     """
+    token = has_read_flags.set(reads)
     try:
         with warnings_printed():
             yield
@@ -67,20 +58,16 @@ def reported_failures(*, as_json: bool) -> Iterator[None]:
         raise typer.Exit(FAILED) from None
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
+    finally:
+        has_read_flags.reset(token)
 
 
 def report(error: ColdParquetError, *, as_json: bool) -> None:
     """Print one error: as a JSON line on standard output, or in red on standard error."""
     if as_json:
         facts = error.as_dict()
-        print_json({"error": {**facts, "message": _in_flags(facts["message"])}})
+        print_json({"error": {**facts, "message": in_flags(facts["message"])}})
         return
     console = error_console()
     console.print("error:", style="bold red", end=" ")
-    console.print(_in_flags(str(error)), style="red", soft_wrap=True)
-
-
-def _in_flags(message: str) -> str:
-    for python, flags in _FLAGS_FOR_PYTHON.items():
-        message = message.replace(python, flags)
-    return message
+    console.print(in_flags(str(error)), style="red", soft_wrap=True)

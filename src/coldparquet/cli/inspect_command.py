@@ -81,6 +81,8 @@ def inspect_files(
             report(error, as_json=as_json)
             exit_code = FAILED
             continue
+        if any(finding["severity"] == "error" for finding in description.get("findings", ())):
+            exit_code = FAILED
         if as_json:
             print_json(description)
         elif "partitions" in description:

@@ -7,6 +7,7 @@ import logging
 import sys
 import textwrap
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,6 +17,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from coldparquet.plan.finding import with_remedy
 from coldparquet.visible_text import visible, visible_lines
 
 if TYPE_CHECKING:
@@ -31,6 +33,35 @@ _PLAIN_WIDTH = 100
 """Columns of text that goes into a file or a pipe."""
 _HANGING_INDENT = " " * 14
 """Where the facts of a plan begin, behind their labels."""
+
+
+_FLAGS_FOR_PYTHON = {
+    " or Scan.restore(); ReadOptions(archived='skip') leaves": "; --archived skip leaves",
+    "give ReadOptions.prices a table that has one (PriceTable.read), or leave max_usd out": (
+        "give --prices a table that has one, or leave --max-usd out"
+    ),
+    "in a cheaper tier (RestoreTerms.tier)": "in a cheaper tier (--tier)",
+    "give key and secret or a profile in storage_options": "give key and secret or a profile with --storage-option",
+    "pass anon=True": "use --anon",
+}
+"""Advice of the library to people who write Python, and what it is for those at the command line."""
+_READ_FLAGS_FOR_PYTHON = {
+    "ReadOptions(sidecars=False)": "--no-sidecars",
+    "ReadOptions(unread='skip')": "--unread skip",
+    "ReadOptions(columns_from='all')": "--columns-from all",
+}
+"""The same, for flags that only ``scan``, ``count`` and ``explain`` have."""
+has_read_flags: ContextVar[bool] = ContextVar("has_read_flags", default=False)
+"""Whether the command that runs has them."""
+
+
+def in_flags(message: str) -> str:
+    """Say advice to people who write Python in the flags of the command that runs, or of ``scan`` where it lacks them."""
+    for python, flags in _FLAGS_FOR_PYTHON.items():
+        message = message.replace(python, flags)
+    for python, flag in _READ_FLAGS_FOR_PYTHON.items():
+        message = message.replace(python, flag if has_read_flags.get() else f"'coldparquet scan {flag}'")
+    return message
 
 
 class _VisibleConsole(Console):
@@ -70,6 +101,7 @@ def facts_table() -> Table:
 
 def print_plan(text: str) -> None:
     """Print a plan's explanation; on a terminal that is narrower, lines are broken between words."""
+    text = in_flags(text)
     if sys.stdout.isatty():
         text = wrap_long_lines(text, output_console().width)
     sys.stdout.write(text + "\n")
@@ -118,7 +150,7 @@ def print_findings(console: Console, findings: Sequence[Mapping[str, Any]]) -> N
     for finding in findings:
         severity, remedy = finding["severity"], finding["remedy"]
         style = "bold red" if severity == "error" else "yellow"
-        text = finding["message"] if remedy is None else f"{finding['message']}; {remedy}"
+        text = in_flags(with_remedy(finding["message"], remedy))
         console.print(Text(f"{severity}: ", style=style) + Text(visible(text)))
 
 
@@ -139,7 +171,7 @@ class _Warnings(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         console = error_console()
         console.print(f"{record.levelname.lower()}:", style="bold yellow", end=" ")
-        console.print(visible(record.getMessage()), soft_wrap=True)
+        console.print(visible(in_flags(record.getMessage())), soft_wrap=True)
 
 
 def progress_bar() -> Progress:

@@ -95,7 +95,7 @@ def explain(
     """Show which bytes a scan would read, why, and what that costs."""
     storage_options = parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon)
     store_options = store_options_of(cache_directory=cache_dir)
-    with reported_failures(as_json=as_json):
+    with reported_failures(as_json=as_json, reads=True):
         from coldparquet.cli import scan_command
 
         options = read_options_of(
@@ -161,7 +161,7 @@ def scan(
     """Read the rows that satisfy a condition."""
     storage_options = parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon)
     store_options = store_options_of(cache_directory=cache_dir)
-    with reported_failures(as_json=as_json):
+    with reported_failures(as_json=as_json, reads=True):
         from coldparquet.cli import scan_command
         from coldparquet.cli.scan_profile import scan_profile
 
@@ -214,7 +214,7 @@ def count(
     """Count the rows that satisfy a condition, without data where that is exact."""
     storage_options = parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon)
     store_options = store_options_of(cache_directory=cache_dir)
-    with reported_failures(as_json=as_json):
+    with reported_failures(as_json=as_json, reads=True):
         from coldparquet.cli import scan_command
 
         options = read_options_of(

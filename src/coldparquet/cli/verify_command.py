@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from coldparquet.cli.failures import FAILED
-from coldparquet.cli.output import output_console, print_json, progress_bar
+from coldparquet.cli.output import in_flags, output_console, print_json, progress_bar
 from coldparquet.maintenance.verify import verify_table
 from coldparquet.plan.wording import human_bytes, plural
 from coldparquet.visible_text import visible
@@ -76,7 +76,7 @@ def _print_report(console: Console, report: VerifyReport) -> None:
                     more = f"  ... and {len(findings) - _LISTED:,} more; --json shows all"
                     console.print(Text(more, style="dim"))
                 if remedy is not None:
-                    console.print(Text(f"  to do: {remedy}", style="green"))
+                    console.print(Text(f"  to do: {in_flags(remedy)}", style="green"))
                 console.print()
     console.print(_summary(report))
 
@@ -96,7 +96,7 @@ def _finding_table(findings: Sequence[tuple[str, Finding]]) -> Table:
         table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for place, finding in findings:
-        table.add_row(*([Text(place)] if place else []), Text(visible(finding.message)))
+        table.add_row(*([Text(place)] if place else []), Text(visible(in_flags(finding.message))))
     return table
 
 

@@ -70,7 +70,7 @@ class BloomPacker:
                 location.data_path,
                 WantedRanges(starts=starts, stops=starts + lengths),
                 coalescing=self._coalescing,
-                least_object_bytes=sidecar.parquet_size_bytes,
+                object_bytes=sidecar.parquet_size_bytes,
                 may_grow=location.may_grow,
                 spent=[],
             )

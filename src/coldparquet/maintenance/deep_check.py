@@ -125,7 +125,7 @@ class _Download:
                 path=self._location.data_path,
                 byte_range=piece,
                 reason="every byte",
-                least_object_bytes=self._size_bytes,
+                object_bytes=self._size_bytes,
                 may_grow=self._location.may_grow,
                 may_be_kept=False,
             )

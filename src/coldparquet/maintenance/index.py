@@ -11,6 +11,7 @@ import numpy as np
 
 from coldparquet.catalog.discovery import discover
 from coldparquet.catalog.missing_data import NOT_IN_PARQUET, advice_for_misnamed
+from coldparquet.catalog.other_layouts import refuse_inside_logged_table
 from coldparquet.catalog.partition import Partition
 from coldparquet.catalog.partition_location import DATA_FILE, SIDECAR_FILE, partition_location
 from coldparquet.catalog.sidecar_lookup import look_up_sidecar, shorter_than_committed
@@ -32,7 +33,7 @@ from coldparquet.options import ReadOptions
 from coldparquet.plan.coalescing_choice import choose_coalescing
 from coldparquet.plan.stated_times import misplaced_times, stated_times_ns
 from coldparquet.plan.store_speed import StoreSpeed
-from coldparquet.plan.wording import few_names
+from coldparquet.plan.wording import few_names, plural
 from coldparquet.scanning.bloom_fetch import fetch_bloom_ranges
 from coldparquet.storage.objects import is_written_after
 from coldparquet.storage.open_store import shown_url
@@ -173,6 +174,7 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
 
     Raises:
         InvalidInputError: ``url`` is a Parquet file that is not named ``data.parquet``.
+        UnsupportedError: It is a table of Delta, Iceberg or Hudi, or on a disk lies in one (kind ``LoggedTable``).
         NotFoundError: There is nothing at ``url``, or nothing that is a partition.
         AccessError: The store refused the credentials for the listing.
     """
@@ -207,9 +209,11 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
             catalogue = await renew_after_index(stacked, path, options, partitions, make=pack)
     unsorted = sum(not partition.has_timestamp for partition in partitions)
     if unsorted:
+        written = plural(sum(partition.action == "written" for partition in partitions), "new sidecar")
         notes.append(
-            f"{unsorted} of {len(partitions)} files name no designated timestamp, so their directories' names prune"
-            " nothing; a timestamp column becomes it by being the file's first sorting column, ascending and never null"
+            f"{unsorted} of {written} {'names' if unsorted == 1 else 'name'} no designated timestamp, because the file does not, so"
+            " that the names of their directories prune nothing; a timestamp column becomes it by being the file's first sorting"
+            " column, ascending and never null"
         )
     return IndexReport(url=label, partitions=partitions, notes=tuple(notes), findings=findings, catalogue=catalogue)
 
@@ -238,6 +242,7 @@ async def _find_partitions(
                 kind="NotAPartition",
                 path=path,
             )
+        await refuse_inside_logged_table(store, path)
         return (location,), [], ()
     discovery = await discover(store, path, look_inside=True)
     return discovery.locations, list(discovery.other_notes), discovery.unread
@@ -407,7 +412,7 @@ class PartitionIndexer:
                 location.data_path,
                 wanted,
                 coalescing=choose_coalescing(self._options, StoreSpeed(connections=self._options.max_concurrency)),
-                least_object_bytes=transfer.parquet_size_bytes,
+                object_bytes=transfer.parquet_size_bytes,
                 may_grow=location.may_grow,
                 spent=spent,
             )

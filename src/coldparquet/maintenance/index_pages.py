@@ -189,7 +189,7 @@ class PagesIndexer:
                     path=location.data_path,
                     byte_range=window.byte_range,
                     reason="page headers",
-                    least_object_bytes=sidecar.parquet_size_bytes,
+                    object_bytes=sidecar.parquet_size_bytes,
                     may_grow=location.may_grow,
                 )
                 answer = await self._store.get(request)

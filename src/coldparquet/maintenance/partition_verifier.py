@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from coldparquet.catalog.missing_data import NATIVE_PARTITION, advice_for_misnamed, raise_what_is_missing
 from coldparquet.catalog.page_lookup import look_up_pages_file
 from coldparquet.catalog.partition_location import DATA_FILE, SIDECAR_FILE
 from coldparquet.catalog.sidecar_lookup import look_up_sidecar, shorter_than_committed
@@ -25,6 +26,7 @@ from coldparquet.maintenance.catalogue_check import compare_with_packed
 from coldparquet.maintenance.deep_check import check_data
 from coldparquet.plan.finding import Finding, finding_of_error
 from coldparquet.plan.partition_check import check_partition
+from coldparquet.plan.wording import few_names
 from coldparquet.storage.requests import RangeRequest
 
 if TYPE_CHECKING:
@@ -170,6 +172,8 @@ class _Verification:
                 packed_blooms = None if self._packed is None else self._packed.blooms
                 self._data = await check_data(self._store, self._location, self._check, packed_blooms=packed_blooms)
                 self.findings += self._data.findings
+        except NotFoundError as error:
+            self.findings.append(await self._what_lies_there(error) or self._what_stopped(error))
         except ColdParquetError as error:
             self.findings.append(self._what_stopped(error))
 
@@ -276,6 +280,31 @@ class _Verification:
             )
         return findings
 
+    async def _what_lies_there(self, error: NotFoundError) -> Finding | None:
+        """Say what a listed directory holds in place of a Parquet file; None where it is none. 1 listing."""
+        if self._location.record is not None or self._state == "present" or not self._location.is_listed:
+            return None
+        try:
+            await raise_what_is_missing(self._store, self._location, error)
+        except ColdParquetError as told:
+            if told.kind == NATIVE_PARTITION:
+                return Finding(
+                    severity="warning",
+                    kind="NotParquet",
+                    message=f"there is neither {SIDECAR_FILE} nor {DATA_FILE}: QuestDB's native format, which can only be read"
+                    " with the table's _txn and _meta",
+                    remedy="copy the table's files beside it, or convert the partition to Parquet",
+                )
+            misnamed = told.details.get("misnamed", ())
+            if not misnamed:
+                return None
+            return Finding(
+                severity="error",
+                kind=told.kind,
+                message=f"it holds {few_names(misnamed)}, but no {DATA_FILE}, so that it cannot be read",
+                remedy=advice_for_misnamed(misnamed),
+            )
+
     def _what_stopped(self, error: ColdParquetError) -> Finding:
         """Say what kept the partition from being checked to the end."""
         message = shorter_than_committed(error, self._location)
@@ -301,9 +330,8 @@ class _Verification:
             return Finding(
                 severity="warning",
                 kind="NotParquet",
-                message=f"there is neither {SIDECAR_FILE} nor {DATA_FILE}: QuestDB's native format, which can only be read"
-                " with the table's _txn and _meta",
-                remedy="copy the table's files beside it, or convert the partition to Parquet",
+                message=f"there is neither {SIDECAR_FILE} nor {DATA_FILE}",
+                remedy="copy the partition again, or remove the directory",
             )
         stated_by = "its sidecar describes it" if self._location.record is None else "_txn counts its rows"
         return Finding(

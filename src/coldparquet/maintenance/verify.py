@@ -8,7 +8,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from coldparquet.catalog.discovery import chosen_partitions, discover, unnamed_directories
-from coldparquet.catalog.other_layouts import at_other_times, rows_left_behind, unread_beside, without_version
+from coldparquet.catalog.other_layouts import (
+    at_other_times,
+    refuse_inside_logged_table,
+    rows_left_behind,
+    unread_beside,
+    without_version,
+)
 from coldparquet.catalog.partition_location import partition_location
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import AccessError, FormatError, UnsupportedError
@@ -162,6 +168,7 @@ async def find_verifiable(store: ObjectStore, path: str) -> VerifiableTable:
         StorageError: The table files kept changing while they were read.
     """
     if path.endswith(".parquet"):
+        await refuse_inside_logged_table(store, path)
         return VerifiableTable(locations=(partition_location(path),), source="one Parquet file")
     discovery = await discover(store, path, look_inside=True)
     if discovery.files is None:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coldparquet.catalog.other_layouts import is_parquet_name, logged_format, logged_table_error, refuse_logged_table
+from coldparquet.catalog.other_layouts import (
+    is_parquet_name,
+    logged_format,
+    logged_table_error,
+    names_part,
+    refuse_logged_table,
+)
 from coldparquet.catalog.table_files import TRANSACTION_FILE
 from coldparquet.errors import InvalidInputError
 from coldparquet.format.partition_names import parse_partition_directory
@@ -72,7 +78,7 @@ def _levels(url: str) -> Iterator[str]:
     while url and not url.endswith(":/"):
         yield url
         url, _, name = url.rpartition("/")
-        if "=" not in name and name != "data":
+        if not names_part(name):
             return
 
 

@@ -15,6 +15,7 @@ from coldparquet.maintenance.migrate import migrate_partition, recorded_partitio
 from coldparquet.maintenance.pack import renew_catalogue
 from coldparquet.pipelines.tables import listed_objects, location_as_data, location_from_data, plan_tables
 from coldparquet.pipelines.work import WorkItem, WorkPlan, WorkResult
+from coldparquet.plan.finding import with_remedy
 from coldparquet.storage.wrappers.checked import CheckedStore
 
 if TYPE_CHECKING:
@@ -203,7 +204,7 @@ def _unread(table: WorkItem, finding: Finding) -> WorkResult:
         table=table.table_url,
         outcome="failed" if is_error else "nothing to do",
         action=finding.severity,
-        reason=finding.message if finding.remedy is None else f"{finding.message}; {finding.remedy}",
+        reason=with_remedy(finding.message, finding.remedy),
         kind=finding.kind if is_error else None,
     )
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from coldparquet.catalog.other_layouts import refuse_logged_table
+from coldparquet.catalog.other_layouts import refuse_inside_logged_table, refuse_logged_table
 from coldparquet.catalog.partition_location import DATA_FILE
 from coldparquet.catalog.table_files import TRANSACTION_FILE
 from coldparquet.concurrency import gather_or_cancel
@@ -119,7 +119,7 @@ async def search_tables(store: ObjectStore, root: str, pattern: Sequence[str]) -
     found = await search.matching("", tuple(pattern), 0)
     failures = dict(sorted(search.failures.items()))
     if "" in failures:
-        raise failures[""]
+        raise _with_expectation(failures[""])
     if not found:
         for error in failures.values():
             raise error
@@ -130,6 +130,13 @@ async def search_tables(store: ObjectStore, root: str, pattern: Sequence[str]) -
             path=root,
         )
     return FoundTables(tables=tuple(sorted(found)), failures=failures)
+
+
+def _with_expectation(error: ColdParquetError) -> ColdParquetError:
+    if not isinstance(error, NotFoundError) or error.kind != NotFoundError.default_kind:
+        return error
+    message = f"{error.message}; expected a table, or a directory with tables below it"
+    return NotFoundError(message, path=error.path, **error.details)
 
 
 class _Search:
@@ -182,6 +189,8 @@ class _Search:
             return False
         try:
             await refuse_logged_table(self._store, self._path(below), listing)
+            if not below:
+                await refuse_inside_logged_table(self._store, self._root)
         except ColdParquetError as error:
             if not below or error.kind != "LoggedTable":
                 self.failures[below] = error

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 _LISTED = 20
 """Partitions, and requests, that the text lists before it says how many more there are."""
 
-_TEXT_WIDTH = 86
-"""Longer reasons are continued on a second line. With the label before it, lines have 100 columns."""
+_TEXT_WIDTH = 66
+"""Longer reasons are continued on a second line. With the label before it, lines have 80 columns."""
 
 _ACHIEVED: dict[TechniqueName, str] = {
     "bloom filter": "ruled out",
@@ -169,7 +169,7 @@ def _with_reasons(kept: str, pruned: int, reasons: Counter[str]) -> list[str]:
 def _partition_table(plan: ReadPlan) -> list[str]:
     if not plan.partitions:
         return []
-    rows = [("partition", "row groups", "rows", "wanted", "fetched", "requests", "planned from")]
+    rows = [("partition", "row groups", "rows", "wanted", "fetched", "requests", "source")]
     remarks: list[list[str]] = []
     for index, partition in enumerate(plan.partitions[:_LISTED]):
         numbers = plan.numbers_of(index)

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 _ON_THE_INVOICE: dict[MetadataOperation, str] = {"get": "GET", "info": "HEAD", "list": "LIST"}
 _MILLION = 1e6
 _CENT = 0.01
-_TEXT_WIDTH = 86
-"""With the label before it, lines have 100 columns."""
+_TEXT_WIDTH = 66
+"""With the label before it, lines have 80 columns."""
 
 
 def fetch_section(plan: ReadPlan) -> list[str]:

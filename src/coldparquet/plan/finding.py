@@ -32,6 +32,11 @@ class Finding:
     """The field that differs, by its name in the sidecar's format."""
 
 
+def with_remedy(message: str, remedy: str | None) -> str:
+    """Say what was found, and what to do about it if there is anything, in one line."""
+    return message if remedy is None else f"{message}; {remedy}"
+
+
 def finding_of_error(error: ColdParquetError, *, remedy: str | None = None) -> Finding:
     """Turn what stopped a check into a finding: its kind, its message, the file that it is about."""
     file_name = (error.path or "").rpartition("/")[2]

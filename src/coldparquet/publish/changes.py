@@ -93,13 +93,14 @@ def plan_changes(  # noqa: PLR0913 - what can be told is told by name
 
     A partition is published already if the published record of the same time came from the same directory of the
     source, with as many rows and bytes: QuestDB only ever appends to the file of a directory. One that was converted is
-    published as long as the table's files say the same of the native partition.
+    published as long as the table's files say the same of the native partition. A table without rows, as after ``TRUNCATE``, has
+    dropped all its partitions: with ``dropped="remove"`` the published table becomes empty.
 
     Raises:
         InvalidInputError: Another table, or a later state of this one, is published there (kinds ``OtherTable`` and
             ``SourceIsOlder``); the source has dropped published partitions and ``dropped`` is ``"refuse"`` (kind
             ``PartitionsDropped``); partitions are native and ``native`` is ``"refuse"`` (kind ``NativePartitions``), or
-            all of them are and stay behind (kind ``NothingToPublish``).
+            all of them are and stay behind, or the table has no rows and was never published (kind ``NothingToPublish``).
     """
     version = published.version
     if version is not None:
@@ -132,7 +133,7 @@ def plan_changes(  # noqa: PLR0913 - what can be told is told by name
     ]
     gone_for_good, dropped_by_source = _split_gone(gone, source)
     if dropped_by_source and dropped == "refuse":
-        raise _partitions_dropped(dropped_by_source, published.path)
+        raise _partitions_dropped(dropped_by_source, source, published.path)
     if dropped == "keep":
         unchanged += dropped_by_source
     else:
@@ -140,7 +141,10 @@ def plan_changes(  # noqa: PLR0913 - what can be told is told by name
     gone_for_good += [
         before[record_of(location).timestamp] for location in left_behind if record_of(location).timestamp in before
     ]
-    if not new and not unchanged:
+    is_empty = not source.transaction.total_rows
+    if is_empty and version is None:
+        raise nothing_to_publish("the table has no rows", source.path)
+    if not new and not unchanged and not is_empty:
         raise nothing_to_publish(
             "no partition of this table is in Parquet; publish them as Parquet (native='convert', --native convert), or"
             " let QuestDB convert old ones: ALTER TABLE ... CONVERT PARTITION TO PARQUET WHERE ...",
@@ -257,12 +261,14 @@ def _split_gone(
     return merged, dropped
 
 
-def _partitions_dropped(dropped: list[PublishedAlready], path: str) -> InvalidInputError:
+def _partitions_dropped(dropped: list[PublishedAlready], source: SourceTable, path: str) -> InvalidInputError:
     names = few_names([partition.name for partition in sorted(dropped, key=_timestamp)])
+    what = f"the source has dropped partitions that are published ({names})"
+    if not source.transaction.total_rows:
+        what = f"the source has no rows any more, as after TRUNCATE, but partitions of it are published ({names})"
     return InvalidInputError(
-        f"the source has dropped partitions that are published ({names}); say whether to keep them in the published table"
-        " (dropped='keep', --dropped keep), as after moving them there, or to remove them (dropped='remove',"
-        " --dropped remove)",
+        f"{what}; say whether to keep them in the published table (dropped='keep', --dropped keep), as after moving them"
+        " there, or to remove them (dropped='remove', --dropped remove)",
         kind="PartitionsDropped",
         path=path,
         partitions=[partition.name for partition in dropped],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -14,12 +14,14 @@ import pyarrow as pa
 
 from coldparquet.catalog.partition_location import DATA_FILE, SIDECAR_FILE
 from coldparquet.catalog.snapshot import TableOrigin
+from coldparquet.catalog.table_files import read_table_files
 from coldparquet.concurrency import TableThreads
 from coldparquet.errors import NotFoundError, ObjectChangedError, UnsupportedError
 from coldparquet.options import ReadOptions
 from coldparquet.plan.store_speed import StoreSpeed
 from coldparquet.publish.source import PartitionContent, record_of, source_changed
 from coldparquet.scan import Scan
+from coldparquet.scanning.native_partition import MISSING_COLUMN_FILE, MISSING_FOR_QUESTDB
 from coldparquet.scanning.question import Question
 from coldparquet.storage.local.store import LocalStore
 from coldparquet.storage.threads import run_to_end, wait_in_thread
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 
 _LEAST_ROWS = 100
 """A row group of fewer rows costs more in the footer than it saves memory."""
+_WITHOUT_IT = "--native leave (native='leave') publishes the table without this partition"
 
 
 class NativeConverter:
@@ -81,7 +84,7 @@ class NativeConverter:
 
     async def native_bytes(self, location: PartitionLocation) -> int:
         """Return how many bytes of column files hold the rows of a partition. Requests: those of planning a scan."""
-        with _told_as_publishing(location):
+        async with self._told_as_publishing(location):
             return (await self._scan(location).plan()).bytes_fetched
 
     @asynccontextmanager
@@ -92,14 +95,14 @@ class NativeConverter:
 
         Raises:
             ObjectChangedError: The partition was replaced since the transaction was read (kind ``SourceChanged``).
-            NotFoundError: Symbol files are missing (kind ``MissingSymbolFile``).
+            NotFoundError: Symbol files are missing (kind ``MissingSymbolFile``), or a column file that the table still names
+                (``MissingColumnFile``).
             UnsupportedError: A column, or the partition, is of a kind that this version does not read.
             FormatError: A column file is damaged.
         """
         with tempfile.TemporaryDirectory(prefix="coldparquet-") as directory:
-            async with self._one_at_a_time:
-                with _told_as_publishing(location):
-                    written, native_bytes = await self._write(location, directory)
+            async with self._one_at_a_time, self._told_as_publishing(location):
+                written, native_bytes = await self._write(location, directory)
             first, last = written.first_timestamp, written.last_timestamp
             sidecar = await asyncio.to_thread(Path(directory, SIDECAR_FILE).read_bytes)
             data = StoreSource(
@@ -151,6 +154,39 @@ class NativeConverter:
                 known[column.name] = symbols
         return known
 
+    @asynccontextmanager
+    async def _told_as_publishing(self, location: PartitionLocation) -> AsyncIterator[None]:
+        """Say in errors of reading what a publisher can do about them. A missing file: the table files are read once more."""
+        try:
+            yield
+        except UnsupportedError as error:
+            raise UnsupportedError(
+                f"this native partition cannot be converted: {error.message}; {_WITHOUT_IT}",
+                kind=error.kind,
+                path=location.directory_path,
+            ) from error
+        except (NotFoundError, ObjectChangedError) as error:
+            if error.kind == "MissingSymbolFile":
+                raise
+            if error.kind == MISSING_COLUMN_FILE and await self._is_still_named(location):
+                raise NotFoundError(
+                    "the table's _txn and _cv name this column file of a native partition, but it is not there, so that publishing"
+                    f" again does not help: {MISSING_FOR_QUESTDB}; {_WITHOUT_IT}",
+                    kind=MISSING_COLUMN_FILE,
+                    path=error.path,
+                ) from error
+            raise source_changed(location.directory_path) from error
+
+    async def _is_still_named(self, location: PartitionLocation) -> bool:
+        """Tell whether the table still says the same of a partition."""
+        before = self._source.files
+        now = await read_table_files(self._source.store, self._source.path, column_versions_for="anything")
+        if now is None or not now.continues(before):
+            return False
+        versions = [(files.metadata.metadata_version, files.transaction.column_version) for files in (before, now)]
+        records = map(now.records.record, range(len(now.records)))
+        return versions[0] == versions[1] and record_of(location) in records
+
     def _scan(self, location: PartitionLocation) -> Scan:
         snapshot = self._snapshot
         question = Question(
@@ -172,21 +208,3 @@ def _rows(
     """Take the rows of a stream in another thread than that of its event loop, as columns of the table."""
     while (batch := wait_in_thread(stream.next_batch(), loop, give_up)) is not None:
         yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
-
-
-@contextmanager
-def _told_as_publishing(location: PartitionLocation) -> Iterator[None]:
-    """Say in errors of reading what a publisher can do about them."""
-    try:
-        yield
-    except UnsupportedError as error:
-        raise UnsupportedError(
-            f"this native partition cannot be converted: {error.message}; --native leave (native='leave') publishes the"
-            " table without it",
-            kind=error.kind,
-            path=location.directory_path,
-        ) from error
-    except (NotFoundError, ObjectChangedError) as error:
-        if error.kind == "MissingSymbolFile":
-            raise
-        raise source_changed(location.directory_path) from error

@@ -31,7 +31,7 @@ class PublishOptions:
     ``"leave"`` publishes a table without their rows, of which it tells its readers. ``"refuse"`` publishes nothing."""
 
     dropped: DroppedPartitions = "refuse"
-    """What to do about published partitions that the source has dropped. They may have been moved to the bucket for good
+    """What to do about published partitions that the source has dropped, all of them after ``TRUNCATE``. They may have been moved to the bucket for good
     (``"keep"``) or be meant to go there too (``"remove"``); nothing tells, so the default asks."""
 
     storage_classes: tuple[StorageClassRule, ...] = ()

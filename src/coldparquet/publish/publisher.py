@@ -90,8 +90,10 @@ async def publish_table(  # noqa: PLR0913 - what can be told is told by name
         What became of each partition, what was sent, and what it costs.
 
     Raises:
-        NotFoundError: There is no table at ``source``, or no such bucket.
-        InvalidInputError: The table has no rows, or no partitions (kind ``NothingToPublish``), it has native partitions and
+        NotFoundError: There is no table at ``source``, or no such bucket; or a native partition lacks a column file that the
+            table names (kind ``MissingColumnFile``).
+        InvalidInputError: The table has no rows and was never published, or no partitions (kind ``NothingToPublish``), it has
+            native partitions and
             the options refuse them (``NativePartitions``), another table or a later state
             of this one is published there (``OtherTable``, ``SourceIsOlder``), the source has dropped partitions
             (``PartitionsDropped``; see :attr:`PublishOptions.dropped`), an object of a name that would be used has other

@@ -85,7 +85,7 @@ async def read_source(store: ObjectStore, path: str) -> SourceTable:
 
     Raises:
         NotFoundError: There is no table.
-        InvalidInputError: ``kind="NothingToPublish"``: the table is not partitioned, or is empty.
+        InvalidInputError: ``kind="NothingToPublish"``: the table is not partitioned.
         UnsupportedError: A partition has flags that this version does not know.
         FormatError: A table file is damaged.
         StorageError: The table files kept changing (kind ``TableBusy``).
@@ -106,8 +106,6 @@ async def read_source(store: ObjectStore, path: str) -> SourceTable:
             " with PARTITION BY DAY, and publish that",
             path,
         )
-    if not files.transaction.total_rows:
-        raise nothing_to_publish("the table has no rows", path)
     sized = tuple(await gather_or_cancel([_with_size(store, location) for location in found.locations]))
     return SourceTable(
         store=store,
@@ -217,7 +215,7 @@ async def _check_magic(store: ObjectStore, location: PartitionLocation) -> str |
         path=location.data_path,
         byte_range=ByteRange(max(0, size_bytes - len(_PARQUET_MAGIC)), size_bytes),
         reason="end of the Parquet file",
-        least_object_bytes=size_bytes,
+        object_bytes=size_bytes,
         may_grow=True,
     )
     answer = await store.get(request)

@@ -60,10 +60,10 @@ async def next_version(
     records = PartitionRecords.of(member.record for member in members)
     transaction = replace(
         source.transaction,
-        transient_row_count=int(records.row_counts[-1]),
+        transient_row_count=int(records.row_counts[-1:].sum()),
         fixed_row_count=int(records.row_counts[:-1].sum()),
-        min_timestamp=await _min_timestamp(source, published, members[0]),
-        max_timestamp=await _max_timestamp(source, published, members[-1]),
+        min_timestamp=await _min_timestamp(source, published, members[0]) if members else None,
+        max_timestamp=await _max_timestamp(source, published, members[-1]) if members else None,
         lag=Lag(),
         partitions=records,
         left_behind=_left_behind(source, changes),
@@ -98,14 +98,14 @@ def _left_behind(source: SourceTable, changes: Changes) -> LeftBehind | None:
 
 async def _min_timestamp(source: SourceTable, published: PublishedTable, first: _Member) -> int | None:
     timestamp = first.record.timestamp
-    if record_of(source.locations[0]).timestamp == timestamp:
+    if source.locations and record_of(source.locations[0]).timestamp == timestamp:
         return source.transaction.min_timestamp
     bounds = await _bounds(source, published, first)
     return timestamp if bounds is None else bounds[0]
 
 
 async def _max_timestamp(source: SourceTable, published: PublishedTable, last: _Member) -> int | None:
-    if record_of(source.locations[-1]).timestamp == last.record.timestamp:
+    if source.locations and record_of(source.locations[-1]).timestamp == last.record.timestamp:
         return source.transaction.max_timestamp
     bounds = await _bounds(source, published, last)
     if bounds is not None:

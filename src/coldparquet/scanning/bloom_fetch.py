@@ -56,7 +56,7 @@ async def fetch_blooms(  # noqa: PLR0913 - knobs are required keywords here; the
                 data_path,
                 wanted,
                 coalescing=coalescing,
-                least_object_bytes=probes.parquet_size_bytes,
+                object_bytes=probes.parquet_size_bytes,
                 may_grow=may_grow,
                 spent=spent,
             )
@@ -70,7 +70,7 @@ async def fetch_bloom_ranges(  # noqa: PLR0913 - knobs are required keywords her
     wanted: WantedRanges,
     *,
     coalescing: Coalescing,
-    least_object_bytes: int,
+    object_bytes: int,
     may_grow: bool,
     spent: list[MetadataRequest],
 ) -> list[tuple[int, bytes]]:
@@ -81,7 +81,7 @@ async def fetch_bloom_ranges(  # noqa: PLR0913 - knobs are required keywords her
         data_path: The Parquet file.
         wanted: The ranges.
         coalescing: How ranges become requests.
-        least_object_bytes: Size that the file must have at least.
+        object_bytes: Size that the file must have; see :class:`~coldparquet.storage.requests.RangeRequest`.
         may_grow: Whether the file is only ever appended to.
         spent: Gets the requests.
 
@@ -99,7 +99,7 @@ async def fetch_bloom_ranges(  # noqa: PLR0913 - knobs are required keywords her
             path=data_path,
             byte_range=ByteRange(start, stop),
             reason=BLOOM_REASON,
-            least_object_bytes=least_object_bytes,
+            object_bytes=object_bytes,
             may_grow=may_grow,
         )
         for start, stop in zip(coalesced.starts.tolist(), coalesced.stops.tolist(), strict=True)

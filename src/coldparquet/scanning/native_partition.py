@@ -224,12 +224,20 @@ class _Planning:
             raise missing_column_file(path) from error
 
 
+MISSING_COLUMN_FILE = "MissingColumnFile"
+"""Kind of the error about a native partition without one of its files."""
+MISSING_FOR_QUESTDB = (
+    "QuestDB cannot read the partition either. QuestDB 9.3.4 makes such partitions with CONVERT PARTITION TO NATIVE after a column"
+    " was renamed: it writes the column's file under its old name. Give the file the name that is missing, or restore it"
+)
+
+
 def missing_column_file(path: str) -> NotFoundError:
     """Make the error for a column file that does not exist."""
     return NotFoundError(
-        "a column file of a native partition is missing; if a QuestDB is running on the table, it may have"
-        " replaced the partition: refresh the table and plan again; otherwise restore the file",
-        kind="MissingColumnFile",
+        "a column file of a native partition is missing. If a QuestDB has replaced the partition since the table was opened,"
+        f" refresh the table and plan again. If the file is missing then, too, {MISSING_FOR_QUESTDB}",
+        kind=MISSING_COLUMN_FILE,
         path=path,
     )
 

@@ -165,7 +165,7 @@ class PlannedParquet:
             reason=request.reason,
             role="data",
             expected_etag=self.pages_etag,
-            least_object_bytes=self.sidecar.parquet_size_bytes,
+            object_bytes=self.sidecar.parquet_size_bytes,
             may_grow=self.may_grow,
         )
 
@@ -322,8 +322,9 @@ class PlannedNative:
 def data_file_missing(path: str) -> NotFoundError:
     """Make the error for a partition whose metadata was read, but whose Parquet file does not exist."""
     return NotFoundError(
-        "the metadata of this partition was read, but its Parquet file is not there: it was replaced since then"
-        " (refresh the table, or open it again), or the copy of the table is not complete",
+        "this Parquet file is not there, although metadata describes it: it was deleted or replaced, or was not copied with its"
+        " sidecar. If a database has replaced it, refresh the table or open it again; else copy the file again, or remove the"
+        " directory",
         kind="PartitionMissing",
         path=path,
     )

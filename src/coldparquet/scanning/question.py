@@ -115,8 +115,8 @@ def told_of_older_columns(snapshot: TableSnapshot) -> Iterator[None]:
             (where for where, sidecar in known if sidecar and sidecar.column_index(str(name)) is not None), None
         )
         raise InvalidInputError(
-            f"{error.message}; the table was opened with the columns of its newest partition, and"
-            f" {f'partition {holder} has it' if holder else 'older ones may have others'}: open it with"
+            f"{error.message}{' T' if error.message.endswith('?') else '; t'}he table was opened with the columns of its newest"
+            f" partition, and {f'partition {holder} has it' if holder else 'older ones may have others'}: open it with"
             " ReadOptions(columns_from='all') for the columns of all",
             kind=error.kind,
             path=error.path,

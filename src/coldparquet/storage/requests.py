@@ -35,7 +35,7 @@ class RangeRequest:
     wants_whole: bool = False
     """True where the whole object is wanted, and ``byte_range``, from 0 on, says how much of it is taken at once: S3 then gets no
     ``Range``, because it tells an object's checksum only with an answer that is not one to a range."""
-    least_object_bytes: int | None = None
+    object_bytes: int | None = None
     """Size that the object must have, such as the Parquet size of the snapshot that was planned: exactly this one or, with
     ``may_grow``, at least. Only :class:`~coldparquet.storage.wrappers.checked.CheckedStore` looks at it."""
     may_grow: bool = False

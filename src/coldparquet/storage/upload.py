@@ -62,7 +62,7 @@ class StoreSource:
             byte_range=byte_range,
             reason="copy",
             may_grow=True,
-            least_object_bytes=self.size_bytes,
+            object_bytes=self.size_bytes,
         )
         return (await self._store.get(request)).data
 

@@ -207,7 +207,7 @@ def _question(request: RangeRequest) -> _Question:
         request.if_match,
         request.if_none_match,
         request.expected_etag,
-        request.least_object_bytes,
+        request.object_bytes,
         request.may_be_short,
         request.may_grow,
     )

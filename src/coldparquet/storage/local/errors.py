@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def translated_errors(path: str, byte_range: ByteRange | SuffixRange | None) -> Iterator[None]:
+def translated_errors(path: str, byte_range: ByteRange | SuffixRange | None, *, wanted: str = "file") -> Iterator[None]:
     """Turn what the operating system raises into this library's errors; those already made pass."""
     try:
         yield
@@ -23,8 +23,8 @@ def translated_errors(path: str, byte_range: ByteRange | SuffixRange | None) -> 
         raise
     except FileNotFoundError:
         directory = Path(path).parent
-        missing = "file" if directory.is_dir() else f"file; not even its directory {directory} exists"
-        raise NotFoundError(f"there is no such {missing}", path=path) from None
+        more = "" if directory.is_dir() else f"; not even its directory {directory} exists"
+        raise NotFoundError(f"there is no such {wanted}{more}", path=path) from None
     except NotADirectoryError:
         raise NotFoundError(
             "this path, or a part of it, is a file where a directory was expected", kind="NotADirectory", path=path

@@ -231,7 +231,7 @@ def _list_directory(path: str) -> Listing:
     directories: list[str] = []
     objects: list[ObjectInfo] = []
     parent = path.rstrip("/")
-    with translated_errors(path, None), os.scandir(path) as entries:
+    with translated_errors(path, None, wanted="directory"), os.scandir(path) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
             try:
                 status = entry.stat()

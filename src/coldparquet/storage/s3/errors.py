@@ -60,6 +60,10 @@ _ACCESS_ADVICE = {
 }
 
 
+_OWN_KEY = "stored using a form of Server Side Encryption"
+"""What S3 says of an object that is encrypted with a key that comes with each request."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Refusal:
     """An answer of S3 that is not a success."""
@@ -222,7 +226,12 @@ def _cause_and_advice(refusal: S3Refusal) -> tuple[str, str]:
     if refusal.status < HTTPStatus.BAD_REQUEST:
         advice = "it points to another address; check the bucket's region and endpoint_url"
     elif refusal.status == HTTPStatus.BAD_REQUEST and not refusal.message:  # to a HEAD it never says why
-        advice = "check whether the session token has expired, then region, endpoint_url and path"
+        advice = (
+            "check whether the session token has expired, then region, endpoint_url and path; an object that is encrypted with a key"
+            " of its owner (SSE-C) cannot be read"
+        )
+    elif _OWN_KEY in refusal.message:
+        advice = "it is encrypted with a key of its owner (SSE-C), which this library cannot send; copy it with another encryption"
     return "RequestRefused", advice
 
 

@@ -230,7 +230,7 @@ class _Pins:
 
 
 def _check_object_size(request: RangeRequest, fetched: FetchedRange) -> None:
-    size, described = fetched.object_size_bytes, request.least_object_bytes
+    size, described = fetched.object_size_bytes, request.object_bytes
     if size is None:
         return
     if described is not None:
