@@ -219,7 +219,8 @@ class ReadOptions:
     limit are read in runs of pages where their pages are known; the one that the consumer waits for always goes on. Text
     whose pages repeat few long values stays dictionary-encoded until it is handed over, in batches of at most an eighth of
     the limit (never below 4 MiB) if one row does not take more. Pages that claim to decompress to more than the limit, more
-    than 64 MiB and more than 256 times their bytes are refused (``BudgetExceededError``, kind ``MemoryLimit``)."""
+    than 64 MiB and more than 256 times their bytes are refused (``BudgetExceededError``, kind ``MemoryLimit``), as are pages
+    whose byte strings take so much once they are decoded."""
 
     decode_threads: int | None = None
     """Threads that decode row groups; None means one per processor. Arrow's own threads share the columns of each."""

@@ -106,3 +106,55 @@ async def test_a_page_that_decompresses_to_more_than_the_limit_is_refused(tmp_pa
         assert (await opened.scan(["n"]).to_arrow()).num_rows == 80
     async with cp.open_partition(str(partition)) as opened:
         assert (await opened.scan(["text"]).to_arrow()).column("text").to_pylist() == text.to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("page_version", "codec", "has_nulls"),
+    [("1.0", "none", False), ("1.0", "zstd", True), ("2.0", "snappy", True), ("2.0", "none", False)],
+)
+async def test_text_that_repeats_most_of_the_row_before_it_is_refused(
+    tmp_path: Path, page_version: Any, codec: Any, has_nulls: bool
+) -> None:
+    long = ["x" * 100_000 + str(place % 2) for place in range(1_500)]
+    text: Any = pa.array([None if has_nulls and place % 3 == 0 else value for place, value in enumerate(long)])
+    partition = write(
+        tmp_path / "p",
+        text,
+        compression=codec,
+        use_dictionary=False,
+        column_encoding={"text": "DELTA_BYTE_ARRAY", "n": "PLAIN"},
+        data_page_version=page_version,
+    )
+    assert (partition / "data.parquet").stat().st_size < 220_000
+    options = cp.ReadOptions(memory_limit_bytes=64 * MIB)
+    async with cp.open_partition(str(partition), options=options) as opened:
+        with pytest.raises(
+            BudgetExceededError, match=r"column 'text': the values of pages of .* take 1\d\d,.*memory_l"
+        ):
+            await opened.scan(["text"]).to_arrow()
+    async with cp.open_partition(str(partition)) as opened:
+        assert (await opened.scan(["text"]).to_arrow()).column("text").to_pylist() == text.to_pylist()
+
+
+async def test_a_dictionary_of_long_binary_values_is_refused(tmp_path: Path) -> None:
+    values: Any = pa.array([b"x" * 100_000 + bytes([place % 2]) for place in range(1_500)])
+    partition = write(tmp_path / "p", values, compression="zstd", write_statistics=False)
+    assert (partition / "data.parquet").stat().st_size < 220_000
+    options = cp.ReadOptions(memory_limit_bytes=64 * MIB)
+    async with cp.open_partition(str(partition), options=options) as opened:
+        with pytest.raises(BudgetExceededError, match=r"column 'text': the values of pages of .* take 150,.*memory_l"):
+            await opened.scan(["text"]).to_arrow()
+        assert (await opened.scan(["n"]).to_arrow()).num_rows == len(values)
+    async with cp.open_partition(str(partition)) as opened:
+        assert (await opened.scan(["text"]).to_arrow()).column("text").to_pylist() == values.to_pylist()
+
+
+async def test_tail_refuses_a_row_group_whose_text_takes_far_more_than_the_limit(tmp_path: Path) -> None:
+    partition = write(tmp_path / "p", pa.array(["a" * 3_000, "b" * 3_000] * 30_000), write_statistics=False)
+    options = cp.ReadOptions(memory_limit_bytes=64 * MIB)
+    async with cp.open_partition(str(partition), options=options) as opened:
+        with pytest.raises(BudgetExceededError, match=r"the text of a row group takes 180,000,000 bytes.*memory_limit"):
+            await opened.scan(["text"], where="text != 'c'").tail(3)
+        assert (await opened.scan(["text"]).tail(3)).num_rows == 3
+    async with cp.open_partition(str(partition)) as opened:
+        assert (await opened.scan(["text"], where="text != 'c'").tail(3)).num_rows == 3

@@ -19,6 +19,8 @@ from coldparquet.options import MIB
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
+    import numpy.typing as npt
+
 
 def most_expanded_bytes(memory_limit_bytes: int) -> int:
     """Return how much text may take as plain strings at once: what may take more is kept dictionary-encoded before."""
@@ -56,18 +58,29 @@ def first_expanded(
     Returns:
         These rows, and those that are left; None where none is.
     """
-    row_bytes = np.zeros(batch.num_rows, dtype=np.int64)
-    for place in places:
-        array: Any = batch.column(place)
-        lengths = numbers_to_numpy(compute.binary_length(array.dictionary), np.int32)
-        indices = numbers_to_numpy(array.indices.fill_null(len(lengths)), np.int32)
-        row_bytes += np.append(lengths, np.int32(0))[indices]
+    row_bytes = _expanded_row_bytes(batch, places)
     rows = max(int(row_bytes.cumsum().searchsorted(most_bytes, side="right")), 1)
     first: Any = batch.slice(0, rows)
     for place in places:
         field = first.schema.field(place)
         first = first.set_column(place, field.with_type(pa.string()), first.column(place).cast(pa.string()))
     return first, batch.slice(rows) if rows < batch.num_rows else None
+
+
+def text_bytes(table: pa.Table, plain: Collection[str]) -> int:
+    """Return how many bytes text that came dictionary-encoded, but is to be plain, takes as plain strings."""
+    places = columns_to_expand(table.schema, plain)
+    return sum(int(_expanded_row_bytes(batch, places).sum()) for batch in table.to_batches())
+
+
+def _expanded_row_bytes(batch: pa.RecordBatch, places: Sequence[int]) -> npt.NDArray[np.int64]:
+    row_bytes = np.zeros(batch.num_rows, dtype=np.int64)
+    for place in places:
+        array: Any = batch.column(place)
+        lengths = numbers_to_numpy(compute.binary_length(array.dictionary), np.int32)
+        indices = numbers_to_numpy(array.indices.fill_null(len(lengths)), np.int32)
+        row_bytes += np.append(lengths, np.int32(0))[indices]
+    return row_bytes
 
 
 def expanded_table(table: pa.Table, plain: Collection[str], *, most_bytes: int = 1024 * MIB) -> pa.Table:

@@ -132,6 +132,47 @@ def longest_text(pages: bytes, *, codec: int, label: ChunkLabel, check_page_chec
     return int(compute.max(compute.binary_length(entries)).as_py())
 
 
+def dictionary_value_bytes(  # noqa: PLR0913 - a chunk, and what its pages do not say themselves
+    pages: bytes, *, codec: int, row_count: int, max_def_level: int, label: ChunkLabel, enough_bytes: int
+) -> int:
+    """Return how many bytes the values of a flat chunk of byte strings take that are indices into a dictionary.
+
+    Args:
+        pages: Pages with their headers.
+        codec: Parquet compression codec of the chunk.
+        row_count: Number of rows in the data pages.
+        max_def_level: 1 if rows can be null, else 0.
+        label: The chunk.
+        enough_bytes: Fewer need not be counted.
+
+    Returns:
+        0 where the chunk does not begin with pages of indices into a dictionary, where their values take no more than
+        ``enough_bytes``, or where that does not decode: whoever decodes the chunk says what is wrong with it.
+    """
+    parts = take_apart(pages, codec)
+    if parts is None or parts.dictionary is None or parts.row_count != row_count:
+        return 0
+    if (parts.dictionary.header.uncompressed_page_size or 0) * row_count <= enough_bytes:
+        return 0
+    chunk = _Chunk(
+        content=memoryview(pages),
+        codec=codec,
+        created_by=None,
+        max_def_level=max_def_level,
+        label=label,
+        check_page_checksums=False,
+    )
+    try:
+        lengths = numbers_to_numpy(compute.binary_length(_read_entries(chunk, parts.dictionary, None)), np.int32)
+        if int(lengths.max()) * row_count <= enough_bytes:
+            return 0
+        of_rows = _read_numbers(chunk, lengths, parts.index_pages)
+    except (FormatError, UnsupportedError):
+        return 0
+    size_bytes = int(compute.sum(of_rows).as_py() or 0)
+    return size_bytes if size_bytes > enough_bytes else 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Chunk:
     """What all parts of a chunk have in common."""
@@ -150,14 +191,7 @@ def _decode_indices(
     """Decode pages of indices into arrays that share one dictionary."""
     entries = _read_entries(chunk, dictionary_page)
     entry_numbers = _number_entries(entries, known)
-    pages: list[bytes | memoryview] = [
-        _number_page(entry_numbers.numbers, chunk.codec),
-        chunk.content[index_pages[0].start : index_pages[-1].stop],
-    ]
-    leaf = LeafSpec(name="numbers", physical_type=PhysicalType.INT32, max_def_level=chunk.max_def_level)
-    row_count = count_rows(index_pages)
-    file = one_column_file(pages, leaf, value_count=row_count, codec=chunk.codec, created_by=chunk.created_by)
-    [indices] = read_columns(file, {leaf.name: chunk.label}, check_page_checksums=chunk.check_page_checksums)
+    indices = _read_numbers(chunk, entry_numbers.numbers, index_pages)
     dictionary = entry_numbers.dictionary
     if entry_numbers.empty_is_last and compute.max(indices).as_py() != len(dictionary) - 1:
         dictionary = dictionary[:-1]  # no row has it: it stands where the table's other symbols would be
@@ -165,7 +199,20 @@ def _decode_indices(
     return [pa.DictionaryArray.from_arrays(positions, dictionary, safe=False) for positions in indices.chunks]
 
 
-def _read_entries(chunk: _Chunk, page: Page) -> pa.Array[Any]:
+def _read_numbers(chunk: _Chunk, numbers: npt.NDArray[np.int32], index_pages: Sequence[Page]) -> pa.ChunkedArray[Any]:
+    """Decode pages of indices into the number of the entry that each row has."""
+    pages: list[bytes | memoryview] = [
+        _number_page(numbers, chunk.codec),
+        chunk.content[index_pages[0].start : index_pages[-1].stop],
+    ]
+    leaf = LeafSpec(name="numbers", physical_type=PhysicalType.INT32, max_def_level=chunk.max_def_level)
+    row_count = count_rows(index_pages)
+    file = one_column_file(pages, leaf, value_count=row_count, codec=chunk.codec, created_by=chunk.created_by)
+    [decoded] = read_columns(file, {leaf.name: chunk.label}, check_page_checksums=chunk.check_page_checksums)
+    return decoded
+
+
+def _read_entries(chunk: _Chunk, page: Page, logical: LogicalType | None = _TEXT) -> pa.Array[Any]:
     """Decode a dictionary page as a data page: without levels, which a required column has none of, they are alike."""
     entry_count = count_entries(page)
     header = PageHeader(
@@ -180,7 +227,7 @@ def _read_entries(chunk: _Chunk, page: Page) -> pa.Array[Any]:
             repetition_level_encoding=Encoding.RLE,
         ),
     )
-    leaf = LeafSpec(name="entries", physical_type=PhysicalType.BYTE_ARRAY, max_def_level=0, logical=_TEXT)
+    leaf = LeafSpec(name="entries", physical_type=PhysicalType.BYTE_ARRAY, max_def_level=0, logical=logical)
     data_page: list[bytes | memoryview] = [header.encode(), chunk.content[page.body_start : page.stop]]
     file = one_column_file(data_page, leaf, value_count=entry_count, codec=chunk.codec)
     [entries] = read_columns(file, {leaf.name: chunk.label}, check_page_checksums=chunk.check_page_checksums)

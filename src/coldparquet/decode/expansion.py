@@ -1,16 +1,26 @@
-"""What pages decompress to, by what their headers say: few bytes may stand for very many."""
+"""What pages decompress and decode to: few bytes may stand for very many."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
+from coldparquet.decode.dictionary_pages import SEPARABLE_CODECS, count_rows, page_encoding
+from coldparquet.decode.one_column_file import one_column_file
+from coldparquet.decode.parquet_reader import read_columns
+from coldparquet.decode.untyped_compute import compute
 from coldparquet.decode.virtual_file import CODECS
-from coldparquet.errors import BudgetExceededError
-from coldparquet.format.page_headers import parse_pages
+from coldparquet.errors import BudgetExceededError, FormatError, UnsupportedError
+from coldparquet.format.page_headers import PageType, parse_pages
+from coldparquet.format.page_thrift import DataPageHeader, PageHeader
+from coldparquet.format.parquet_schema import LeafSpec
+from coldparquet.format.sidecar_layout import Encoding, PhysicalType
 from coldparquet.options import MIB
 
 if TYPE_CHECKING:
     from coldparquet.decode.chunk_label import ChunkLabel
+    from coldparquet.format.page_headers import Page
 
 _LARGEST_USUAL_RATIO = 256
 """Pages of tables decompress to 2 to 100 times their bytes."""
@@ -48,15 +58,147 @@ def check_decompressed_size(pages: bytes, most_bytes: int, label: ChunkLabel, *,
         BudgetExceededError: It would.
     """
     size_bytes = sum(max(page.header.uncompressed_page_size or 0, 0) for page in parse_pages(pages) or [])
-    usual_bytes = max(_LARGEST_USUAL_RATIO * len(pages), _WIDEST_NUMBER_BYTES * row_count)
-    if size_bytes > max(most_bytes, _NEVER_REFUSED_BYTES, usual_bytes):
-        raise BudgetExceededError(
-            f"{label}: pages of {len(pages):,} bytes say that they decompress to {size_bytes:,}, more than memory_limit_bytes"
-            f" ({most_bytes:,}); if that is right, read with ReadOptions(memory_limit_bytes={size_bytes}), or leave the column"
-            " out with columns=[...]",
-            kind="MemoryLimit",
-            path=label.path,
-            row_group=label.row_group,
-            columns=label.columns,
-            decompressed_bytes=size_bytes,
-        )
+    check_size(
+        size_bytes,
+        most_bytes,
+        label,
+        usual_bytes=max(_LARGEST_USUAL_RATIO * len(pages), _WIDEST_NUMBER_BYTES * row_count),
+        claim=f"pages of {len(pages):,} bytes say that they decompress to {size_bytes:,}",
+    )
+
+
+def check_decoded_size(pages: bytes, size_bytes: int, most_bytes: int, label: ChunkLabel, *, row_count: int) -> None:
+    """Refuse a chunk whose values take more than the memory limit and far more than those of any usual one.
+
+    Args:
+        pages: Pages with their headers.
+        size_bytes: What their values take.
+        most_bytes: The memory limit.
+        label: The chunk.
+        row_count: Rows in the pages: as long as numbers of so many rows are never refused.
+
+    Raises:
+        BudgetExceededError: They do.
+    """
+    check_size(
+        size_bytes,
+        most_bytes,
+        label,
+        usual_bytes=max(_LARGEST_USUAL_RATIO * len(pages), _WIDEST_NUMBER_BYTES * row_count),
+        claim=f"the values of pages of {len(pages):,} bytes take {size_bytes:,}",
+    )
+
+
+def check_expanded_size(encoded_bytes: int, size_bytes: int, most_bytes: int) -> None:
+    """Refuse to make plain strings of a row group whose text takes little memory only as long as it is dictionary-encoded.
+
+    Raises:
+        BudgetExceededError: They would take more than the memory limit, and far more than usual text.
+    """
+    check_size(
+        size_bytes,
+        most_bytes,
+        None,
+        usual_bytes=_LARGEST_USUAL_RATIO * encoded_bytes,
+        claim=f"the text of a row group takes {size_bytes:,} bytes as plain strings",
+    )
+
+
+def check_size(size_bytes: int, most_bytes: int, label: ChunkLabel | None, *, usual_bytes: int, claim: str) -> None:
+    """Refuse what takes more than the memory limit and more than is usual.
+
+    Raises:
+        BudgetExceededError: It does; says ``claim``, and the way out.
+    """
+    if size_bytes <= max(most_bytes, _NEVER_REFUSED_BYTES, usual_bytes):
+        return
+    raise BudgetExceededError(
+        f"{'' if label is None else f'{label}: '}{claim}, more than memory_limit_bytes"
+        f" ({most_bytes:,}); if that is right, read with ReadOptions(memory_limit_bytes={size_bytes}), or leave the column"
+        " out with columns=[...]",
+        kind="MemoryLimit",
+        path=None if label is None else label.path,
+        row_group=None if label is None else label.row_group,
+        columns=() if label is None else label.columns,
+        decompressed_bytes=size_bytes,
+    )
+
+
+def delta_text_bytes(pages: bytes, *, codec: int, leaf: LeafSpec, label: ChunkLabel, enough_bytes: int) -> int:
+    """Return how many bytes the byte strings of pages take of which each says how much of the one before it begins with.
+
+    Args:
+        pages: Pages with their headers.
+        codec: Parquet compression codec of the chunk.
+        leaf: The column.
+        label: The chunk.
+        enough_bytes: Fewer need not be counted.
+
+    Returns:
+        About that; 0 where no page is encoded so, where they take no more than ``enough_bytes``, or where they do not decode:
+        whoever decodes the chunk says what is wrong with it.
+    """
+    found = [page for page in parse_pages(pages) or [] if page_encoding(page) == Encoding.DELTA_BYTE_ARRAY]
+    # No string is longer than all bytes of its page.
+    if sum(count_rows([page]) * (page.header.uncompressed_page_size or 0) for page in found) <= enough_bytes:
+        return 0
+    try:
+        size_bytes = sum(_delta_page_bytes(pages, page, codec, leaf, label) for page in found)
+    except (pa.ArrowException, OSError, FormatError, UnsupportedError, IndexError):
+        return 0
+    return size_bytes if size_bytes > enough_bytes else 0
+
+
+def _delta_page_bytes(pages: bytes, page: Page, codec: int, leaf: LeafSpec, label: ChunkLabel) -> int:
+    """Add up the lengths of the beginnings, which come first in the page as numbers, and the bytes of the page itself."""
+    values = _values_of(pages, page, codec, leaf)
+    # Behind the values of a block and its parts there is the count of the numbers, in seven bits a byte.
+    position = 0
+    for _ in range(2):
+        while values[position] & 0x80:
+            position += 1
+        position += 1
+    count = shift = 0
+    while True:
+        count |= (values[position] & 0x7F) << shift
+        shift += 7
+        position += 1
+        if not values[position - 1] & 0x80:
+            break
+    count = min(count, count_rows([page]))
+    header = PageHeader(
+        type=PageType.DATA,
+        uncompressed_page_size=len(values),
+        compressed_page_size=len(values),
+        data_page_header=DataPageHeader(
+            num_values=count,
+            encoding=Encoding.DELTA_BINARY_PACKED,
+            definition_level_encoding=Encoding.RLE,
+            repetition_level_encoding=Encoding.RLE,
+        ),
+    )
+    lengths = LeafSpec(name="lengths", physical_type=PhysicalType.INT32, max_def_level=0)
+    file = one_column_file([header.encode(), values], lengths, value_count=count, codec=0)
+    [decoded] = read_columns(file, {lengths.name: label}, check_page_checksums=False)
+    return (compute.sum(decoded).as_py() or 0) + len(values)
+
+
+def _values_of(pages: bytes, page: Page, codec: int, leaf: LeafSpec) -> bytes:
+    """Return the values of a data page, decompressed and without the levels before them."""
+    body, size_bytes = pages[page.body_start : page.stop], page.header.uncompressed_page_size or 0
+    v2 = page.header.data_page_header_v2
+    if page.header.type == PageType.DATA_V2 and v2 is not None:
+        level_bytes = (v2.definition_levels_byte_length or 0) + (v2.repetition_levels_byte_length or 0)
+        body, size_bytes = body[level_bytes:], size_bytes - level_bytes
+        return body if v2.is_compressed is False else _decompressed(body, size_bytes, codec)
+    values = _decompressed(body, size_bytes, codec)
+    for _ in range((leaf.max_rep_level > 0) + (leaf.max_def_level > 0)):
+        values = values[4 + int.from_bytes(values[:4], "little") :]
+    return values
+
+
+def _decompressed(body: bytes, size_bytes: int, codec: int) -> bytes:
+    name: Any = CODECS[codec]  # the stubs list Arrow's names
+    if name not in SEPARABLE_CODECS:
+        raise UnsupportedError(f"pages in {name} cannot be decompressed by themselves")
+    return body if codec == 0 else pa.decompress(body, size_bytes, codec=name, asbytes=True)

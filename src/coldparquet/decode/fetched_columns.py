@@ -11,8 +11,14 @@ import pyarrow.compute as pc
 from coldparquet.decode.arrow_schema import arrow_type
 from coldparquet.decode.batches import most_expanded_bytes
 from coldparquet.decode.chunk_label import ChunkLabel
-from coldparquet.decode.dictionary_chunks import decode_dictionary_chunk, longest_text
-from coldparquet.decode.expansion import check_decompressed_size, is_boundless, may_decompress_to
+from coldparquet.decode.dictionary_chunks import decode_dictionary_chunk, dictionary_value_bytes, longest_text
+from coldparquet.decode.expansion import (
+    check_decoded_size,
+    check_decompressed_size,
+    delta_text_bytes,
+    is_boundless,
+    may_decompress_to,
+)
 from coldparquet.decode.list_pages import decode_list_pages
 from coldparquet.decode.page_rows import check_flat_pages
 from coldparquet.decode.parquet_reader import read_columns
@@ -115,6 +121,7 @@ class FetchedColumns:
                 if is_boundless(self._codec(position)) and may_decompress_to(column.length_bytes, self._most_bytes):
                     label, pages = self.labels[position], self._pages(column)
                     check_decompressed_size(pages, self._most_bytes, label, row_count=held_rows)
+                self._check_value_bytes(column, held_rows, self._most_bytes)
         to_dictionary = [column for column in file.columns if self._is_to_be_dictionary(column, held_rows, text)]
         arrays = self._decode_columns(file_index, held_rows, to_dictionary, known)
         for position, array in arrays.items():
@@ -124,12 +131,35 @@ class FetchedColumns:
         positions = rows_within(self._read.selection, file.rows)
         return dict(zip(arrays, select_rows(list(arrays.values()), positions, held_rows=held_rows), strict=True))
 
+    def _check_value_bytes(self, column: VirtualColumn, row_count: int, most_bytes: int) -> None:
+        """Refuse pages of few bytes whose values would take more than the memory that may be taken."""
+        leaf = column_leaf(self._sidecar, self._read.columns[column.position])
+        codec, label = self._codec(column.position), self.labels[column.position]
+        if leaf.physical_type is not PhysicalType.BYTE_ARRAY or row_count < 2:
+            return
+        pages = self._pages(column)
+        size_bytes = delta_text_bytes(pages, codec=codec, leaf=leaf, label=label, enough_bytes=most_bytes)
+        if leaf.max_rep_level == 0 and not self._is_text(column.position):  # text of a dictionary is not expanded here
+            size_bytes += dictionary_value_bytes(
+                pages,
+                codec=codec,
+                row_count=row_count,
+                max_def_level=leaf.max_def_level,
+                label=label,
+                enough_bytes=most_bytes,
+            )
+        if size_bytes > most_bytes:
+            check_decoded_size(pages, size_bytes, most_bytes, label, row_count=row_count)
+
+    def _is_text(self, position: int) -> bool:
+        stored = self._types[position]
+        return stored.arrow.name in {"string", "dictionary"} and not stored.raw_array
+
     def _is_to_be_dictionary(self, column: VirtualColumn, row_count: int, text: TextAs) -> bool:
         """Tell whether a column is text that is wanted dictionary-encoded, or takes too much memory in another form."""
         stored = self._types[column.position]
         type_: Any = arrow_type(stored, text=text)
-        is_text = stored.arrow.name in {"string", "dictionary"} and not stored.raw_array
-        if pa.types.is_dictionary(type_) or not is_text or self._most_bytes is None:
+        if pa.types.is_dictionary(type_) or not self._is_text(column.position) or self._most_bytes is None:
             return pa.types.is_dictionary(type_)
         most_bytes = most_expanded_bytes(self._most_bytes)
         if not may_decompress_to(column.length_bytes * row_count, most_bytes):
