@@ -304,3 +304,12 @@ async def test_options_of_a_scan_that_are_none_are_refused() -> None:
         wrong: Any = {"goal": "cheap"}
         with pytest.raises(cp.errors.InvalidInputError, match="options is a dict; it must be ReadOptions"):
             table.scan(options=wrong)
+
+
+async def test_a_table_without_columns_says_what_to_ask() -> None:
+    store = await store_of({"t/2024-03-01/data.parquet": parquet({})})
+    async with cp.open_partition("t/2024-03-01", store=store) as table:
+        assert table.schema.names == []
+        for columns, advice in ((table.schema.names, "leave this argument out"), (["x"], "the table has no columns")):
+            with pytest.raises(cp.errors.InvalidInputError, match=advice):
+                table.scan(columns)

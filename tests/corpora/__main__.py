@@ -2,21 +2,26 @@
 
 The repositories are cloned (about 60 MB of Parquet files) unless ``COLDPARQUET_CORPORA`` names a directory that holds
 checkouts of them, as ``OWNER/NAME``. Prints what is not equal, and exits with 1 if a row differs, or if a file that
-pyarrow reads is refused for anything but a type that we do not read.
+pyarrow reads is refused for anything but a type that we do not read. It takes about 10 minutes on two processors; how far
+it is goes to the standard error, and files that take a minute are named with the time that pyarrow and we took.
 """
 
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import hashlib
 import os
 import subprocess
 import sys
+import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from pathlib import Path
 
-from tests.corpora.comparison import Mode, Verdict, compare
+from tests.corpora.comparison import Expected, Mode, Verdict, compare, read_with_pyarrow
 
 REPOSITORIES = (
     "apache/arrow-testing",
@@ -39,6 +44,11 @@ _ENDINGS = (".parquet", ".parq")
 _CACHE = Path(os.environ.get("COLDPARQUET_CACHE") or Path.home() / ".cache" / "coldparquet") / "corpora"
 _CLONE_TIMEOUT_S = 600
 _COMPARE_TIMEOUT_S = 120
+"""For one file in one mode, without the time that pyarrow takes."""
+_FILE_TIMEOUT_S = 900
+"""For one file and everything: a process that hangs ends then, and says where it was."""
+_SLOW_S = 60
+_FILES_PER_REPORT = 100
 
 
 class NoCorporaError(Exception):
@@ -84,16 +94,38 @@ def distinct_files(root: Path) -> list[Path]:
     return sorted(found.values())
 
 
-def verdicts(path: Path) -> list[Verdict]:
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One file in every mode."""
+
+    verdicts: tuple[Verdict, ...]
+    pyarrow_s: float
+    our_s: float
+
+
+def compared(path: Path) -> Compared:
     """Compare one file in every mode; what differs, or is no error of ours, is a verdict ``wrong``."""
-    return [_verdict(path.read_bytes(), mode) for mode in Mode]
+    data, started = path.read_bytes(), time.monotonic()
+    known = read_with_pyarrow(data)
+    read = time.monotonic()
+    verdicts = tuple(_verdict(data, mode, known) for mode in Mode)
+    return Compared(verdicts, pyarrow_s=read - started, our_s=time.monotonic() - read)
 
 
-def _verdict(data: bytes, mode: Mode) -> Verdict:
+def _verdict(data: bytes, mode: Mode, known: Expected) -> Verdict:
     try:
-        return asyncio.run(asyncio.wait_for(compare(data, mode), _COMPARE_TIMEOUT_S))
+        return asyncio.run(asyncio.wait_for(compare(data, mode, known), _COMPARE_TIMEOUT_S))
     except Exception as error:  # noqa: BLE001 - all are findings
         return Verdict("wrong", f"{type(error).__name__}: {error}")
+
+
+def _compared_in_time(path: Path) -> Compared:
+    """Compare one file in a process of its own, which shows its threads and ends if that takes forever."""
+    faulthandler.dump_traceback_later(_FILE_TIMEOUT_S, exit=True)
+    try:
+        return compared(path)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def is_finding(path: Path, verdict: Verdict) -> bool:
@@ -107,16 +139,29 @@ def main() -> int:
     root = corpora()
     files = distinct_files(root)
     counts: Counter[tuple[str, str]] = Counter()
-    findings = 0
+    findings = done = 0
+    started = time.monotonic()
     with ProcessPoolExecutor() as processes:
-        for path, found in zip(files, processes.map(verdicts, files, chunksize=8), strict=True):
-            for mode, verdict in zip(Mode, found, strict=True):
-                counts[mode, verdict.outcome] += 1
-                mistake = is_finding(path, verdict)
-                findings += mistake
-                if mistake or (verdict.outcome == "refused" and mode is Mode.FOOTER):
-                    print("FINDING" if mistake else "refused", mode, path.relative_to(root), verdict.reason[:300])
-    print(f"{len(files)} distinct files")
+        try:
+            for path, found in zip(files, processes.map(_compared_in_time, files), strict=True):
+                name = path.relative_to(root)
+                for mode, verdict in zip(Mode, found.verdicts, strict=True):
+                    counts[mode, verdict.outcome] += 1
+                    mistake = is_finding(path, verdict)
+                    findings += mistake
+                    if mistake or (verdict.outcome == "refused" and mode is Mode.FOOTER):
+                        print("FINDING" if mistake else "refused", mode, name, verdict.reason[:300], flush=True)
+                if found.pyarrow_s + found.our_s > _SLOW_S:
+                    print(f"slow {name}: {found.pyarrow_s:.0f} s for pyarrow, {found.our_s:.0f} s for us", flush=True)
+                done += 1
+                if done % _FILES_PER_REPORT == 0:
+                    passed = time.monotonic() - started
+                    print(f"{done} of {len(files)} files, {findings} findings, {passed:.0f} s", file=sys.stderr)
+        except BrokenProcessPool:
+            near = files[done].relative_to(root)
+            print(f"FINDING a process died or took more than {_FILE_TIMEOUT_S} s at {near}, or a file after it")
+            findings += 1
+    print(f"{done} of {len(files)} distinct files compared")
     for (planned_from, outcome), count in sorted(counts.items()):
         print(f"{planned_from:15} {outcome:12} {count}")
     return min(findings, 1)

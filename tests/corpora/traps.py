@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ROWS = 600
 _NUMBERS = np.arange(ROWS, dtype=np.int64)
-_CONVERTED_UTF8, _CONVERTED_INT_64 = 0, 18
+_CONVERTED_UTF8, _CONVERTED_INT_64, _CONVERTED_JSON = 0, 18, 19
 
 
 def traps() -> Iterator[tuple[str, bytes, str]]:
@@ -123,10 +123,23 @@ def _odd_writers() -> Iterator[tuple[str, bytes, str]]:
     def no_writer(footer: FileMetaData) -> None:
         footer.created_by = None
 
+    def count_rows(footer: FileMetaData) -> None:
+        for row_group, row_count in zip(footer.row_groups, (4, 4, 1), strict=True):
+            row_group.num_rows = row_count
+        footer.num_rows = 9
+
+    def to_json(footer: FileMetaData) -> None:
+        footer.schema[1].converted_type = _CONVERTED_JSON
+
     yield "no column orders", with_changed_footer(_written(sorted_, row_group_size=100), no_order), "equal"
     yield "bounds without order that lie", with_changed_footer(_written(sorted_), lie_without_order), "equal"
     yield "no repetition", with_changed_footer(_written(sorted_), no_repetition), "equal"
     yield "no writer", with_changed_footer(_written(_everything()), no_writer), "equal"
+    bare = _written(pa.table({"": pa.nulls(9)}).select([]), row_group_size=4)
+    yield "rows and no columns", with_changed_footer(bare, count_rows), "equal"
+    outside = pa.array([-13_899_000, 5, None, 86_400_000], pa.int32())
+    yield "times outside of a day", _written(pa.table({"t": outside.view(pa.time32("ms"))})), "equal"
+    yield "JSON", with_changed_footer(_written(pa.table({"j": [b'{"a": 1}', b"2", None]})), to_json), "equal"
 
 
 def _unreadable_columns() -> Iterator[tuple[str, bytes, str]]:

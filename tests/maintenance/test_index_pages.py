@@ -82,6 +82,13 @@ async def test_a_file_of_which_nothing_is_known_gets_none(tmp_path: Path) -> Non
     assert not (partition / "_pages").exists()
 
 
+async def test_a_file_without_columns_gets_none_for_that_reason(tmp_path: Path) -> None:
+    partition = partition_of(tmp_path, written(pa.table({})))
+    [done] = (await index_table(partition, pages=True)).partitions
+    assert done.pages is not None
+    assert (done.pages.action, done.pages.reason) == ("skipped", "no columns")
+
+
 async def test_a_second_run_keeps_what_describes_the_file_and_replaces_what_does_not(tmp_path: Path) -> None:
     table = copy_parquet_partitions("interval_day", tmp_path)
     await index_table(table, pages=True)

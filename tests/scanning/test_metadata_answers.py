@@ -265,6 +265,25 @@ async def test_times_that_python_cannot_hold_are_only_given_as_arrow() -> None:
         assert raised.value.kind == "NoPythonValue"
 
 
+@pytest.mark.parametrize(("unit", "steps"), [("ms", 86_400_000), ("us", 86_400_000_000), ("ns", 86_400_000_000_000)])
+async def test_times_outside_of_a_day_are_only_given_as_arrow(unit: str, steps: int) -> None:
+    """Arrow makes Python times of another hour of them."""
+    times = pa.array([-1, 5, steps], pa.int32() if unit == "ms" else pa.int64())
+    times = times.view(pa.time32("ms") if unit == "ms" else pa.time64(unit))
+    sink = pa.BufferOutputStream()
+    pa.parquet.write_table(pa.table({"t": times}), sink)
+    store = MemoryStore()
+    await store.put("day/data.parquet", sink.getvalue().to_pybytes(), overwrite=False)
+    async with cp.open_partition("day", store=store) as table:
+        found = await table.scan().min_max("t")
+        assert (found["min"].value, found["max"].value) == (-1, steps)
+        for question in (table.scan().min("t"), table.scan().max("t")):
+            with pytest.raises(UnsupportedError, match="min_max") as raised:
+                await question
+            assert raised.value.kind == "NoPythonValue"
+        assert await table.scan(limit=2).max("t") == times[1].as_py()
+
+
 @pytest.mark.parametrize("zone", [None, "UTC"])
 async def test_the_least_nanosecond_is_no_missing_time(zone: str | None) -> None:
     """pandas takes it for NaT."""

@@ -134,7 +134,10 @@ class PagesIndexer:
             if walked.pages is not None:
                 pages = walked.pages if pages is None else join_pages(pages, walked.pages)
         if pages is None:
-            reasons = (*(notes or ("no rows",)), *await self._remove(location))
+            reasons = (
+                *(notes or ("no rows" if sidecar.column_count else "no columns",)),
+                *await self._remove(location),
+            )
             return IndexedPages(action="skipped", chunk_count=places.chunk_count, reason="; ".join(reasons))
         data = await asyncio.to_thread(
             encode_pages_file,

@@ -186,7 +186,8 @@ def select_columns(columns: Sequence[TableColumn], names: Iterable[str] | None) 
         by_name = {column.name: column for column in columns}
         wanted = list(names)
         if not wanted:
-            raise InvalidInputError("columns is empty: name at least one, or use count() for the number of rows")
+            advice = "name at least one" if columns else "the table has no columns, so leave this argument out"
+            raise InvalidInputError(f"columns is empty: {advice}, or use count() for the number of rows")
         for name in wanted:
             if not isinstance(name, str):
                 raise InvalidInputError(f"columns are chosen by name, not by {name!r}")
@@ -211,7 +212,7 @@ def unknown_column(name: str, known: Iterable[str]) -> InvalidInputError:
         hint = f"did you mean {' or '.join(map(repr, near))}?"
     else:
         more = f" and {len(names) - _LISTED_NAMES} more" if len(names) > _LISTED_NAMES else ""
-        hint = f"columns are {', '.join(names[:_LISTED_NAMES])}{more}"
+        hint = f"columns are {', '.join(names[:_LISTED_NAMES])}{more}" if names else "the table has no columns"
     return InvalidInputError(
         f"there is no column {name!r}; {hint}", kind="UnknownColumn", column=name, near_matches=near
     )

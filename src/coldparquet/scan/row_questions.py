@@ -32,6 +32,7 @@ _NO_KEYS = frozenset({"list", "float32", "float64"})
 """Arrow types that are no keys: NaN and the two zeros are not equal to what they look like."""
 
 _VALUE_OF_NAT = -(1 << 63)
+_STEPS_PER_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -117,7 +118,7 @@ class RowQuestions:
 
         Raises:
             UnsupportedError: Python has no such object (kind ``NoPythonValue``): years after 9999, the least nanosecond
-                of 64 bits, or nanoseconds without pandas.
+                of 64 bits, nanoseconds without pandas, or times of day outside of a day.
         """
         [least] = await self._extremes(column, ("min",))
         return python_value(least, column)
@@ -304,6 +305,8 @@ def _python_object(scalar: Any) -> Any:
     type_ = scalar.type
     if pa.types.is_timestamp(type_) and scalar.value == _VALUE_OF_NAT:
         raise OverflowError("pandas takes the least number for NaT, which is no time")
+    if pa.types.is_time(type_) and scalar.is_valid and not 0 <= scalar.value < _STEPS_PER_DAY[type_.unit]:
+        raise OverflowError("Arrow makes another time of what lies outside of a day")
     if not pa.types.is_timestamp(type_) or type_.tz is None or type_.unit == "ns":
         return scalar.as_py()
     # pyarrow imports pandas for times with a zone, which takes longer than most questions, even where it then has no use

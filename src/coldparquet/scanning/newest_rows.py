@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from coldparquet.decode.arrow_schema import PLAIN_TEXT, arrow_type
 from coldparquet.decode.domain_values import to_arrow_value
+from coldparquet.decode.missing_values import rows_without_columns
 from coldparquet.scanning.cut_reads import cut_read
 from coldparquet.scanning.metadata_facts import column_facts
 from coldparquet.scanning.partition_windows import plan_from_one_end
@@ -148,7 +149,7 @@ class _BestRows:
     @property
     def row_count(self) -> int:
         """Rows that are kept; it may be more than are wanted."""
-        return sum(rows.table.num_rows for rows in self._found)
+        return sum(len(rows.ranks) for rows in self._found)
 
     def add(self, rows: RankedRows) -> None:
         """Take more rows; forget some that are not among the best."""
@@ -174,7 +175,10 @@ class _BestRows:
         if not self._found:
             return schema.empty_table()
         rows = RankedRows.joined(self._found)
-        return rows.at(rows.from_worst_to_best[chosen]).table.select(schema.names).cast(schema)
+        positions = rows.from_worst_to_best[chosen]
+        if not schema.names:  # Arrow joins and takes tables without columns to tables without rows
+            return rows_without_columns(len(positions))
+        return rows.at(positions).table.select(schema.names).cast(schema)
 
 
 class _Step:
