@@ -12,7 +12,7 @@ import os
 import sys
 
 from coldparquet.pipelines import CompactJob, IndexJob, LocalEngine, TierJob, VerifyJob, run_pipeline
-from coldparquet.pipelines.job import Engine, Job
+from coldparquet.pipelines.model import Engine, Job
 
 
 def engine() -> Engine:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from coldparquet.cli.demo_data import write_trades
 from coldparquet.maintenance.index import index_table
-from coldparquet.storage.open_store import open_store
+from coldparquet.storage.open import open_store
 
 
 async def main(url: str, days: int, storage_class: str | None) -> None:

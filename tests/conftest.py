@@ -8,15 +8,15 @@ import pytest
 from hypothesis import settings
 
 from coldparquet.ranges import ByteRange
-from coldparquet.scanning.batch_stream import BatchStream
-from coldparquet.storage.wrappers.checked import CheckedStore
+from coldparquet.scan.stream import BatchStream
+from coldparquet.storage.checked import CheckedStore
 from tests.support.request_logs import unannounced_requests
 from tests.support.server_tests import directory_with_servers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from coldparquet.plan.read_plan import ReadPlan
+    from coldparquet.plan.model import ReadPlan
     from coldparquet.storage.requests import FetchedRange, RangeRequest
     from tests.support.file_schedule import FileSchedule
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coldparquet.byte_sizes import parse_byte_count
+from coldparquet.options import parse_byte_count
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import coldparquet as cp
-from coldparquet.decode.arrow_schema import DICTIONARY_TYPE
-from coldparquet.format.symbol_files import parse_symbol_offsets, parse_symbols
+from coldparquet.decode.arrow import DICTIONARY_TYPE
+from coldparquet.format.native import parse_symbol_offsets, parse_symbols
 from coldparquet.format.txn import parse_txn
 from coldparquet.storage.memory import MemoryStore
 from tests.support.questdb_tables import GOLDEN, assert_same_rows, copy_parquet_partitions, expected_rows

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -12,22 +13,22 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "coldparquet"
 
 LAYERS: tuple[frozenset[str], ...] = (
-    frozenset(
-        {"byte_sizes", "errors", "lazy_names", "ranges", "options", "telemetry", "prices", "price_file", "visible_text"}
-    ),
+    frozenset({"errors", "lazy_names", "ranges", "options", "telemetry", "prices", "text"}),
     frozenset({"format"}),
     frozenset({"plan"}),
+    frozenset({"concurrency"}),
     frozenset({"storage"}),
     frozenset({"decode"}),
-    frozenset({"concurrency"}),
-    frozenset({"restoring"}),
+    frozenset({"archive"}),
     frozenset({"catalog"}),
-    frozenset({"scanning"}),
+    frozenset({"scan"}),
     frozenset({"pieces"}),
-    frozenset({"scan", "opening", "table", "table_follower"}),
+    frozenset({"table_scan"}),
+    frozenset({"table", "opening"}),
+    frozenset({"follow"}),
     frozenset({"maintenance", "publish", "report", "write"}),
     frozenset({"pipelines"}),
-    frozenset({"__main__", "sync", "cli", "fsspec", "spark", "testing", "bench"}),
+    frozenset({"__main__", "sync", "cli", "spark", "testing", "bench"}),
 )
 """From left to right: a module imports from its own layer and from those before it."""
 
@@ -82,6 +83,31 @@ def test_imports_only_from_the_left(path: Path) -> None:
         assert (own, other) not in FORBIDDEN_PAIRS, f"{own} must not know {other}"
         if own in FRONT_DOORS and other in FRONT_DOORS:
             assert (own, other) in FRONT_DOOR_EXCEPTIONS, f"front door {own} imports front door {other}"
+
+
+def _imported_when_loaded(path: Path) -> set[str]:
+    """Return the modules of ours that ``path`` names at its top, for types only ones among them."""
+    names: set[str] = set()
+    blocks = [ast.parse(path.read_text(encoding="utf-8")).body]
+    while blocks:
+        for node in blocks.pop():
+            if isinstance(node, ast.ImportFrom):
+                names.update((str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)))
+            elif isinstance(node, ast.If | ast.Try):
+                blocks.append(node.body)
+    return {name.removeprefix("coldparquet.") for name in names if name.startswith("coldparquet.")}
+
+
+def test_no_circles() -> None:
+    """Modules can be read in an order in which each one knows those before it, its types too."""
+    names = {".".join(path.relative_to(SOURCE).with_suffix("").parts): path for path in MODULES}
+    names = {name.removesuffix(".__init__"): path for name, path in names.items()}
+    graph = {name: (_imported_when_loaded(path) & names.keys()) - {name} for name, path in names.items()}
+    packages = {name for name, path in names.items() if path.name == "__init__.py"}
+    try:
+        TopologicalSorter({name: others - packages for name, others in graph.items()}).prepare()
+    except CycleError as error:
+        pytest.fail(f"modules import each other: {' -> '.join(error.args[1])}")
 
 
 @pytest.mark.parametrize("layer", ["format", "plan"])

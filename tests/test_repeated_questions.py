@@ -13,7 +13,7 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.maintenance.index import index_table
-from coldparquet.storage.caches.disk_cache import DiskCache
+from coldparquet.storage.disk_cache import DiskCache
 from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
 from tests.support.bloom_files import file_with_blooms
 from tests.support.questdb_tables import GOLDEN

@@ -19,7 +19,7 @@ from tests.support.request_logs import assert_plan_was_followed, data_requests
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from coldparquet.storage.wrappers.trace import RequestRecord
+    from coldparquet.storage.log import RequestRecord
 
 ROWS, ROW_GROUPS = 24_000, 10
 DAY_US = 86_400_000_000

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 import coldparquet as cp
-from coldparquet.catalog.state_text import decode_state, encode_state
-from coldparquet.catalog.table_progress import EVERYTHING, OnChange, StepLimit
 from coldparquet.errors import InvalidInputError, ObjectChangedError
+from coldparquet.follow.changes import EVERYTHING, OnChange, StepLimit
+from coldparquet.follow.follower import FollowedRows, TableFollower
+from coldparquet.follow.state import decode_state, encode_state
 from coldparquet.format.column_versions import RECORD_DTYPE, ColumnVersions, encode_column_versions
 from coldparquet.pieces import read_piece_batches
 from coldparquet.publish import publish_table
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.table_follower import FollowedRows, TableFollower
 from tests.support.growing_tables import GrowingTable
 from tests.support.published_tables import NATIVE_ROWS, TABLE, expected_published_rows, put_in_state
 from tests.support.table_copies import copy_table

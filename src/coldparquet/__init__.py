@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from coldparquet import errors, pieces, sync
+    from coldparquet.archive.restore import RestoreTicket
     from coldparquet.errors import ColdParquetError
     from coldparquet.format.sidecar import Sidecar, parse_sidecar
     from coldparquet.opening import open_partition, open_partitions, open_table
     from coldparquet.options import ReadOptions, RestoreTerms, StoreOptions
+    from coldparquet.plan.model import ReadPlan
     from coldparquet.plan.predicate import Predicate, col
-    from coldparquet.plan.read_plan import ReadPlan
-    from coldparquet.restoring.restore_ticket import RestoreTicket
-    from coldparquet.scan import Scan
     from coldparquet.table import Table
-    from coldparquet.write.table_write import write_table
+    from coldparquet.table_scan import Scan
+    from coldparquet.write.table import write_table
 
 __all__ = [
     "ColdParquetError",
@@ -56,10 +56,10 @@ _MODULES = {
     "ColdParquetError": "coldparquet.errors",
     "Predicate": "coldparquet.plan.predicate",
     "ReadOptions": "coldparquet.options",
-    "ReadPlan": "coldparquet.plan.read_plan",
+    "ReadPlan": "coldparquet.plan.model",
     "RestoreTerms": "coldparquet.options",
-    "RestoreTicket": "coldparquet.restoring.restore_ticket",
-    "Scan": "coldparquet.scan",
+    "RestoreTicket": "coldparquet.archive.restore",
+    "Scan": "coldparquet.table_scan",
     "Sidecar": "coldparquet.format.sidecar",
     "StoreOptions": "coldparquet.options",
     "Table": "coldparquet.table",
@@ -68,7 +68,7 @@ _MODULES = {
     "open_partitions": "coldparquet.opening",
     "open_table": "coldparquet.opening",
     "parse_sidecar": "coldparquet.format.sidecar",
-    "write_table": "coldparquet.write.table_write",
+    "write_table": "coldparquet.write.table",
 }
 """Where each name is defined. They are imported when they are used: every import of a module of this package runs this one
 first, and the tasks of an engine, which start in processes of their own, need a small part of the library."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from coldparquet.visible_text import visible, visible_lines
+from coldparquet.text import visible, visible_lines
 
 
 class ColdParquetError(Exception):

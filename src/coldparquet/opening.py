@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from coldparquet.errors import InvalidInputError
-from coldparquet.format.partition_names import parse_partition_directory
+from coldparquet.format.partition_names import ITSELF, parse_partition_directory
 from coldparquet.options import ReadOptions, StoreOptions, checked_options, checked_store_options
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from coldparquet.storage.base import ObjectStore
     from coldparquet.table import Table
 
-ITSELF = ""
-"""In place of a partition's name: the URL is that of the partition, or of its file."""
 
 _MOST_SHOWN_LETTERS = 80
 
@@ -51,7 +49,7 @@ def _import_all(url: str | None) -> None:
     import_module("coldparquet.table")
     import_module("sqlglot")  # conditions are parsed by Table.scan, which nobody awaits
     if url is not None:
-        import_module("coldparquet.storage.open_store").import_store(url)
+        import_module("coldparquet.storage.open").import_store(url)
 
 
 class Opening:

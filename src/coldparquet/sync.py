@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from coldparquet import table as asynchronous
+from coldparquet import opening as asynchronous
 from coldparquet.concurrency import background
-from coldparquet.scanning.blocking_batches import blocking_batches
+from coldparquet.scan.stream import blocking_batches
 
 if TYPE_CHECKING:
     import os
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
+    from coldparquet.archive.objects import ArchivedObject
+    from coldparquet.archive.restore import RestoreProgress, RestoreTicket
     from coldparquet.catalog.partition import Partition
     from coldparquet.concurrency import Result
     from coldparquet.options import ReadOptions, RestoreTerms, StoreOptions
-    from coldparquet.pieces.scan_piece import ScanPieces
-    from coldparquet.plan.read_plan import ReadPlan
+    from coldparquet.pieces.read import ScanPieces
+    from coldparquet.plan.model import ReadPlan
     from coldparquet.plan.where import Where
-    from coldparquet.restoring.archived_objects import ArchivedObject
-    from coldparquet.restoring.restore_ticket import RestoreTicket
-    from coldparquet.restoring.restore_wait import RestoreProgress
-    from coldparquet.scan import Scan as AsyncScan
-    from coldparquet.scanning.scan_statistics import ScanStatistics
+    from coldparquet.scan.stats import ScanStatistics
     from coldparquet.storage.base import ObjectStore
-    from coldparquet.storage.wrappers.trace import RequestRecord
-    from coldparquet.write.begin_write import WriteMode
-    from coldparquet.write.commit_write import WrittenTable
+    from coldparquet.storage.log import RequestRecord
+    from coldparquet.table import Table as AsyncTable
+    from coldparquet.table_scan import Scan as AsyncScan
+    from coldparquet.write.begin import WriteMode
+    from coldparquet.write.commit import WrittenTable
     from coldparquet.write.options import WriteOptions
-    from coldparquet.write.row_groups import Rows
+    from coldparquet.write.parquet import Rows
 
 
 def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
@@ -83,7 +83,7 @@ class Batches:
 
 
 class Scan:
-    """A question about a table; see :class:`coldparquet.scan.Scan`. Hands itself over to anything that takes Arrow."""
+    """A question about a table; see :class:`coldparquet.table_scan.Scan`. Hands itself over to anything that takes Arrow."""
 
     def __init__(self, scan: AsyncScan) -> None:
         self._scan = scan
@@ -98,78 +98,78 @@ class Scan:
 
     @property
     def stats(self) -> ScanStatistics:
-        """What the scan has cost so far; see :attr:`coldparquet.scan.Scan.stats`."""
+        """What the scan has cost so far; see :attr:`coldparquet.table_scan.Scan.stats`."""
         return self._scan.stats
 
     @property
     def request_log(self) -> tuple[RequestRecord, ...]:
-        """The newest requests of the scan; see :attr:`coldparquet.scan.Scan.request_log`."""
+        """The newest requests of the scan; see :attr:`coldparquet.table_scan.Scan.request_log`."""
         return self._scan.request_log
 
     def request_dollars(self, record: RequestRecord) -> float | None:
-        """Return what one request costs; see :meth:`coldparquet.scan.Scan.request_dollars`."""
+        """Return what one request costs; see :meth:`coldparquet.table_scan.Scan.request_dollars`."""
         return self._scan.request_dollars(record)
 
     def plan(self) -> ReadPlan:
-        """Decide which bytes to read; see :meth:`coldparquet.scan.Scan.plan`."""
+        """Decide which bytes to read; see :meth:`coldparquet.table_scan.Scan.plan`."""
         return background.run(self._scan.plan())
 
     def count(self) -> int:
-        """Count the rows; see :meth:`coldparquet.scan.Scan.count`."""
+        """Count the rows; see :meth:`coldparquet.table_scan.Scan.count`."""
         return background.run(self._scan.count())
 
     def any(self) -> bool:
-        """Tell whether there is any row; see :meth:`coldparquet.scan.Scan.any`."""
+        """Tell whether there is any row; see :meth:`coldparquet.table_scan.Scan.any`."""
         return background.run(self._scan.any())
 
     def null_count(self, column: str) -> int:
-        """Count the nulls of a column; see :meth:`coldparquet.scan.Scan.null_count`."""
+        """Count the nulls of a column; see :meth:`coldparquet.table_scan.Scan.null_count`."""
         return background.run(self._scan.null_count(column))
 
     def min_max(self, column: str) -> pa.StructScalar:
-        """Find the smallest and the largest value of a column; see :meth:`coldparquet.scan.Scan.min_max`."""
+        """Find the smallest and the largest value of a column; see :meth:`coldparquet.table_scan.Scan.min_max`."""
         return background.run(self._scan.min_max(column))
 
     def min(self, column: str) -> Any:
-        """Find the smallest value of a column; see :meth:`coldparquet.scan.Scan.min`."""
+        """Find the smallest value of a column; see :meth:`coldparquet.table_scan.Scan.min`."""
         return background.run(self._scan.min(column))
 
     def max(self, column: str) -> Any:
-        """Find the largest value of a column; see :meth:`coldparquet.scan.Scan.max`."""
+        """Find the largest value of a column; see :meth:`coldparquet.table_scan.Scan.max`."""
         return background.run(self._scan.max(column))
 
     def first_timestamp(self) -> Any:
-        """Find the smallest designated timestamp; see :meth:`coldparquet.scan.Scan.first_timestamp`."""
+        """Find the smallest designated timestamp; see :meth:`coldparquet.table_scan.Scan.first_timestamp`."""
         return background.run(self._scan.first_timestamp())
 
     def last_timestamp(self) -> Any:
-        """Find the largest designated timestamp; see :meth:`coldparquet.scan.Scan.last_timestamp`."""
+        """Find the largest designated timestamp; see :meth:`coldparquet.table_scan.Scan.last_timestamp`."""
         return background.run(self._scan.last_timestamp())
 
     def head(self, n: int) -> pa.Table:
-        """Read the first rows; see :meth:`coldparquet.scan.Scan.head`."""
+        """Read the first rows; see :meth:`coldparquet.table_scan.Scan.head`."""
         return background.run(self._scan.head(n))
 
     def tail(self, n: int) -> pa.Table:
-        """Read the last rows; see :meth:`coldparquet.scan.Scan.tail`."""
+        """Read the last rows; see :meth:`coldparquet.table_scan.Scan.tail`."""
         return background.run(self._scan.tail(n))
 
     def top_k(self, n: int, *, ascending: bool = False) -> pa.Table:
-        """Read the newest or the oldest rows; see :meth:`coldparquet.scan.Scan.top_k`."""
+        """Read the newest or the oldest rows; see :meth:`coldparquet.table_scan.Scan.top_k`."""
         return background.run(self._scan.top_k(n, ascending=ascending))
 
     def latest_by(self, *columns: str) -> pa.Table:
-        """Read the newest row of each key; see :meth:`coldparquet.scan.Scan.latest_by`."""
+        """Read the newest row of each key; see :meth:`coldparquet.table_scan.Scan.latest_by`."""
         return background.run(self._scan.latest_by(*columns))
 
     def archived(self) -> tuple[ArchivedObject, ...]:
-        """Find out what has to be restored before it can be read; see :meth:`coldparquet.scan.Scan.archived`."""
+        """Find out what has to be restored before it can be read; see :meth:`coldparquet.table_scan.Scan.archived`."""
         return background.run(self._scan.archived())
 
     def restore(
         self, terms: RestoreTerms | None = None, *, on_progress: Callable[[RestoreProgress], None] | None = None
     ) -> RestoreTicket:
-        """Ask for a restore, and wait for it if the terms say so; see :meth:`coldparquet.scan.Scan.restore`."""
+        """Ask for a restore, and wait for it if the terms say so; see :meth:`coldparquet.table_scan.Scan.restore`."""
         return background.run(self._scan.restore(terms, on_progress=on_progress))
 
     def batches(self) -> Batches:
@@ -179,7 +179,7 @@ class Scan:
     def pieces(
         self, most_pieces: int | None = None, *, target_bytes: int | None = None, only_row_counts: bool = False
     ) -> ScanPieces:
-        """Cut the scan into pieces that other processes read; see :meth:`coldparquet.scan.Scan.pieces`."""
+        """Cut the scan into pieces that other processes read; see :meth:`coldparquet.table_scan.Scan.pieces`."""
         return background.run(
             self._scan.pieces(most_pieces, target_bytes=target_bytes, only_row_counts=only_row_counts)
         )
@@ -205,7 +205,7 @@ class Scan:
 class Table:
     """A table that is open; see :class:`coldparquet.table.Table`. Use it with ``with`` or close it."""
 
-    def __init__(self, table: asynchronous.Table) -> None:
+    def __init__(self, table: AsyncTable) -> None:
         self._table = table
 
     def __repr__(self) -> str:
@@ -325,8 +325,8 @@ def write_table(  # noqa: PLR0913 - those of coldparquet.write_table
     store: ObjectStore | None = None,
 ) -> WrittenTable:
     """Write rows to a table; see :func:`coldparquet.write_table`."""
-    from coldparquet.write.begin_write import MEMORY_LIMIT_BYTES  # noqa: PLC0415 - who only reads need not load the writer
-    from coldparquet.write.table_write import write_table as write  # noqa: PLC0415
+    from coldparquet.write.begin import MEMORY_LIMIT_BYTES  # noqa: PLC0415 - who only reads need not load the writer
+    from coldparquet.write.table import write_table as write  # noqa: PLC0415
 
     return background.run(
         write(
@@ -345,5 +345,5 @@ def write_table(  # noqa: PLR0913 - those of coldparquet.write_table
     )
 
 
-async def _opened(opening: asynchronous.Opening) -> asynchronous.Table:
+async def _opened(opening: asynchronous.Opening) -> AsyncTable:
     return await opening

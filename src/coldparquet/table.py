@@ -8,23 +8,20 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from coldparquet.catalog.snapshot import TableOrigin
-from coldparquet.catalog.table_caches import TableCaches
+from coldparquet.catalog.snapshot import TableCaches, TableOrigin
 from coldparquet.concurrency import TableThreads
-from coldparquet.decode.arrow_schema import TextAs, arrow_field
-from coldparquet.decode.first_decoding import decode_for_the_first_time
-from coldparquet.opening import ITSELF, Opening, open_partition, open_partitions, open_table
+from coldparquet.decode.arrow import TextAs, arrow_field
+from coldparquet.decode.columns import decode_for_the_first_time
+from coldparquet.format.partition_names import ITSELF
 from coldparquet.options import checked_options
 from coldparquet.plan.bind import BoundField, bind
-from coldparquet.plan.projection import select_columns
+from coldparquet.plan.columns import select_columns
 from coldparquet.plan.where import parse_predicate
-from coldparquet.plan.wording import plural
-from coldparquet.scan import Scan, row_limit
-from coldparquet.scanning.question import Question, told_of_older_columns
-from coldparquet.scanning.remembered_speeds import RememberedSpeeds
-from coldparquet.storage.open_store import open_store, shown_url
-from coldparquet.storage.url_paths import name_url
-from coldparquet.storage.wrappers.store_stack import stack_store
+from coldparquet.scan.model import Question, RememberedSpeeds, told_of_older_columns
+from coldparquet.storage.open import open_store, stack_store
+from coldparquet.storage.urls import name_url, shown_url
+from coldparquet.table_scan import Scan, row_limit
+from coldparquet.text import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -33,14 +30,12 @@ if TYPE_CHECKING:
     from coldparquet.catalog.partition import Partition
     from coldparquet.catalog.snapshot import TableSnapshot
     from coldparquet.options import ReadOptions, StoreOptions
+    from coldparquet.plan.columns import TableColumn
     from coldparquet.plan.predicate import Predicate
-    from coldparquet.plan.projection import TableColumn
     from coldparquet.plan.where import Where
     from coldparquet.storage.base import ObjectStore
-    from coldparquet.storage.wrappers.store_stack import StoreStack
-    from coldparquet.storage.wrappers.trace import RequestRecord
-
-__all__ = ["Opening", "Table", "open_partition", "open_partitions", "open_table"]
+    from coldparquet.storage.log import RequestRecord
+    from coldparquet.storage.open import StoreStack
 
 _SENDING_S = 0.005
 """The first requests are on their way after this time, and whoever waits for a distant store has time for other things."""

@@ -23,14 +23,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import coldparquet as cp
-from coldparquet.decode.arrow_schema import TextAs
+from coldparquet.decode.arrow import TextAs
 from coldparquet.decode.row_group import OutputColumn, decode_row_group
 from coldparquet.decode.virtual_file import new_row_group_buffer
-from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
 from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.format.sidecar import parse_sidecar
+from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
 from coldparquet.format.sidecar_writer import encode_sidecar
-from coldparquet.plan.row_group_reads import prune_row_groups
+from coldparquet.plan.row_groups import prune_row_groups
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,17 +23,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from coldparquet.format.column_versions import ColumnVersions, encode_column_versions, parse_column_versions
-from coldparquet.format.partition_intervals import PartitionInterval
+from coldparquet.format.partition_names import PartitionInterval
 from coldparquet.format.partition_records import PartitionRecord, PartitionRecords
-from coldparquet.format.table_metadata import MetadataSlot, TableMetadata
-from coldparquet.format.table_metadata_writer import encode_table_metadata
-from coldparquet.format.txn import TableTransaction
-from coldparquet.format.txn_writer import encode_txn
+from coldparquet.format.table_metadata import MetadataSlot, TableMetadata, encode_table_metadata
+from coldparquet.format.txn import TableTransaction, encode_txn
 from coldparquet.publish import publish_table
-from coldparquet.storage.local.store import LocalStore
+from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.local import LocalStore
 from coldparquet.storage.s3.store import S3Store
-from coldparquet.storage.upload import PART_BYTES, MemoryBudget, StoreSource, upload_object
-from coldparquet.storage.wrappers.checked import CheckedStore
+from coldparquet.storage.transfer import PART_BYTES, MemoryBudget, StoreSource, upload_object
 from coldparquet.testing.simulator import ColdStoreProcess
 
 if TYPE_CHECKING:

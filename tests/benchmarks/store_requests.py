@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from coldparquet.options import StoreOptions
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.open_store import open_store
+from coldparquet.storage.open import open_store, stack_store
 from coldparquet.storage.requests import RangeRequest
 from coldparquet.storage.s3.store import S3Store
-from coldparquet.storage.wrappers.store_stack import stack_store
 from coldparquet.testing.simulator import ColdStoreProcess
 
 if TYPE_CHECKING:

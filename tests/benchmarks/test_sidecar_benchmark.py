@@ -15,9 +15,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from coldparquet.format.sidecar import parse_sidecar
-from coldparquet.format.sidecar_content import BoundSpec, ChunkSpec, ColumnSpec, RowGroupSpec, SidecarContent
 from coldparquet.format.sidecar_layout import PhysicalType
-from coldparquet.format.sidecar_writer import encode_sidecar
+from coldparquet.format.sidecar_writer import (
+    BoundSpec,
+    ChunkSpec,
+    ColumnSpec,
+    RowGroupSpec,
+    SidecarContent,
+    encode_sidecar,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable

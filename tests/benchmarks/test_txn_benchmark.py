@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from coldparquet.format.partition_intervals import PartitionInterval
-from coldparquet.format.partition_ranges import partition_ranges
-from coldparquet.format.partition_records import PartitionRecords
-from coldparquet.format.symbol_files import parse_symbol_offsets, parse_symbols
-from coldparquet.format.txn import TableTransaction, parse_txn
-from coldparquet.format.txn_writer import encode_txn
+from coldparquet.format.native import parse_symbol_offsets, parse_symbols
+from coldparquet.format.partition_names import PartitionInterval
+from coldparquet.format.partition_records import PartitionRecords, partition_ranges
+from coldparquet.format.txn import TableTransaction, encode_txn, parse_txn
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -25,8 +25,8 @@ from coldparquet.bench.report import percentiles, report
 from coldparquet.bench.spark_measurement import SparkBenchmark
 from coldparquet.bench.trades import day_name
 from coldparquet.bench.workloads import WORKLOADS
+from coldparquet.cli.app import app
 from coldparquet.cli.bench_command import chosen_benchmarks
-from coldparquet.cli.commands import app
 from coldparquet.testing.simulator.faults import FaultRule
 
 if TYPE_CHECKING:

@@ -11,17 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import coldparquet as cp
-from coldparquet.catalog import catalogue_fetch
+from coldparquet.catalog import packed as catalogue_fetch
 from coldparquet.errors import AccessError, ObjectChangedError, StorageError
 from coldparquet.format.partition_records import PartitionRecords
-from coldparquet.format.txn import parse_txn
-from coldparquet.format.txn_writer import encode_txn
+from coldparquet.format.txn import encode_txn, parse_txn
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.pack import pack_table
 from coldparquet.options import StoreOptions
 from coldparquet.ranges import ByteRange
+from coldparquet.storage.log import round_trips
 from coldparquet.storage.requests import RangeRequest
-from coldparquet.storage.wrappers.trace import round_trips
 from coldparquet.testing.stores import LatencyStore
 from tests.support.packed_tables import (
     TABLE,
@@ -41,8 +40,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.log import RequestRecord
     from coldparquet.storage.requests import FetchedRange
-    from coldparquet.storage.wrappers.trace import RequestRecord
 
 WITHOUT = StoreOptions(use_catalogue=False)
 DAYS = 30

@@ -11,10 +11,8 @@ import pytest
 import coldparquet as cp
 from coldparquet.errors import ObjectChangedError
 from coldparquet.format.partition_records import PartitionRecords
-from coldparquet.format.table_metadata import parse_table_metadata
-from coldparquet.format.table_metadata_writer import encode_table_metadata
-from coldparquet.format.txn import parse_txn
-from coldparquet.format.txn_writer import encode_txn
+from coldparquet.format.table_metadata import encode_table_metadata, parse_table_metadata
+from coldparquet.format.txn import encode_txn, parse_txn
 from tests.support.questdb_tables import GOLDEN, assert_same_rows, expected_rows
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 import coldparquet as cp
 from coldparquet.errors import FormatError, NotFoundError, ObjectChangedError, StorageError, UnsupportedError
 from coldparquet.format.partition_records import PartitionRecords
-from coldparquet.format.txn import parse_txn
-from coldparquet.format.txn_writer import encode_txn
+from coldparquet.format.txn import encode_txn, parse_txn
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.verify import verify_table
 from coldparquet.storage.memory import MemoryStore

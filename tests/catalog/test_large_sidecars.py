@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import coldparquet as cp
-from coldparquet.catalog.partition_location import partition_location
-from coldparquet.catalog.sidecar_lookup import look_up_sidecar
+from coldparquet.catalog.partition import look_up_sidecar
+from coldparquet.catalog.table_files import partition_location
 from coldparquet.errors import ObjectChangedError
 from coldparquet.maintenance.index import index_table
-from coldparquet.storage.open_store import open_store
-from coldparquet.storage.wrappers.checked import CheckedStore
+from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.open import open_store
 from coldparquet.testing.simulator import ColdStoreServer
 from tests.support.quoting_store import QuotingStore
 

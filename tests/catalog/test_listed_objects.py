@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 import coldparquet as cp
-from coldparquet.catalog.listed_objects import ListedObjects
+from coldparquet.catalog.objects import ListedObjects
 from coldparquet.errors import AccessError, ObjectChangedError
 from coldparquet.maintenance.pack import pack_table
 from tests.support.packed_tables import TABLE, StoreWithClasses, name_of, partitions_alone, table_of_days
 from tests.support.quoting_store import QuotingStore
 
 if TYPE_CHECKING:
-    from coldparquet.storage.objects import ObjectInfo
-    from coldparquet.storage.wrappers.trace import RequestRecord
+    from coldparquet.storage.log import RequestRecord
+    from coldparquet.storage.requests import ObjectInfo
 
 DAYS, ROWS = 30, 48
 

@@ -13,8 +13,7 @@ import pyarrow as pa
 import pytest
 
 import coldparquet as cp
-from coldparquet.catalog.catalogue_fetch import CATALOGUE_FILE
-from coldparquet.catalog.packed_blooms import STRIPES_REASON
+from coldparquet.catalog.packed import CATALOGUE_FILE, STRIPES_REASON
 from coldparquet.format.catalogue_file import parse_catalogue_index
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.pack import pack_table, renew_catalogue
@@ -22,16 +21,15 @@ from coldparquet.options import ReadOptions, StoreOptions
 from coldparquet.ranges import SuffixRange
 from coldparquet.storage.requests import RangeRequest
 from coldparquet.write.options import WriteOptions
-from coldparquet.write.partition_writer import write_partition
+from coldparquet.write.partition import write_partition
 from tests.support.packed_tables import TABLE, StoreWithClasses, objects_of
 from tests.support.quoting_store import QuotingStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from coldparquet.storage.objects import ObjectInfo
-    from coldparquet.storage.requests import FetchedRange
-    from coldparquet.storage.wrappers.trace import RequestRecord
+    from coldparquet.storage.log import RequestRecord
+    from coldparquet.storage.requests import FetchedRange, ObjectInfo
 
 DAYS, ROWS, ROW_GROUP_ROWS = 16, 2_000, 500
 NEEDLE_DAY, NEEDLE = 5, 314_159_265_358_979_323

@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from coldparquet.catalog import page_lookup
-from coldparquet.catalog.page_lookup import PAGES_FILE, look_up_pages_file, parse_pages_lookup, read_page_index
-from coldparquet.catalog.partition_location import PartitionLocation, partition_location
+from coldparquet.catalog import pages as page_lookup
+from coldparquet.catalog.pages import PAGES_FILE, look_up_pages_file, parse_pages_lookup, read_page_index
+from coldparquet.catalog.table_files import PartitionLocation, partition_location
 from coldparquet.errors import AccessError, NotFoundError, ObjectChangedError, StorageError
 from coldparquet.format import page_index
 from coldparquet.format.page_index import page_index_range
 from coldparquet.format.pages_file import encode_pages_file
 from coldparquet.ranges import ByteRange
+from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.wrappers.checked import CheckedStore
-from coldparquet.storage.wrappers.trace import TraceStore
 from tests.support.paged_files import PagedFile, assert_same_pages, paged_file, pages_by_chunk, written
 from tests.support.questdb_tables import PARTITIONS
 
 if TYPE_CHECKING:
-    from coldparquet.plan.read_plan import MetadataRequest
+    from coldparquet.plan.model import MetadataRequest
     from coldparquet.storage.requests import FetchedRange, RangeRequest
     from tests.support.questdb_tables import GoldenPartition
 

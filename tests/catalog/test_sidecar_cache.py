@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 import coldparquet as cp
-from coldparquet.catalog.partition_location import PartitionLocation
+from coldparquet.catalog.partition import SidecarLookup, look_up_sidecar
 from coldparquet.catalog.sidecar_cache import KeptSidecar, SidecarCache, SidecarMemory
-from coldparquet.catalog.sidecar_lookup import SidecarLookup, look_up_sidecar
+from coldparquet.catalog.table_files import PartitionLocation
 from coldparquet.format.partition_records import PartitionRecord
 from coldparquet.format.sidecar import parse_sidecar
-from coldparquet.storage.caches.disk_cache import DiskCache, group_of
+from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.disk_cache import DiskCache, group_of
+from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.wrappers.checked import CheckedStore
-from coldparquet.storage.wrappers.trace import TraceStore
 from tests.support.quoting_store import QuotingStore
 
 if TYPE_CHECKING:
-    from coldparquet.plan.read_plan import MetadataRequest
+    from coldparquet.plan.model import MetadataRequest
 
 SIDECARS = Path(__file__).resolve().parents[1] / "golden" / "pm"
 OLD, NEW = ((SIDECARS / name).read_bytes() for name in ("03_sample_a.pm", "15_five_groups.pm"))

@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coldparquet.catalog.state_text import decode_state, encode_state
-from coldparquet.catalog.table_state import PartitionState, TableState
 from coldparquet.errors import FormatError, UnsupportedError
-from coldparquet.format.partition_intervals import PartitionInterval
+from coldparquet.follow.state import PartitionState, TableState, decode_state, encode_state
+from coldparquet.format.partition_names import PartitionInterval
 
 DAY_US = 86_400_000_000
 

@@ -7,13 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from coldparquet.catalog.table_changes import TableChanges, changes_between, with_growth
 from coldparquet.catalog.table_files import read_table_files
-from coldparquet.catalog.table_progress import EVERYTHING, next_state, windows_between
-from coldparquet.catalog.table_state import PartitionState, TableState, recorded_state
 from coldparquet.errors import ObjectChangedError
-from coldparquet.format.partition_intervals import PartitionInterval
-from coldparquet.storage.local.store import LocalStore
+from coldparquet.follow.changes import (
+    EVERYTHING,
+    TableChanges,
+    changes_between,
+    next_state,
+    windows_between,
+    with_growth,
+)
+from coldparquet.follow.state import PartitionState, TableState, recorded_state
+from coldparquet.format.partition_names import PartitionInterval
+from coldparquet.storage.local import LocalStore
 from tests.support.questdb_tables import GOLDEN
 
 if TYPE_CHECKING:

@@ -11,12 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coldparquet.catalog.state_text import decode_state, encode_state
-from coldparquet.catalog.table_changes import changes_between, with_growth
-from coldparquet.catalog.table_progress import OnChange, StepLimit, next_state, windows_between
-from coldparquet.catalog.table_state import PartitionState, TableState
 from coldparquet.errors import ObjectChangedError
-from coldparquet.format.partition_intervals import PartitionInterval
+from coldparquet.follow.changes import OnChange, StepLimit, changes_between, next_state, windows_between, with_growth
+from coldparquet.follow.state import PartitionState, TableState, decode_state, encode_state
+from coldparquet.format.partition_names import PartitionInterval
 
 History: TypeAlias = "list[tuple[str, int, int, StepLimit | None]]"
 """Transactions (what, to which day, how many rows), and how far the follower goes after each; None does not look."""

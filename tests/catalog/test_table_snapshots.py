@@ -14,13 +14,11 @@ from coldparquet.catalog import table_files
 from coldparquet.errors import NotFoundError, StorageError
 from coldparquet.format.partition_records import PartitionRecords
 from coldparquet.format.sidecar_update import SidecarChange, plan_sidecar_update
-from coldparquet.format.table_metadata import parse_table_metadata
-from coldparquet.format.table_metadata_writer import encode_table_metadata
-from coldparquet.format.txn import parse_txn
-from coldparquet.format.txn_writer import encode_txn
+from coldparquet.format.table_metadata import encode_table_metadata, parse_table_metadata
+from coldparquet.format.txn import encode_txn, parse_txn
 from coldparquet.maintenance.index import index_table
+from coldparquet.storage.log import round_trips
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.wrappers.trace import round_trips
 from coldparquet.testing.stores import Failure, FaultStore, LatencyStore
 from tests.support.questdb_tables import GOLDEN, assert_same_rows, expected_rows
 

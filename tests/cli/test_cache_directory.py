@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from coldparquet.catalog import table_caches
+from coldparquet.catalog import snapshot as table_caches
 from coldparquet.catalog.sidecar_cache import SidecarMemory
 from coldparquet.testing.simulator import ColdStoreServer
 from tests.support.questdb_tables import GOLDEN

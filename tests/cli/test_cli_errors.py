@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 import typer
 
-from coldparquet.cli.failures import reported_failures
-from coldparquet.cli.storage_flags import parse_storage_options
+from coldparquet.cli.flags import parse_storage_options
+from coldparquet.cli.output import reported_failures
 from coldparquet.errors import StorageError
 from coldparquet.ranges import ByteRange
 from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer, FaultRule

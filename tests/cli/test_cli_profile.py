@@ -8,10 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from coldparquet.cli.waterfall import waterfall
+from coldparquet.cli.profile import waterfall
 from coldparquet.maintenance.index import index_table
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.wrappers.trace import RequestRecord
+from coldparquet.storage.log import RequestRecord
 from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
 from tests.support.questdb_tables import PARTITIONS
 

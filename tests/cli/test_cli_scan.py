@@ -12,10 +12,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from coldparquet.cli import row_files
-from coldparquet.cli.printable import json_rows
-from coldparquet.cli.row_files import ParquetSink
-from coldparquet.plan.instant import format_instant
+from coldparquet.cli import output as row_files
+from coldparquet.cli.output import ParquetSink, json_rows
+from coldparquet.plan.predicate import format_instant
 from tests.support.questdb_tables import PARTITIONS, as_questdb_shows, plain
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 import coldparquet as cp
+from coldparquet.archive.restore import RestoreTicket
 from coldparquet.errors import ArchivedObjectError
 from coldparquet.maintenance.index import index_table
-from coldparquet.restoring.restore_ticket import RestoreTicket
 from tests.support.command_line import plain
 from tests.support.questdb_tables import PARTITIONS, copy_parquet_partitions
 from tests.support.s3_servers import MOTO_KEYS, boto3_client, moto_server

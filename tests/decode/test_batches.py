@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coldparquet.decode.batches import concatenate, copied, expanded_table, to_batches
+from coldparquet.decode.arrow import concatenate, copied, expanded_table, to_batches
 
 
 @given(st.integers(0, 50), st.integers(1, 60))

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coldparquet.decode.arrow_schema import PLAIN_TEXT, TEXT_AS_STORED, TextAs, arrow_type
-from coldparquet.decode.chunk_label import ChunkLabel
+from coldparquet.decode.arrow import PLAIN_TEXT, TEXT_AS_STORED, TextAs, arrow_type
 from coldparquet.decode.conversion import convert_values
+from coldparquet.decode.parquet_reader import ChunkLabel
 from coldparquet.decode.row_group import OutputColumn
 from coldparquet.errors import UnsupportedError
-from coldparquet.format.column_types import resolve_type
 from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.type_codes import TypeTag
+from coldparquet.format.types import resolve_type
 from coldparquet.plan.type_changes import Family, can_convert, family_of
 from tests.support.conversions import CONVERSIONS, GoldenConversion, array_of, type_named
 

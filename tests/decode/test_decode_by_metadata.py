@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from coldparquet.decode.arrow_schema import TextAs
+from coldparquet.decode.arrow import TextAs
 from coldparquet.decode.row_group import OutputColumn, decode_row_group
 from coldparquet.format.table_metadata import parse_table_metadata
-from coldparquet.plan.projection import match_columns, table_columns_of_metadata
+from coldparquet.plan.columns import match_columns, table_columns_of_metadata
 from tests.support.questdb_tables import as_questdb_shows, plain
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "questdb"

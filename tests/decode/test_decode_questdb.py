@@ -12,13 +12,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from coldparquet.decode.arrow_schema import TextAs
+from coldparquet.decode.arrow import TextAs
 from coldparquet.decode.row_group import OutputColumn, decode_row_group
-from coldparquet.format.column_types import resolve_type
 from coldparquet.format.sidecar_layout import PhysicalType
+from coldparquet.format.types import resolve_type
 
 if TYPE_CHECKING:
-    from coldparquet.decode.arrow_schema import SymbolsAs
+    from coldparquet.decode.arrow import SymbolsAs
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "questdb"
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coldparquet.decode.chunk_label import ChunkLabel
-from coldparquet.decode.dictionary_chunks import decode_dictionary_chunk
+from coldparquet.decode.dictionaries import decode_dictionary_chunk
+from coldparquet.decode.parquet_reader import ChunkLabel
 from coldparquet.errors import FormatError, UnsupportedError
 from coldparquet.format.page_headers import Page, PageType, parse_pages
 

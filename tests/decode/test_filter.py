@@ -16,13 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coldparquet.decode.arrow_schema import TextAs, arrow_type
-from coldparquet.decode.filter import filter_rows, matching_rows
-from coldparquet.decode.predicate_cost import PredicateCosts
+from coldparquet.decode.arrow import TextAs, arrow_type
+from coldparquet.decode.filter import PredicateCosts, filter_rows, matching_rows
 from coldparquet.errors import InternalError
-from coldparquet.format.column_types import resolve_type
-from coldparquet.format.foreign_annotations import ForeignAnnotation
 from coldparquet.format.sidecar_layout import PhysicalType as P
+from coldparquet.format.types import ForeignAnnotation, resolve_type
 from coldparquet.plan.bind import BoundField, bind
 from coldparquet.plan.predicate import And, Comparison, In, IsNull, Literal, Not, Operator, Or, Predicate, col
 from tests.support.filter_outcomes import filter_outcomes

@@ -14,11 +14,11 @@ import pytest
 
 from coldparquet.decode.row_group import OutputColumn
 from coldparquet.errors import FormatError
-from coldparquet.format.canonical_types import canonical_type
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.format.type_codes import TypeTag
-from coldparquet.plan.row_selection import RowSelection
+from coldparquet.format.types import canonical_type
+from coldparquet.plan.model import RowSelection
 from tests.support.questdb_tables import plain
 
 ROWS = 100

@@ -15,7 +15,7 @@ from tests.support.native_encoder import encode_column
 from tests.support.native_slices import decode, dictionary, native_column
 
 if TYPE_CHECKING:
-    from coldparquet.plan.native_read import NativeColumn
+    from coldparquet.plan.native import NativeColumn
 
 ROWS = 5
 TOP = 100

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coldparquet.decode import native_variable
-from coldparquet.decode.arrow_schema import PLAIN_TEXT, TEXT_AS_STORED, TextAs
-from coldparquet.decode.native_rows import decode_native_rows
+from coldparquet.decode import native as native_variable
+from coldparquet.decode.arrow import PLAIN_TEXT, TEXT_AS_STORED, TextAs
+from coldparquet.decode.native import decode_native_rows
 from coldparquet.errors import InternalError, UnsupportedError
-from coldparquet.format.canonical_types import canonical_type
 from coldparquet.format.type_codes import TypeTag, array_type_code, decimal_type_code
-from coldparquet.plan.native_read import NativeColumn, RowSlices, native_reads
+from coldparquet.format.types import canonical_type
+from coldparquet.plan.native import NativeColumn, RowSlices, native_reads
 from tests.support.native_encoder import encode_column
 from tests.support.native_slices import SYMBOLS, decode, dictionary, native_column
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from coldparquet.decode.chunk_label import ChunkLabel
-from coldparquet.decode.raw_arrays import decode_raw_arrays
+from coldparquet.decode.arrow import decode_raw_arrays
+from coldparquet.decode.parquet_reader import ChunkLabel
 from coldparquet.errors import FormatError
 
 LABEL = ChunkLabel(path="data.parquet", row_group=3, columns=("book",))

@@ -14,20 +14,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coldparquet.errors import FormatError, InternalError
-from coldparquet.format.chunk_places import chunk_places
 from coldparquet.format.page_headers import PageType
 from coldparquet.format.page_index import parse_page_index
-from coldparquet.format.page_thrift import DataPageHeader, PageHeader
+from coldparquet.format.pages import chunk_places
+from coldparquet.format.parquet_thrift import DataPageHeader, PageHeader
 from coldparquet.format.sidecar_layout import Encoding
-from coldparquet.plan.row_selection import RowSelection
+from coldparquet.plan.model import RowSelection
 from tests.decode.conftest import SparseFile
 from tests.support.row_masks import selection_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coldparquet.format.partition_pages import PartitionPages
-    from coldparquet.plan.read_plan import RowGroupRead
+    from coldparquet.format.pages import PartitionPages
+    from coldparquet.plan.model import RowGroupRead
 
 ROWS = 600
 FIELDS: list[pa.Field[Any]] = [

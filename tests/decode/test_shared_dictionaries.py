@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coldparquet.decode.arrow_schema import DICTIONARY_TYPE
-from coldparquet.decode.shared_dictionaries import SharedDictionaries
-from coldparquet.decode.used_values import without_unused_values
+from coldparquet.decode.arrow import DICTIONARY_TYPE
+from coldparquet.decode.dictionaries import SharedDictionaries, without_unused_values
 
 NONE_KNOWN = pa.array([], pa.string())
 

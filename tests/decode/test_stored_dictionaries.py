@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coldparquet.decode.chunk_label import ChunkLabel
-from coldparquet.decode.stored_dictionaries import distinct_entries, is_as_stored
+from coldparquet.decode.dictionaries import distinct_entries, is_as_stored
+from coldparquet.decode.parquet_reader import ChunkLabel
 from coldparquet.errors import FormatError, UnsupportedError
 
 LABEL = ChunkLabel(path="data.parquet", row_group=0, columns=("text",))

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from coldparquet.decode.row_group import OutputColumn
 from coldparquet.decode.virtual_file import RowGroupBuffer, VirtualFile, new_row_group_buffer
 from coldparquet.errors import FormatError, InternalError, UnsupportedError
-from coldparquet.format.canonical_types import canonical_type
 from coldparquet.format.type_codes import TypeTag
-from coldparquet.plan.row_selection import RowSelection
+from coldparquet.format.types import canonical_type
+from coldparquet.plan.model import RowSelection
 
 FILES = [
     VirtualFile(columns=(), rows=None, end=b"footer" + (6).to_bytes(4, "little") + b"PAR1"),

@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 import coldparquet as cp
-from coldparquet.catalog import listed_objects, packed_sidecars
+from coldparquet.catalog import objects as listed_objects
+from coldparquet.catalog import packed as packed_sidecars
 from tests.faults.fault_cases import FaultCase, random_case
 from tests.faults.faulty_tables import Lane, make_tables, open_lane
 from tests.faults.verdicts import TAIL_ROWS, verdict

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coldparquet.format.bloom_filter import (
+from coldparquet.format.blooms import (
     BLOCK_BYTES,
     MAX_HEADER_BYTES,
     BloomHeader,
@@ -25,10 +25,10 @@ from coldparquet.format.bloom_filter import (
     may_be_in_blocks,
     parse_bloom_header,
 )
-from coldparquet.format.column_types import resolve_type
 from coldparquet.format.parquet_thrift import BloomAlgorithm, BloomCompression, BloomHash
 from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.type_codes import decimal_type_code
+from coldparquet.format.types import resolve_type
 from tests.support.bloom_files import (
     bitset_of,
     bitset_of_hashes,

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from coldparquet.errors import UnsupportedError
-from coldparquet.format.canonical_types import canonical_type
-from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
 from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
+from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.format.table_metadata import TableMetadata, parse_table_metadata
+from coldparquet.format.types import canonical_type
 from tests.support.questdb_tables import GOLDEN, PARTITIONS, GoldenPartition
 
 if TYPE_CHECKING:

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.errors import FormatError
-from coldparquet.format.bloom_filter import BLOCK_BYTES
+from coldparquet.format.blooms import BLOCK_BYTES
 from coldparquet.format.catalogue_blooms import PackedBloom, encode_blooms, parse_blooms
-from coldparquet.format.catalogue_file import parse_catalogue_index
-from coldparquet.format.catalogue_writer import PackedSidecar, encode_catalogue
+from coldparquet.format.catalogue_file import PackedSidecar, encode_catalogue, parse_catalogue_index
 
 FILTERS = st.builds(
     lambda column, row_group, blocks, seed: PackedBloom(

@@ -11,10 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.errors import FormatError, InvalidInputError, UnsupportedError
-from coldparquet.format import catalogue_writer
-from coldparquet.format.catalogue_file import CatalogueIndex, index_range, parse_catalogue_index
-from coldparquet.format.catalogue_layout import HEADER, LARGEST_RAW_INDEX_BYTES
-from coldparquet.format.catalogue_writer import PackedSidecar, encode_catalogue
+from coldparquet.format import catalogue_file as catalogue_writer
+from coldparquet.format.catalogue_file import (
+    HEADER,
+    LARGEST_RAW_INDEX_BYTES,
+    CatalogueIndex,
+    PackedSidecar,
+    encode_catalogue,
+    index_range,
+    parse_catalogue_index,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,12 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.errors import FormatError, UnsupportedError
-from coldparquet.format.column_types import ArrowKind, Comparison, StatisticsTrust, TypeTag, resolve_type
-from coldparquet.format.foreign_annotations import (
-    ForeignAnnotation,
-    encode_foreign_annotations,
-    parse_foreign_annotations,
-)
 from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.type_codes import (
     array_dimensions,
@@ -26,6 +20,16 @@ from coldparquet.format.type_codes import (
     tag_of,
     timestamp_unit,
     type_name,
+)
+from coldparquet.format.types import (
+    ArrowKind,
+    Comparison,
+    ForeignAnnotation,
+    StatisticsTrust,
+    TypeTag,
+    encode_foreign_annotations,
+    parse_foreign_annotations,
+    resolve_type,
 )
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "questdb"

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from coldparquet.format.column_schema import shared_schema
-from coldparquet.format.columns_ahead import parse_columns_ahead
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
+from coldparquet.format.sidecar_header import parse_columns_ahead, shared_schema
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "pm"
 SIDECARS = [GOLDEN / name for name in ("03_sample_a.pm", "15_five_groups.pm", "20_chain_3.pm")]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from coldparquet.format.distinct_values import distinct_values
+from coldparquet.format.types import distinct_values
 
 
 @given(

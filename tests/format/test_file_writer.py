@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from coldparquet.format.file_writer import (
+from coldparquet.format.parquet_footer import (
     WRITER_CODE,
     leaves_out_dictionary_headers,
     misorders_decimals,
 )
-from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
 from coldparquet.format.sidecar import parse_sidecar
+from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
 from coldparquet.format.sidecar_writer import encode_sidecar
 from tests.support.paged_files import written
 from tests.support.parquet_fragments import parsed_footer

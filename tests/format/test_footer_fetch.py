@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.errors import FormatError, InternalError, UnsupportedError
-from coldparquet.format.footer_fetch import FooterFetch
+from coldparquet.format.fetch import FooterFetch
 from coldparquet.ranges import ByteRange, SuffixRange
 
 

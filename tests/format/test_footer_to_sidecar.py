@@ -14,9 +14,9 @@ import pytest
 
 from coldparquet.errors import FormatError, UnsupportedError
 from coldparquet.format import parquet_thrift as thrift
-from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
 from coldparquet.format.parquet_footer import ParquetFooter, parse_footer
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
+from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
 from coldparquet.format.sidecar_layout import COLUMN_IS_ASCII, COLUMN_LOCAL_KEY_IS_GLOBAL, Repetition
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.format.type_codes import type_name

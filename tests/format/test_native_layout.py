@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from coldparquet.errors import FormatError
-from coldparquet.format.native_layout import (
+from coldparquet.format.native import (
     EntryKind,
     FixedLayout,
     VariableLayout,

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from coldparquet.format.file_writer import leaves_out_dictionary_headers, misorders_decimals
+from coldparquet.format.parquet_footer import leaves_out_dictionary_headers, misorders_decimals
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pytest
 
 from coldparquet.format.page_index import LARGEST_INDEX_BYTES, page_index_range, parse_page_index
-from coldparquet.format.page_thrift import ColumnIndex, OffsetIndex, PageLocation
+from coldparquet.format.parquet_thrift import ColumnIndex, OffsetIndex, PageLocation
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_layout import COLUMN_CHUNK
 from tests.support.paged_files import (

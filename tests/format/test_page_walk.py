@@ -9,11 +9,10 @@ import pyarrow as pa
 import pytest
 
 from coldparquet.errors import InternalError
-from coldparquet.format import page_walk
-from coldparquet.format.page_headers import MAX_PAGES
-from coldparquet.format.page_thrift import DataPageHeader, DictionaryPageHeader, PageHeader
-from coldparquet.format.page_walk import ChunkWalk, check_walked_pages
-from coldparquet.format.partition_pages import join_pages
+from coldparquet.format import page_headers as page_walk
+from coldparquet.format.page_headers import MAX_PAGES, ChunkWalk, check_walked_pages
+from coldparquet.format.pages import join_pages
+from coldparquet.format.parquet_thrift import DataPageHeader, DictionaryPageHeader, PageHeader
 from coldparquet.ranges import ByteRange
 from tests.support.paged_files import (
     PagedFile,
@@ -26,7 +25,7 @@ from tests.support.paged_files import (
 )
 
 if TYPE_CHECKING:
-    from coldparquet.format.partition_pages import PartitionPages
+    from coldparquet.format.pages import PartitionPages
 
 LISTS = rows_of_all_kinds(1).schema.get_field_index("values")
 COLUMN_COUNT = len(rows_of_all_kinds(1).schema)

@@ -14,13 +14,11 @@ from hypothesis import strategies as st
 
 from coldparquet.errors import ColdParquetError, FormatError, UnsupportedError
 from coldparquet.format import pages_file
-from coldparquet.format.chunk_places import chunk_places
-from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
+from coldparquet.format.pages import PageBounds, PartitionPages, chunk_places
 from coldparquet.format.pages_file import HEADER, encode_pages_file, parse_pages_file, stated_size_bytes
-from coldparquet.format.partition_pages import PageBounds, PartitionPages
 from coldparquet.format.sidecar import parse_sidecar
-from coldparquet.format.sidecar_content import BoundSpec
-from coldparquet.format.sidecar_writer import encode_sidecar
+from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
+from coldparquet.format.sidecar_writer import BoundSpec, encode_sidecar
 from tests.support.paged_files import (
     PagedFile,
     assert_same_pages,
@@ -32,7 +30,7 @@ from tests.support.paged_files import (
 from tests.support.questdb_tables import PARTITIONS
 
 if TYPE_CHECKING:
-    from coldparquet.format.chunk_places import ChunkPlaces
+    from coldparquet.format.pages import ChunkPlaces
 
 FILE = paged_file()
 SMALL = paged_file(rows_of_all_kinds(40), row_group_size=40)

@@ -18,19 +18,19 @@ import pytest
 from coldparquet.errors import FormatError, UnsupportedError
 from coldparquet.format import parquet_footer
 from coldparquet.format import parquet_thrift as thrift
-from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
-from coldparquet.format.logical_types import LogicalKind, LogicalType
 from coldparquet.format.parquet_footer import ParquetFooter, parse_footer
 from coldparquet.format.parquet_schema import parse_schema
+from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
 from coldparquet.format.sidecar_writer import encode_sidecar
-from coldparquet.format.thrift_fields import (
+from coldparquet.format.thrift import (
+    Empty,
     encode_fields,
     encode_integer,
     encode_structure_list,
     parse_fields,
     parse_structure_list,
 )
-from coldparquet.format.thrift_structure import Empty
+from coldparquet.format.types import LogicalKind, LogicalType
 
 GOLDEN_FILES = sorted((Path(__file__).parents[1] / "golden" / "questdb").glob("*/table/*/data.parquet"))
 CODECS = ("NONE", "SNAPPY", "GZIP", "BROTLI", "ZSTD", "LZ4")

@@ -14,11 +14,11 @@ import pytest
 
 from coldparquet.errors import FormatError, InvalidInputError
 from coldparquet.format import parquet_thrift as thrift
+from coldparquet.format.footer_edit import FooterBytes, KeptRowGroup, NewRowGroup, splice_footers
 from coldparquet.format.page_headers import parse_pages
-from coldparquet.format.page_thrift import OffsetIndex
 from coldparquet.format.parquet_footer import frame_footer
-from coldparquet.format.parquet_footer_rewrite import FooterBytes, KeptRowGroup, NewRowGroup, splice_footers
-from coldparquet.format.thrift_fields import (
+from coldparquet.format.parquet_thrift import OffsetIndex
+from coldparquet.format.thrift import (
     FieldType,
     RawField,
     encode_fields,

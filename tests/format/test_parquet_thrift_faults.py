@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from thrift import protocol
 
 from coldparquet.errors import FormatError, UnsupportedError
-from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
 from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.format.parquet_thrift import FileMetaData
+from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
 from coldparquet.format.sidecar_writer import encode_sidecar
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "questdb"

@@ -8,17 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.errors import InvalidInputError
-from coldparquet.format.partition_intervals import (
+from coldparquet.format.partition_names import (
     DAY_NS,
     EARLIEST_NS,
     HOUR_NS,
     LATEST_NS,
     SECOND_NS,
     PartitionInterval,
+    format_partition_directory,
+    infer_interval,
+    parse_partition_directory,
     partition_floor_ns,
     partition_stop_ns,
 )
-from coldparquet.format.partition_names import format_partition_directory, infer_interval, parse_partition_directory
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "questdb"
 HOUR, DAY, WEEK = PartitionInterval.HOUR, PartitionInterval.DAY, PartitionInterval.WEEK

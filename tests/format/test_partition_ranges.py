@@ -6,9 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.errors import FormatError
-from coldparquet.format.partition_intervals import PartitionInterval, partition_floor_ns, partition_stop_ns
-from coldparquet.format.partition_names import parse_partition_directory, recorded_directory_name
-from coldparquet.format.partition_ranges import partition_ranges, partition_stops
+from coldparquet.format.partition_names import (
+    PartitionInterval,
+    parse_partition_directory,
+    partition_floor_ns,
+    partition_stop_ns,
+    recorded_directory_name,
+)
+from coldparquet.format.partition_records import partition_ranges, partition_stops
 
 I64_MIN, I64_MAX = -(1 << 63), (1 << 63) - 1
 DAY_US = 86_400_000_000

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.errors import FormatError, InvalidInputError
-from coldparquet.format.questdb_json import (
+from coldparquet.format.parquet_footer import (
     QuestdbColumn,
     QuestdbMetadata,
     encode_questdb_json,

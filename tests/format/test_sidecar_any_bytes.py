@@ -16,13 +16,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.errors import FormatError, UnsupportedError
-from coldparquet.format.footer_chain import walk_chain
-from coldparquet.format.sidecar import Sidecar, parse_sidecar
-from coldparquet.format.sidecar_content import BoundSpec, ChunkSpec, ColumnSpec, RowGroupSpec, SidecarContent
+from coldparquet.format.sidecar import Sidecar, parse_sidecar, walk_chain
 from coldparquet.format.sidecar_dump import describe_sidecar
 from coldparquet.format.sidecar_header import parse_header
 from coldparquet.format.sidecar_layout import PhysicalType
-from coldparquet.format.sidecar_writer import encode_sidecar
+from coldparquet.format.sidecar_writer import (
+    BoundSpec,
+    ChunkSpec,
+    ColumnSpec,
+    RowGroupSpec,
+    SidecarContent,
+    encode_sidecar,
+)
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "pm"
 NAMES = ("01_empty", "04_sample_b", "05_sample_c", "11_no_timestamp", "14_one_sided", "17_bloom_external")

@@ -11,17 +11,16 @@ import pytest
 
 from coldparquet.errors import InvalidInputError
 from coldparquet.format import sidecar_layout as layout
-from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
-from coldparquet.format.sidecar_content import ChunkSpec, ColumnSpec, RowGroupSpec, SidecarContent
 from coldparquet.format.sidecar_footer import ScratchpadEntry
+from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
 from coldparquet.format.sidecar_update import (
     SidecarChange,
     content_difference,
     footer_content_difference,
     plan_sidecar_update,
 )
-from coldparquet.format.sidecar_writer import encode_sidecar
+from coldparquet.format.sidecar_writer import ChunkSpec, ColumnSpec, RowGroupSpec, SidecarContent, encode_sidecar
 from tests.support.parquet_fragments import parsed_footer, snapshots_of_updates
 from tests.support.sidecar_assertions import assert_says
 

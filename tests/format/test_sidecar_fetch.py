@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.errors import FormatError, InternalError, InvalidInputError
+from coldparquet.format.fetch import SidecarFetch
 from coldparquet.format.sidecar import parse_sidecar
-from coldparquet.format.sidecar_fetch import SidecarFetch
 from coldparquet.format.sidecar_layout import MAX_COMMITTED_BYTES
 from coldparquet.options import COALESCING_BY_GOAL, MIB
 from coldparquet.ranges import ByteRange

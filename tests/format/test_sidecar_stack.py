@@ -8,10 +8,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coldparquet.format.bloom_places import BloomPlaces, locate_blooms
+from coldparquet.format.blooms import BloomPlaces, locate_blooms
 from coldparquet.format.page_index import page_index_starts
-from coldparquet.format.sidecar import Sidecar, parse_sidecar
-from coldparquet.format.sidecar_stack import SidecarStack, stack_alike
+from coldparquet.format.sidecar import Sidecar, SidecarStack, parse_sidecar, stack_alike
 from coldparquet.format.sidecar_writer import encode_sidecar
 from tests.support.sidecar_strategies import contents, row_groups
 

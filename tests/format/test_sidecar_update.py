@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from coldparquet.errors import FormatError, InvalidInputError
 from coldparquet.format import sidecar_layout as layout
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
-from coldparquet.format.sidecar_content import BoundSpec, ChunkSpec, ColumnSpec, RowGroupSpec, SidecarContent
 from coldparquet.format.sidecar_footer import CoveringIndexEntry, ScratchpadEntry
 from coldparquet.format.sidecar_update import SidecarChange, SidecarUpdate, plan_sidecar_update
+from coldparquet.format.sidecar_writer import BoundSpec, ChunkSpec, ColumnSpec, RowGroupSpec, SidecarContent
 from coldparquet.format.sidecar_writer import encode_sidecar as encode
 from coldparquet.ranges import ByteRange
 from tests.support.sidecar_assertions import assert_says

@@ -12,19 +12,20 @@ from hypothesis import given
 
 from coldparquet.errors import FormatError, InvalidInputError
 from coldparquet.format import sidecar_layout as layout
-from coldparquet.format.chunk_conversion import convert_chunk
 from coldparquet.format.sidecar import parse_sidecar
-from coldparquet.format.sidecar_content import (
+from coldparquet.format.sidecar_dump import describe_sidecar
+from coldparquet.format.sidecar_footer import CoveringIndexEntry, ScratchpadEntry
+from coldparquet.format.sidecar_from_footer import convert_chunk
+from coldparquet.format.sidecar_writer import (
     BoundSpec,
     ChunkSpec,
     ColumnSpec,
     FooterSpec,
     RowGroupSpec,
     SidecarContent,
+    encode_footer,
+    encode_sidecar,
 )
-from coldparquet.format.sidecar_dump import describe_sidecar
-from coldparquet.format.sidecar_footer import CoveringIndexEntry, ScratchpadEntry
-from coldparquet.format.sidecar_writer import encode_footer, encode_sidecar
 from coldparquet.ranges import ByteRange
 from tests.support.sidecar_assertions import assert_says
 from tests.support.sidecar_strategies import contents

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.errors import FormatError, InvalidInputError, UnsupportedError
-from coldparquet.format import utf16
+from coldparquet.format import table_file_text as utf16
 from coldparquet.format.column_versions import parse_column_versions
-from coldparquet.format.symbol_files import (
+from coldparquet.format.native import (
     CHARS_EXTENSION,
     OFFSETS_EXTENSION,
     parse_symbol_offsets,
@@ -24,9 +24,9 @@ from coldparquet.format.symbol_files import (
     symbol_file_name,
     symbol_offsets_range,
 )
+from coldparquet.format.table_file_text import Utf8Strings, utf16_to_utf8
 from coldparquet.format.table_metadata import parse_table_metadata
 from coldparquet.format.txn import parse_txn
-from coldparquet.format.utf16 import Utf8Strings, utf16_to_utf8
 from coldparquet.ranges import ByteRange
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "questdb"

@@ -10,21 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.errors import InvalidInputError
-from coldparquet.format.encoding_config import (
+from coldparquet.format.partition_names import PartitionInterval
+from coldparquet.format.table_metadata import (
     EncodingConfig,
+    MetadataSlot,
     ParquetCodec,
     ParquetEncoding,
-    format_encoding_word,
-    parse_encoding_word,
-)
-from coldparquet.format.partition_intervals import PartitionInterval
-from coldparquet.format.table_metadata import (
-    MetadataSlot,
     SupersededColumn,
     TableMetadata,
+    encode_table_metadata,
+    format_encoding_word,
+    parse_encoding_word,
     parse_table_metadata,
 )
-from coldparquet.format.table_metadata_writer import encode_table_metadata
 from coldparquet.format.txn import parse_txn
 from coldparquet.format.type_codes import type_name
 from tests.support.metadata_files import Slot, make_meta

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from coldparquet.errors import FormatError, InvalidInputError, UnsupportedError
-from coldparquet.format.table_metadata import MetadataSlot, parse_table_metadata
-from coldparquet.format.table_metadata_writer import encode_table_metadata
+from coldparquet.format.table_metadata import MetadataSlot, encode_table_metadata, parse_table_metadata
 from tests.support.metadata_files import Slot, make_meta
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "questdb"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.errors import FormatError, InvalidInputError
-from coldparquet.format.table_name import encode_table_name, parse_table_name
+from coldparquet.format.table_metadata import encode_table_name, parse_table_name
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "questdb"
 TABLES = sorted(path.parent for path in GOLDEN.glob("*/table"))

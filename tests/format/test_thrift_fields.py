@@ -12,7 +12,7 @@ from thrift import protocol
 
 from coldparquet.errors import FormatError
 from coldparquet.format.parquet_thrift import FileMetaData, KeyValue
-from coldparquet.format.thrift_fields import (
+from coldparquet.format.thrift import (
     FieldType,
     RawField,
     encode_fields,
@@ -20,8 +20,8 @@ from coldparquet.format.thrift_fields import (
     encode_structure_list,
     parse_fields,
     parse_structure_list,
+    structure_stops,
 )
-from coldparquet.format.thrift_structure import structure_stops
 
 GOLDEN_FILES = sorted((Path(__file__).parents[1] / "golden" / "questdb").glob("*/table/*/data.parquet"))
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from coldparquet.errors import FormatError
-from coldparquet.format.partition_intervals import PartitionInterval
-from coldparquet.format.partition_names import recorded_directory_name
+from coldparquet.format.partition_names import PartitionInterval, recorded_directory_name
 from coldparquet.format.table_metadata import parse_table_metadata
 from coldparquet.format.txn import Lag, PartitionRecord, PartitionRecords, parse_txn, parse_version
 from tests.support.txn_files import I64_MAX, I64_MIN, as_values, make_txn, patched

@@ -11,8 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.errors import InvalidInputError
-from coldparquet.format.txn import Lag, PartitionRecord, PartitionRecords, TableTransaction, parse_txn
-from coldparquet.format.txn_writer import encode_txn, replace_partitions
+from coldparquet.format.txn import (
+    Lag,
+    PartitionRecord,
+    PartitionRecords,
+    TableTransaction,
+    encode_txn,
+    parse_txn,
+    replace_partitions,
+)
 from tests.support.txn_files import as_values, make_txn
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "questdb"

@@ -13,8 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from coldparquet.errors import UnsupportedError
-from coldparquet.format.column_types import ColumnType, resolve_type
-from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
 from coldparquet.format.parquet_footer import (
     VirtualChunk,
     VirtualRowGroup,
@@ -24,8 +22,10 @@ from coldparquet.format.parquet_footer import (
 )
 from coldparquet.format.parquet_schema import LeafSpec
 from coldparquet.format.sidecar import parse_sidecar
+from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
 from coldparquet.format.sidecar_layout import PhysicalType, Repetition
 from coldparquet.format.sidecar_writer import encode_sidecar
+from coldparquet.format.types import ColumnType, resolve_type
 
 GOLDEN_FILES = sorted((Path(__file__).parents[1] / "golden" / "questdb").glob("*/table/*/data.parquet"))
 ROWS = 60

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from coldparquet.errors import FormatError, InternalError
+from coldparquet.format.footer_edit import with_decimal_precisions, with_null_counts, with_schema_of
 from coldparquet.format.parquet_footer import frame_footer
-from coldparquet.format.written_footer import with_decimal_precisions, with_null_counts, with_schema_of
 
 
 def file_of(rows: pa.Table, **options: Any) -> bytes:

@@ -10,8 +10,8 @@ import pytest
 
 from coldparquet.errors import InvalidInputError, ObjectChangedError, StorageError, UnsupportedError
 from coldparquet.ranges import ByteRange, SuffixRange
-from coldparquet.storage.object_checksums import WholeObjectCheck, check_whole
-from coldparquet.storage.open_store import open_store
+from coldparquet.storage.checksums import WholeObjectCheck, check_whole
+from coldparquet.storage.open import open_store
 from coldparquet.storage.requests import RangeRequest
 from coldparquet.storage.s3.store import S3Store
 from coldparquet.testing.store_contract import CONTENT, request_for

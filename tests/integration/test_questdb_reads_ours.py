@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 import coldparquet as cp
+from coldparquet.format.native import parse_symbol_offsets, parse_symbols, symbol_offsets_range
 from coldparquet.format.partition_records import PartitionRecords
-from coldparquet.format.symbol_files import parse_symbol_offsets, parse_symbols, symbol_offsets_range
-from coldparquet.format.txn import parse_txn
-from coldparquet.format.txn_writer import encode_txn, replace_partitions
+from coldparquet.format.txn import encode_txn, parse_txn, replace_partitions
 from coldparquet.publish import publish_table
 from coldparquet.write.options import Codec, WriteOptions
-from coldparquet.write.partition_writer import write_partition
+from coldparquet.write.partition import write_partition
 from tests.support.live_servers import live_questdb
 from tests.support.live_tables import DAILY, SHAPES, LiveTable
 from tests.support.questdb_tables import assert_same_rows

@@ -16,10 +16,10 @@ from coldparquet.errors import AccessError, InvalidInputError, NotFoundError, St
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.maintenance.index import IndexedPartition, index_table
 from coldparquet.options import ReadOptions
-from coldparquet.storage.local.store import LocalStore
+from coldparquet.storage.limit import LimitedStore
+from coldparquet.storage.local import LocalStore
+from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.wrappers.limit import LimitedStore
-from coldparquet.storage.wrappers.trace import TraceStore
 from tests.support.archive_store import ArchiveStore
 from tests.support.questdb_tables import GOLDEN, PARTITIONS, as_questdb_shows, copy_parquet_partitions, plain
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import coldparquet as cp
-from coldparquet.format.bloom_filter import parse_bloom_header
+from coldparquet.format.blooms import parse_bloom_header
 from coldparquet.format.parquet_footer import frame_footer
 from coldparquet.format.parquet_thrift import ColumnMetaData, FileMetaData
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
@@ -18,10 +18,10 @@ from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.migrate import migrate_table
 from coldparquet.options import ReadOptions
 from coldparquet.ranges import SuffixRange
-from coldparquet.scanning.bloom_fetch import BLOOM_REASON
+from coldparquet.scan.closer import BLOOM_REASON
+from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.requests import RangeRequest
-from coldparquet.storage.wrappers.trace import TraceStore
 from tests.support.bloom_files import encoded_header, file_with_blooms, sidecar_in_memory
 from tests.support.parquet_fragments import footer_bytes, parsed_footer
 from tests.support.questdb_tables import copy_parquet_partitions

@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 
 from coldparquet.errors import StorageError
-from coldparquet.format import page_walk
+from coldparquet.format import page_headers as page_walk
 from coldparquet.maintenance import index_pages
 from coldparquet.maintenance.index import index_table
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.local.store import LocalStore
+from coldparquet.storage.local import LocalStore
+from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.requests import RangeRequest
-from coldparquet.storage.wrappers.trace import TraceStore
 from tests.support.paged_files import PagedFile, assert_same_pages, pages_beside, pages_by_chunk, written
 from tests.support.questdb_tables import PARTITIONS, copy_parquet_partitions
 from tests.support.quoting_store import QuotingStore

@@ -14,10 +14,10 @@ from coldparquet.format.sidecar import Sidecar, parse_sidecar
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.maintenance.index import IndexedPartition, IndexReport, index_table
 from coldparquet.maintenance.migrate import migrate_table
-from coldparquet.storage.local.store import LocalStore
+from coldparquet.storage.base import StoreWrapper
+from coldparquet.storage.local import LocalStore
+from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.wrappers.trace import TraceStore
-from coldparquet.storage.wrappers.wrapper import StoreWrapper
 from tests.support.questdb_tables import PARTITIONS, assert_same_rows, expected_rows
 from tests.support.table_copies import change_record, contents_of, copy_table, sidecar_content, write_sidecar
 

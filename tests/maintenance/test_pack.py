@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 import coldparquet as cp
-from coldparquet.catalog.catalogue_fetch import CATALOGUE_FILE
+from coldparquet.catalog.packed import CATALOGUE_FILE
 from coldparquet.errors import FormatError, InvalidInputError, ObjectChangedError
 from coldparquet.format.catalogue_file import parse_catalogue_index
-from coldparquet.maintenance import partition_packer
+from coldparquet.maintenance import pack as partition_packer
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.migrate import migrate_table
 from coldparquet.maintenance.pack import pack_table
 from coldparquet.maintenance.verify import verify_table
 from coldparquet.publish import PublishOptions, publish_table
 from coldparquet.ranges import ByteRange
+from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.requests import RangeRequest
-from coldparquet.storage.wrappers.trace import TraceStore
 from coldparquet.write.compact import compact_table
 from tests.support.packed_tables import TABLE, name_of, objects_of, partitions_alone, table_of_days
 from tests.support.questdb_tables import assert_same_rows, expected_rows

@@ -13,7 +13,7 @@ import coldparquet as cp
 from coldparquet.errors import ObjectChangedError, StorageError
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.migrate import migrate_table
-from coldparquet.storage.local.store import LocalStore
+from coldparquet.storage.local import LocalStore
 from tests.support.paged_files import PagedFile, written
 from tests.support.quoting_store import QuotingStore
 from tests.support.table_copies import copy_table

@@ -18,13 +18,13 @@ from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.migrate import migrate_table
 from coldparquet.maintenance.verify import VerifyReport, verify_table
 from coldparquet.options import ReadOptions
-from coldparquet.storage.local.store import LocalStore
+from coldparquet.storage.base import StoreWrapper
+from coldparquet.storage.local import LocalStore
+from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.wrappers.trace import TraceStore
-from coldparquet.storage.wrappers.wrapper import StoreWrapper
 from coldparquet.write.options import WriteOptions
-from coldparquet.write.partition_update import append_rows, replace_row_groups
-from coldparquet.write.partition_writer import write_partition
+from coldparquet.write.partition import write_partition
+from coldparquet.write.update import append_rows, replace_row_groups
 from tests.support.questdb_tables import PARTITIONS, copy_parquet_partitions
 from tests.support.table_copies import (
     add_snapshot,
@@ -38,9 +38,9 @@ from tests.support.table_copies import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from coldparquet.maintenance.partition_verifier import VerifiedPartition
-    from coldparquet.plan.finding import Finding
-    from coldparquet.storage.objects import Listing
+    from coldparquet.maintenance.verify import VerifiedPartition
+    from coldparquet.plan.advice import Finding
+    from coldparquet.storage.requests import Listing
 
 TABLES = sorted({partition.table for partition in PARTITIONS})
 LAYOUT_ADVICE = {"DeadBytes", "SmallRowGroups"}

@@ -11,16 +11,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
 from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.format.sidecar import parse_sidecar
+from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.maintenance import deep_check
+from coldparquet.maintenance.deep_check import check_values
 from coldparquet.maintenance.index import index_table
-from coldparquet.maintenance.value_check import check_values
 from coldparquet.maintenance.verify import verify_table
-from coldparquet.storage.objects import StoredChecksum
-from coldparquet.storage.wrappers.trace import TraceStore
+from coldparquet.storage.log import TraceStore
+from coldparquet.storage.requests import StoredChecksum
 from tests.support.archive_store import ArchiveStore
 from tests.support.bloom_files import file_with_blooms
 from tests.support.table_copies import copy_table
@@ -28,8 +28,8 @@ from tests.support.table_copies import copy_table
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from coldparquet.plan.finding import Finding
-    from coldparquet.storage.objects import ObjectInfo
+    from coldparquet.plan.advice import Finding
+    from coldparquet.storage.requests import ObjectInfo
 
 ROWS, GROUP_ROWS = 4_000, 1_000
 PATH = "day/data.parquet"

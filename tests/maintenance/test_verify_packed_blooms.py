@@ -14,24 +14,23 @@ import pyarrow as pa
 import pytest
 
 import coldparquet as cp
-from coldparquet.catalog.catalogue_fetch import CATALOGUE_FILE
+from coldparquet.catalog.packed import CATALOGUE_FILE
 from coldparquet.format.catalogue_file import parse_catalogue_index
-from coldparquet.maintenance.bloom_packer import BloomPacker
 from coldparquet.maintenance.index import index_table
-from coldparquet.maintenance.pack import pack_table
+from coldparquet.maintenance.pack import BloomPacker, pack_table
 from coldparquet.maintenance.verify import verify_table
 from coldparquet.pipelines import VerifyJob, run_pipeline
-from coldparquet.storage.whole_object import read_whole
-from coldparquet.storage.wrappers.trace import TraceStore
+from coldparquet.storage.log import TraceStore
+from coldparquet.storage.transfer import read_whole
 from coldparquet.testing.simulator import ColdStoreServer
 from coldparquet.write.options import WriteOptions
-from coldparquet.write.partition_writer import write_partition
+from coldparquet.write.partition import write_partition
 from tests.support.packed_tables import TABLE, StoreWithClasses, objects_of
 
 if TYPE_CHECKING:
-    from coldparquet.catalog.partition_location import PartitionLocation
+    from coldparquet.catalog.table_files import PartitionLocation
     from coldparquet.format.catalogue_blooms import PackedBloom
-    from coldparquet.format.catalogue_writer import PackedSidecar
+    from coldparquet.format.catalogue_file import PackedSidecar
     from coldparquet.maintenance.verify import VerifyReport
     from tests.support.quoting_store import QuotingStore
 

@@ -22,8 +22,8 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.errors import FormatError, InvalidInputError, NotFoundError, ObjectChangedError, UnsupportedError
-from coldparquet.pieces.piece_format import encode_piece
-from coldparquet.pieces.piece_frame import frame_content, unframe_content
+from coldparquet.pieces.encode import encode_piece
+from coldparquet.pieces.frame import frame_content, unframe_content
 from tests.support.piece_tables import day_file, store_of_days
 from tests.support.questdb_tables import GOLDEN
 from tests.support.read_pieces import read_logged

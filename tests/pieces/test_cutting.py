@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.options import MIB
-from coldparquet.pieces.cutting import TARGET_BYTES, cut_evenly, piece_count
+from coldparquet.pieces.make import TARGET_BYTES, cut_evenly, piece_count
 
 
 @given(

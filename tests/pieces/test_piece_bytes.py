@@ -20,10 +20,8 @@ from hypothesis import strategies as st
 
 import coldparquet as cp
 from coldparquet.bench.trades import DAY_COLUMNS, day_name, trades
-from coldparquet.pieces.piece_content import ParquetShare
-from coldparquet.pieces.piece_format import decode_piece
-from coldparquet.pieces.piece_frame import frame_content, unframe_content
-from coldparquet.pieces.sections import SectionReader, SectionWriter
+from coldparquet.pieces.encode import decode_piece
+from coldparquet.pieces.frame import ParquetShare, SectionReader, SectionWriter, frame_content, unframe_content
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.testing.simulator import ColdStoreServer
 from coldparquet.write import WriteOptions, write_partition

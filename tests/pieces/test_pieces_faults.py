@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 
 import coldparquet as cp
-from coldparquet.format.txn import parse_txn
-from coldparquet.format.txn_writer import encode_txn
+from coldparquet.format.txn import encode_txn, parse_txn
 from coldparquet.maintenance.index import index_table
 from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
 from coldparquet.testing.stores import Failure, FaultStore

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import coldparquet as cp
-from coldparquet.pieces import open_stores
-from coldparquet.plan.read_plan import RowGroupRead
-from coldparquet.storage.open_store import open_store
-from coldparquet.storage.wrappers.wrapper import StoreWrapper
+from coldparquet.pieces import read as open_stores
+from coldparquet.plan.model import RowGroupRead
+from coldparquet.storage.base import StoreWrapper
+from coldparquet.storage.open import open_store
 from coldparquet.testing.simulator import ColdStoreServer
 from tests.support.piece_tables import DAYS, ROW_GROUPS_OF_DAY, data_path, day_file, store_of_days
 from tests.support.random_tables import assert_identical
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from coldparquet.storage.objects import ObjectInfo
-    from coldparquet.storage.requests import FetchedRange, RangeRequest
+    from coldparquet.storage.requests import FetchedRange, ObjectInfo, RangeRequest
 
 LATE = cp.ReadOptions(late_materialisation="always", page_index="always", bloom_filters=False, coalesce_gap_bytes=0)
 

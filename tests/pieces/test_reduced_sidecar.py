@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from coldparquet.format.footer_blooms import sidecar_in_memory
+from coldparquet.format.blooms import sidecar_in_memory
 from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
-from coldparquet.pieces.reduced_sidecar import SidecarReducer
+from coldparquet.pieces.encode import SidecarReducer
 
 COLUMNS, ROW_GROUPS = (0, 2, 3), np.array([1, 2, 4])
 

@@ -16,7 +16,7 @@ from tests.support.table_copies import copy_table
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from coldparquet.pipelines.work import WorkResult
+    from coldparquet.pipelines.model import WorkResult
 
 DRY_OR_NOT = pytest.mark.parametrize("dry_run", [False, True])
 

@@ -19,7 +19,7 @@ from tests.support.table_copies import contents_of, copy_table
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from coldparquet.pipelines.work import WorkResult
+    from coldparquet.pipelines.model import WorkResult
 
 TABLES = ("interval_day", "interval_hour", "bloom")
 

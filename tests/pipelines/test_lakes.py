@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from coldparquet.errors import AccessError, InvalidInputError, NotFoundError
-from coldparquet.pipelines.lakes import Lake, find_tables, search_tables
-from coldparquet.storage.local.store import LocalStore
+from coldparquet.pipelines.lakes import find_tables, search_tables
+from coldparquet.pipelines.model import Lake
+from coldparquet.storage.local import LocalStore
+from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.wrappers.trace import TraceStore
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from coldparquet.storage.objects import Listing
+    from coldparquet.storage.requests import Listing
 
 OBJECTS = {
     "bucket/db/quotes/_txn": b"",

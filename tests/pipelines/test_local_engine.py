@@ -14,14 +14,15 @@ import pytest
 
 from coldparquet.errors import StorageError
 from coldparquet.options import StoreOptions
-from coldparquet.pipelines import CompactJob, IndexJob, LocalEngine, VerifyJob, item_runner, run_pipeline
+from coldparquet.pipelines import CompactJob, IndexJob, LocalEngine, VerifyJob, run_pipeline
+from coldparquet.pipelines import run as item_runner
 from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer, FaultRule
 from coldparquet.write import WriteOptions, write_partition
 from tests.support.lakes import fates, make_lake, partition_count
 from tests.support.written_partitions import trades
 
 if TYPE_CHECKING:
-    from coldparquet.pipelines.report import PipelineReport
+    from coldparquet.pipelines.model import PipelineReport
 
 DAYS = ("1970-01-01", "1970-01-02", "1970-01-03")
 POISON = DAYS[1]

@@ -22,18 +22,16 @@ from coldparquet.pipelines import (
     VerifyJob,
     run_pipeline,
 )
-from coldparquet.pipelines.access import Access
-from coldparquet.pipelines.jobs import JOBS, job_as_dict, job_from_dict
-from coldparquet.pipelines.tables import location_as_data, location_from_data
-from coldparquet.pipelines.work import WorkItem, WorkResult, failure
-from coldparquet.storage.local.store import LocalStore
+from coldparquet.pipelines.lakes import location_as_data, location_from_data
+from coldparquet.pipelines.model import JOBS, Access, WorkItem, WorkResult, failure, job_as_dict, job_from_dict
+from coldparquet.storage.local import LocalStore
 from tests.support.questdb_tables import GOLDEN
 from tests.support.table_copies import copy_table
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from coldparquet.pipelines.job import Job
+    from coldparquet.pipelines.model import Job
 
 ITEM = WorkItem(lake="s3://bucket/db", table="trades", partition="2024-01-01.7", cost_bytes=9, work={"a": [1, None]})
 RESULT = WorkResult(table="s3://bucket/db/trades", outcome="failed", action="failed", reason="öl", details={"n": 1})
@@ -134,7 +132,7 @@ def test_less_than_one_process() -> None:
 
 def test_a_worker_imports_the_job_that_it_runs_and_no_other() -> None:
     script = (
-        "import sys; from coldparquet.pipelines.jobs import job_from_dict; job_from_dict({'job': 'index'});"
+        "import sys; from coldparquet.pipelines.model import job_from_dict; job_from_dict({'job': 'index'});"
         "print(*(name for name in sys.modules if name.endswith('_job')))"
     )
     found = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=60)

@@ -13,9 +13,8 @@ import pandas as pd
 import pytest
 
 from coldparquet.errors import InvalidInputError, UnsupportedError
-from coldparquet.format.column_types import resolve_type
-from coldparquet.format.foreign_annotations import ForeignAnnotation
 from coldparquet.format.sidecar_layout import PhysicalType
+from coldparquet.format.types import ForeignAnnotation, resolve_type
 from coldparquet.plan.bind import (
     BoundAnd,
     BoundComparison,
@@ -29,8 +28,7 @@ from coldparquet.plan.bind import (
     ConstantUnlessNull,
     bind,
 )
-from coldparquet.plan.instant import Instant
-from coldparquet.plan.predicate import Column, Operator, Predicate, col
+from coldparquet.plan.predicate import Column, Instant, Operator, Predicate, col
 from coldparquet.plan.where import parse_predicate
 
 if TYPE_CHECKING:

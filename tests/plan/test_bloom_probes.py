@@ -15,12 +15,11 @@ from hypothesis import strategies as st
 
 from coldparquet.decode.filter import matching_rows
 from coldparquet.errors import InternalError
-from coldparquet.format.canonical_types import canonical_type
-from coldparquet.format.column_types import resolve_type
-from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
 from coldparquet.format.sidecar import parse_sidecar
+from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
 from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.sidecar_writer import encode_sidecar
+from coldparquet.format.types import canonical_type, resolve_type
 from coldparquet.plan.bind import (
     BoundAnd,
     BoundComparison,
@@ -31,8 +30,7 @@ from coldparquet.plan.bind import (
     BoundOr,
     BoundPredicate,
 )
-from coldparquet.plan.bloom_lookups import find_lookups
-from coldparquet.plan.bloom_probes import BloomProbes
+from coldparquet.plan.blooms import BloomProbes, find_lookups
 from coldparquet.plan.predicate import Operator
 from coldparquet.plan.statistics import SidecarStatistics
 from coldparquet.ranges import ByteRange
@@ -42,7 +40,7 @@ from tests.support.parquet_fragments import parsed_footer
 from tests.support.questdb_tables import PARTITIONS
 
 if TYPE_CHECKING:
-    from coldparquet.format.sidecar_content import SidecarContent
+    from coldparquet.format.sidecar_writer import SidecarContent
 
 (GENUINE,) = [partition for partition in PARTITIONS if partition.table == "bloom"]
 

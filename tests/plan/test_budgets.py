@@ -9,11 +9,11 @@ import pytest
 
 from coldparquet.errors import BudgetExceededError, InvalidInputError
 from coldparquet.options import ReadOptions
-from coldparquet.plan.budgets import Budget
+from coldparquet.plan.budget import Budget
 from tests.support.plan_pieces import plan_of, read_of
 
 if TYPE_CHECKING:
-    from coldparquet.plan.read_plan import ReadPlan
+    from coldparquet.plan.model import ReadPlan
 
 KB = 1_000
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.options import COALESCING_BY_GOAL, KIB, MIB, Coalescing, Goal, ReadOptions
-from coldparquet.plan.coalescing_choice import choose_coalescing, widened
+from coldparquet.plan.coalescing import choose_coalescing, widened
 from coldparquet.plan.cost import estimate_seconds
-from coldparquet.plan.read_ranges import ReadRanges
-from coldparquet.plan.store_speed import StoreSpeed
+from coldparquet.plan.model import StoreSpeed
+from coldparquet.plan.requests import ReadRanges
 from coldparquet.prices import PriceTable
 from tests.support.plan_pieces import SPEED, Ranges, read_of
 

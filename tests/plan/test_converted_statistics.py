@@ -11,17 +11,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coldparquet.decode.arrow_schema import PLAIN_TEXT, TEXT_AS_STORED, arrow_type
-from coldparquet.decode.chunk_label import ChunkLabel
+from coldparquet.decode.arrow import PLAIN_TEXT, TEXT_AS_STORED, arrow_type
 from coldparquet.decode.conversion import convert_values
 from coldparquet.decode.filter import filter_rows
+from coldparquet.decode.parquet_reader import ChunkLabel
 from coldparquet.errors import UnsupportedError
-from coldparquet.format.column_types import ColumnType, resolve_type
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
-from coldparquet.format.sidecar_content import BoundSpec, ChunkSpec, ColumnSpec, RowGroupSpec, SidecarContent
 from coldparquet.format.sidecar_layout import PhysicalType, Repetition, column_flags
-from coldparquet.format.sidecar_writer import encode_sidecar
+from coldparquet.format.sidecar_writer import (
+    BoundSpec,
+    ChunkSpec,
+    ColumnSpec,
+    RowGroupSpec,
+    SidecarContent,
+    encode_sidecar,
+)
 from coldparquet.format.type_codes import parse_type_name
+from coldparquet.format.types import ColumnType, resolve_type
 from coldparquet.plan.bind import BoundField, bind
 from coldparquet.plan.predicate import Comparison, In, IsNull, Not, Operator, Predicate
 from coldparquet.plan.prune import prune

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coldparquet.plan.cost import estimate_seconds
-from coldparquet.plan.store_speed import StoreSpeed
+from coldparquet.plan.model import StoreSpeed
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.options import ReadOptions
-from coldparquet.plan.decoded_size import decoded_row_bytes
+from coldparquet.plan.choices import decoded_row_bytes
 from tests.support.paged_columns import KINDS, LONG, Chunk, Kind, Partition, as_value
 
 SYMBOL = Kind(type_code=12, physical_type=PhysicalType.BYTE_ARRAY, rows=st.none(), literals=st.none(), encode=as_value)

@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coldparquet.format.column_types import resolve_type
 from coldparquet.format.sidecar import parse_sidecar
-from coldparquet.format.sidecar_content import BoundSpec, ChunkSpec, ColumnSpec, RowGroupSpec, SidecarContent
 from coldparquet.format.sidecar_layout import (
     ENCODING_PLAIN,
     ENCODING_RLE_DICTIONARY,
@@ -18,10 +16,18 @@ from coldparquet.format.sidecar_layout import (
     Repetition,
     column_flags,
 )
-from coldparquet.format.sidecar_writer import encode_sidecar
+from coldparquet.format.sidecar_writer import (
+    BoundSpec,
+    ChunkSpec,
+    ColumnSpec,
+    RowGroupSpec,
+    SidecarContent,
+    encode_sidecar,
+)
 from coldparquet.format.type_codes import TypeTag
+from coldparquet.format.types import resolve_type
+from coldparquet.plan.answers import ExactBounds, exact_bounds
 from coldparquet.plan.bind import BoundField
-from coldparquet.plan.exact_bounds import ExactBounds, exact_bounds
 
 ROWS = 10
 INT32, INT64, DOUBLE = PhysicalType.INT32, PhysicalType.INT64, PhysicalType.DOUBLE

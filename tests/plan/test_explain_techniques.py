@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from coldparquet.options import ReadOptions
-from coldparquet.plan.read_plan import PartitionRead, ReadPlan, Technique
-from coldparquet.plan.store_speed import StoreSpeed
+from coldparquet.plan.model import PartitionRead, ReadPlan, StoreSpeed, Technique
 
 LABELS = ("bloom filter", "page index", "late reading")
 

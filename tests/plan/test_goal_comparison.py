@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.options import COALESCING_BY_GOAL, ReadOptions
-from coldparquet.plan.goal_comparison import compare_goals
-from coldparquet.plan.read_plan import MetadataRequest, SkippedPartition
+from coldparquet.plan.budget import compare_goals
+from coldparquet.plan.model import MetadataRequest, SkippedPartition
 from tests.support.plan_pieces import SPEED, plan_of, read_of
 
 if TYPE_CHECKING:
-    from coldparquet.plan.read_plan import RowGroupRead
+    from coldparquet.plan.model import RowGroupRead
 
 KB = 1_000
 

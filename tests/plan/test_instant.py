@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coldparquet.plan.instant import (
+from coldparquet.plan.predicate import (
     NANOSECONDS_PER_UNIT,
     Instant,
     format_instant,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from coldparquet.format.column_types import ColumnType, resolve_type
 from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.type_codes import TypeTag
+from coldparquet.format.types import ColumnType, resolve_type
+from coldparquet.plan.answers import holds_only, key_domain
 from coldparquet.plan.bind import BoundField, bind
 from coldparquet.plan.bounds import Bounds, ByteSide, NumericSide, Side, SortedValues
-from coldparquet.plan.key_proofs import holds_only, key_domain
 from coldparquet.plan.where import parse_predicate
 
 SYMBOL = resolve_type(TypeTag.SYMBOL, PhysicalType.BYTE_ARRAY, 0, 0)

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.errors import FormatError, InternalError
-from coldparquet.format.canonical_types import canonical_type
 from coldparquet.format.type_codes import TypeTag
-from coldparquet.plan.native_read import NativeColumn, NativeRead, RowSlices, data_edges, native_reads
-from coldparquet.plan.native_requests import place_native, plan_native_requests
+from coldparquet.format.types import canonical_type
+from coldparquet.plan.native import NativeColumn, NativeRead, RowSlices, data_edges, native_reads
+from coldparquet.plan.requests import place_native, plan_native_requests
 from coldparquet.ranges import ByteRange
 
 DIRECTORY = "db/trades/2024-03-01.12"

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.options import KIB, MIB, ReadOptions
-from coldparquet.plan.coalescing_choice import choose_coalescing, widened
+from coldparquet.plan.coalescing import choose_coalescing, widened
 from coldparquet.plan.cost import estimate_seconds
-from coldparquet.plan.read_ranges import ReadRanges
-from coldparquet.plan.store_speed import StoreSpeed
+from coldparquet.plan.model import StoreSpeed
+from coldparquet.plan.requests import ReadRanges
 from tests.support.plan_pieces import read_of
 
 SPEED = StoreSpeed(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coldparquet.plan.page_pruning import PagesSelected, prune_pages
+from coldparquet.plan.pages import PagesSelected, prune_pages
 from coldparquet.plan.predicate import Predicate, col
 from coldparquet.plan.prune import prune
 from coldparquet.plan.statistics import SidecarStatistics

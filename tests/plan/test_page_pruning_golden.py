@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from coldparquet.format.chunk_places import chunk_places
 from coldparquet.format.page_index import parse_page_index
+from coldparquet.format.pages import chunk_places
 from coldparquet.plan.bind import BoundAnd, BoundComparison, BoundField, BoundIsNull, BoundNot, BoundPredicate
-from coldparquet.plan.page_pruning import PagesSelected, prune_pages
+from coldparquet.plan.pages import PagesSelected, prune_pages
 from coldparquet.plan.predicate import Operator
 from coldparquet.plan.statistics import SidecarStatistics
 from tests.support.golden_values import FILES, GOLDEN, domain_values, parquet_footer_of, sidecar_of, some_of
@@ -19,7 +19,7 @@ from tests.support.golden_values import FILES, GOLDEN, domain_values, parquet_fo
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from coldparquet.format.partition_pages import PartitionPages
+    from coldparquet.format.pages import PartitionPages
     from coldparquet.format.sidecar import Sidecar
 
 VALUES_TRIED = 3

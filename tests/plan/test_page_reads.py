@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coldparquet.errors import InternalError
-from coldparquet.plan.page_reads import (
+from coldparquet.plan.model import RowSelection
+from coldparquet.plan.reads import (
     defer_columns,
     first_rows,
     last_rows,
@@ -21,7 +22,6 @@ from coldparquet.plan.page_reads import (
     rows_of,
     without_filter,
 )
-from coldparquet.plan.row_selection import RowSelection
 from tests.support.paged_columns import LONG, partitions
 from tests.support.paged_reads import four_pages, pieces, rows, selected, whole_read
 from tests.support.row_masks import selection_of
@@ -29,7 +29,7 @@ from tests.support.row_masks import selection_of
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from coldparquet.plan.read_plan import RowGroupRead
+    from coldparquet.plan.model import RowGroupRead
     from tests.support.paged_columns import Partition
 
 

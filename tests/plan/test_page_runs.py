@@ -10,14 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coldparquet.errors import InternalError
-from coldparquet.plan.page_reads import defer_columns, read_pages, rows_of
-from coldparquet.plan.page_runs import split_into_runs
+from coldparquet.plan.reads import defer_columns, read_pages, rows_of, split_into_runs
 from tests.support.paged_columns import LONG, Chunk, Partition, partitions
 from tests.support.paged_reads import four_pages, pieces, rows, selected, whole_read
 from tests.support.row_masks import selection_of
 
 if TYPE_CHECKING:
-    from coldparquet.plan.read_plan import RowGroupRead
+    from coldparquet.plan.model import RowGroupRead
 
 NOTHING_DECODED = np.zeros(3)
 

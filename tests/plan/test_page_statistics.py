@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 from coldparquet.errors import InternalError
-from coldparquet.format.canonical_types import canonical_type
-from coldparquet.format.column_types import resolve_type
 from coldparquet.format.sidecar_layout import PhysicalType
+from coldparquet.format.types import canonical_type, resolve_type
 from coldparquet.plan.bind import BoundField, BoundIsNull, BoundPredicate, bind
 from coldparquet.plan.bounds import ByteSide, NumericSide
-from coldparquet.plan.page_statistics import PageStatistics
+from coldparquet.plan.pages import PageStatistics
 from coldparquet.plan.predicate import Predicate, col
 from coldparquet.plan.prune import prune
 from coldparquet.plan.statistics import SidecarStatistics

@@ -11,13 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from coldparquet.format.pages_file import encode_pages_file
-from coldparquet.plan.partition_check import PartitionCheck, check_partition
+from coldparquet.plan.checks import PartitionCheck, check_partition
 from tests.support.paged_files import PagedFile
 from tests.support.parquet_fragments import parsed_footer
 from tests.support.questdb_tables import GOLDEN, PARTITIONS, GoldenPartition
 
 if TYPE_CHECKING:
-    from coldparquet.plan.finding import Finding
+    from coldparquet.plan.advice import Finding
 
 ROWS = 100_000
 

@@ -12,12 +12,12 @@ import pandas as pd
 import pytest
 
 from coldparquet.errors import InvalidInputError
-from coldparquet.plan.instant import Instant
 from coldparquet.plan.predicate import (
     MAX_DEPTH,
     And,
     Comparison,
     In,
+    Instant,
     IsNull,
     Literal,
     Not,

@@ -14,12 +14,25 @@ from hypothesis import strategies as st
 from sqlglot.tokens import Tokenizer
 
 from coldparquet.errors import ColdParquetError, InvalidInputError
-from coldparquet.format.canonical_types import canonical_type
 from coldparquet.format.type_codes import TypeTag, parse_type_name
+from coldparquet.format.types import canonical_type
 from coldparquet.plan.bind import BoundField, bind
-from coldparquet.plan.instant import Instant, parse_instant
-from coldparquet.plan.predicate import And, Comparison, In, IsNull, Literal, Not, Operator, Or, Predicate, Value, col
-from coldparquet.plan.predicate_sql import MAX_NESTING, parse_sql
+from coldparquet.plan.predicate import (
+    And,
+    Comparison,
+    In,
+    Instant,
+    IsNull,
+    Literal,
+    Not,
+    Operator,
+    Or,
+    Predicate,
+    Value,
+    col,
+    parse_instant,
+)
+from coldparquet.plan.where import MAX_NESTING, parse_sql
 
 MARCH = parse_instant("2024-03-01")
 NOON = parse_instant("2024-03-01T12:30:00.123456789Z")

@@ -8,15 +8,14 @@ from dataclasses import replace
 import pytest
 
 from coldparquet.errors import UnsupportedError
-from coldparquet.format.canonical_types import canonical_type
-from coldparquet.format.partition_intervals import PartitionInterval
+from coldparquet.format.partition_names import PartitionInterval
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
-from coldparquet.format.sidecar_content import ColumnSpec, SidecarContent
 from coldparquet.format.sidecar_layout import Repetition, column_flags
-from coldparquet.format.sidecar_writer import encode_sidecar
+from coldparquet.format.sidecar_writer import ColumnSpec, SidecarContent, encode_sidecar
 from coldparquet.format.table_metadata import MetadataSlot, TableMetadata, parse_table_metadata
 from coldparquet.format.type_codes import TypeTag, parse_type_name
-from coldparquet.plan.projection import (
+from coldparquet.format.types import canonical_type
+from coldparquet.plan.columns import (
     ColumnMatcher,
     TableColumn,
     columns_left_out,

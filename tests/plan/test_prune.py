@@ -21,15 +21,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coldparquet.errors import InternalError
-from coldparquet.format.column_types import resolve_type
-from coldparquet.format.file_writer import writer_entry
+from coldparquet.format.parquet_footer import writer_entry
 from coldparquet.format.sidecar import parse_sidecar
-from coldparquet.format.sidecar_content import BoundSpec, ChunkSpec, ColumnSpec, RowGroupSpec, SidecarContent
 from coldparquet.format.sidecar_layout import PhysicalType, Repetition, column_flags
-from coldparquet.format.sidecar_writer import encode_sidecar
+from coldparquet.format.sidecar_writer import (
+    BoundSpec,
+    ChunkSpec,
+    ColumnSpec,
+    RowGroupSpec,
+    SidecarContent,
+    encode_sidecar,
+)
+from coldparquet.format.types import resolve_type
 from coldparquet.plan.bind import BoundField, bind
-from coldparquet.plan.instant import Instant
-from coldparquet.plan.predicate import And, Comparison, In, IsNull, Literal, Not, Operator, Or, Predicate, col
+from coldparquet.plan.predicate import And, Comparison, In, Instant, IsNull, Literal, Not, Operator, Or, Predicate, col
 from coldparquet.plan.prune import prune
 from coldparquet.plan.statistics import SidecarStatistics
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 
-from coldparquet.format.column_types import resolve_type
+from coldparquet.format.types import resolve_type
 from coldparquet.plan.bind import BoundComparison, BoundField, BoundIn, BoundIsNull, BoundNot, BoundPredicate
 from coldparquet.plan.predicate import Operator
 from coldparquet.plan.prune import prune

@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 
 from coldparquet.errors import InternalError
 from coldparquet.options import ReadOptions
-from coldparquet.plan.placement import Placement, place
-from coldparquet.plan.planned_requests import ReadsOfObject, plan_requests
-from coldparquet.plan.read_plan import (
+from coldparquet.plan.model import (
     MetadataRequest,
     PartitionRead,
     PlannedRequest,
@@ -21,10 +19,11 @@ from coldparquet.plan.read_plan import (
     ReadPlan,
     RowGroupRead,
     RowGroupsDropped,
+    StoreSpeed,
 )
-from coldparquet.plan.store_speed import StoreSpeed
-from coldparquet.plan.wording import human_bytes
+from coldparquet.plan.requests import Placement, ReadsOfObject, place, plan_requests
 from coldparquet.ranges import ByteRange, SuffixRange
+from coldparquet.text import human_bytes
 
 NAMES = dict(enumerate(["ts", "symbol", "price", "amount", "fee", "note"]))
 PATH = "bucket/trades/2024-03-01/data.parquet"

@@ -9,14 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.options import Coalescing
-from coldparquet.plan.native_read import NativeFile, NativeRead
-from coldparquet.plan.native_requests import plan_native_requests
-from coldparquet.plan.planned_requests import ReadsOfObject, plan_requests
-from coldparquet.plan.read_ranges import ReadRanges, shortened_to
+from coldparquet.plan.native import NativeFile, NativeRead
+from coldparquet.plan.requests import ReadRanges, ReadsOfObject, plan_native_requests, plan_requests, shortened_to
 from tests.support.plan_pieces import Ranges, read_of
 
 if TYPE_CHECKING:
-    from coldparquet.plan.read_plan import PlannedRequest, RowGroupRead
+    from coldparquet.plan.model import PlannedRequest, RowGroupRead
 
 
 @st.composite

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coldparquet.plan.reading_choices import (
+from coldparquet.plan.choices import (
     Choice,
     LateChoice,
     late_materialisation_pays,
     page_index_pays,
 )
-from coldparquet.plan.store_speed import StoreSpeed
+from coldparquet.plan.model import StoreSpeed
 
 if TYPE_CHECKING:
     from coldparquet.options import Goal

@@ -10,12 +10,12 @@ import pytest
 
 from coldparquet.plan.bind import BoundField, bind
 from coldparquet.plan.predicate import col
-from coldparquet.plan.row_group_reads import prune_row_groups
+from coldparquet.plan.row_groups import prune_row_groups
 from tests.decode.conftest import SparseFile
 
 if TYPE_CHECKING:
     from coldparquet.plan.predicate import Predicate
-    from coldparquet.plan.row_group_reads import PrunedRowGroups
+    from coldparquet.plan.row_groups import PrunedRowGroups
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coldparquet.errors import InternalError
-from coldparquet.plan.row_selection import RowSelection, selections_of
+from coldparquet.plan.model import RowSelection, selections_of
 from tests.support.row_masks import selection_of
 
 ROWS = 24

@@ -9,23 +9,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coldparquet.format.file_writer import writer_entry
-from coldparquet.format.foreign_annotations import (
+from coldparquet.format.parquet_footer import writer_entry
+from coldparquet.format.sidecar import Sidecar, parse_sidecar
+from coldparquet.format.sidecar_footer import ScratchpadEntry
+from coldparquet.format.sidecar_layout import Codec, PhysicalType, Repetition, column_flags
+from coldparquet.format.sidecar_writer import (
+    BoundSpec,
+    ChunkSpec,
+    ColumnSpec,
+    RowGroupSpec,
+    SidecarContent,
+    encode_sidecar,
+)
+from coldparquet.format.type_codes import DESIGNATED_BIT, TypeTag
+from coldparquet.format.types import (
     FOREIGN_ANNOTATIONS_CODE,
     ForeignAnnotation,
     encode_foreign_annotations,
 )
-from coldparquet.format.sidecar import Sidecar, parse_sidecar
-from coldparquet.format.sidecar_content import BoundSpec, ChunkSpec, ColumnSpec, RowGroupSpec, SidecarContent
-from coldparquet.format.sidecar_footer import ScratchpadEntry
-from coldparquet.format.sidecar_layout import Codec, PhysicalType, Repetition, column_flags
-from coldparquet.format.sidecar_writer import encode_sidecar
-from coldparquet.format.type_codes import DESIGNATED_BIT, TypeTag
 from coldparquet.plan.sidecar_comparison import compare_sidecars
 from tests.support.sidecar_strategies import contents
 
 if TYPE_CHECKING:
-    from coldparquet.plan.finding import Finding
+    from coldparquet.plan.advice import Finding
 
 REMEDY = "write it anew"
 TIME, PRICE, NAME = range(3)

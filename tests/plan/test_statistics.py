@@ -7,15 +7,8 @@ from typing import Any
 import pytest
 
 from coldparquet.errors import FormatError
-from coldparquet.format.column_types import resolve_type
-from coldparquet.format.file_writer import writer_entry
-from coldparquet.format.foreign_annotations import (
-    FOREIGN_ANNOTATIONS_CODE,
-    ForeignAnnotation,
-    encode_foreign_annotations,
-)
+from coldparquet.format.parquet_footer import writer_entry
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
-from coldparquet.format.sidecar_content import BoundSpec, ChunkSpec, ColumnSpec, RowGroupSpec, SidecarContent
 from coldparquet.format.sidecar_footer import ScratchpadEntry
 from coldparquet.format.sidecar_layout import (
     ENCODING_PLAIN,
@@ -24,7 +17,20 @@ from coldparquet.format.sidecar_layout import (
     Repetition,
     column_flags,
 )
-from coldparquet.format.sidecar_writer import encode_sidecar
+from coldparquet.format.sidecar_writer import (
+    BoundSpec,
+    ChunkSpec,
+    ColumnSpec,
+    RowGroupSpec,
+    SidecarContent,
+    encode_sidecar,
+)
+from coldparquet.format.types import (
+    FOREIGN_ANNOTATIONS_CODE,
+    ForeignAnnotation,
+    encode_foreign_annotations,
+    resolve_type,
+)
 from coldparquet.plan.bind import BoundField, bind
 from coldparquet.plan.bounds import Bounds, ByteSide, NumericSide
 from coldparquet.plan.prune import Verdict, prune

@@ -6,12 +6,17 @@ import struct
 
 import numpy as np
 
-from coldparquet.format.canonical_types import canonical_type
-from coldparquet.format.column_types import resolve_type
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
-from coldparquet.format.sidecar_content import BoundSpec, ChunkSpec, ColumnSpec, RowGroupSpec, SidecarContent
 from coldparquet.format.sidecar_layout import PhysicalType, Repetition, column_flags
-from coldparquet.format.sidecar_writer import encode_sidecar
+from coldparquet.format.sidecar_writer import (
+    BoundSpec,
+    ChunkSpec,
+    ColumnSpec,
+    RowGroupSpec,
+    SidecarContent,
+    encode_sidecar,
+)
+from coldparquet.format.types import canonical_type, resolve_type
 from coldparquet.plan.bind import BoundField, bind
 from coldparquet.plan.prune import prune
 from coldparquet.plan.statistics import IntervalStatistics, SidecarStatistics

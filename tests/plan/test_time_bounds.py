@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.decode.filter import filter_rows
-from coldparquet.format.canonical_types import canonical_type
 from coldparquet.format.type_codes import TypeTag
+from coldparquet.format.types import canonical_type
 from coldparquet.plan.bind import (
     BoundAnd,
     BoundComparison,
@@ -24,7 +24,7 @@ from coldparquet.plan.bind import (
     bind,
 )
 from coldparquet.plan.predicate import Operator
-from coldparquet.plan.time_bounds import is_time_range, timestamp_bounds
+from coldparquet.plan.prune import is_time_range, timestamp_bounds
 from coldparquet.plan.where import parse_predicate
 
 TS = BoundField("ts", 0, canonical_type(TypeTag.TIMESTAMP))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.errors import FormatError, InternalError
-from coldparquet.plan.time_search import PROBES, WINDOW_ROWS, TimeSearch
+from coldparquet.plan.native import PROBES, WINDOW_ROWS, TimeSearch
 
 LEAST, GREATEST = -(1 << 63), (1 << 63) - 1
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from coldparquet.format.canonical_types import canonical_type
-from coldparquet.format.column_types import ColumnType, resolve_type
-from coldparquet.format.foreign_annotations import ForeignAnnotation
 from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.type_codes import TypeTag
+from coldparquet.format.types import ColumnType, ForeignAnnotation, canonical_type, resolve_type
 from coldparquet.plan.type_changes import can_convert, holds_same_values
 from tests.support.conversions import CONVERSIONS, REFUSED, GoldenConversion, type_named
 

@@ -8,13 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from coldparquet.decode.arrow_schema import PLAIN_TEXT, arrow_type
-from coldparquet.format.canonical_types import canonical_type
-from coldparquet.format.column_types import ColumnType, resolve_type
-from coldparquet.format.foreign_annotations import ForeignAnnotation
+from coldparquet.decode.arrow import PLAIN_TEXT, arrow_type
 from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.type_codes import NANOSECOND_BIT, TypeTag, decimal_type_code, parse_type_name
-from coldparquet.plan.type_widening import type_in_table, unified_type, widens
+from coldparquet.format.types import ColumnType, ForeignAnnotation, canonical_type, resolve_type
+from coldparquet.plan.type_changes import type_in_table, unified_type, widens
 
 ANNOTATED = [
     (TypeTag.BYTE, PhysicalType.INT32, ForeignAnnotation.NULLABLE),

@@ -17,16 +17,14 @@ from coldparquet.errors import InvalidInputError, NotFoundError, ObjectChangedEr
 from coldparquet.format.column_versions import RECORD_DTYPE, encode_column_versions, parse_column_versions
 from coldparquet.format.partition_records import PartitionRecords
 from coldparquet.format.sidecar import parse_sidecar
-from coldparquet.format.table_metadata import parse_table_metadata
-from coldparquet.format.table_metadata_writer import encode_table_metadata
-from coldparquet.format.txn import LeftBehind, parse_txn
-from coldparquet.format.txn_writer import encode_txn
+from coldparquet.format.table_metadata import encode_table_metadata, parse_table_metadata
+from coldparquet.format.txn import LeftBehind, encode_txn, parse_txn
 from coldparquet.maintenance.verify import verify_table
 from coldparquet.publish import PublishOptions, PublishReport, publish_table
 from coldparquet.publish.native import NativeConverter
+from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.whole_object import read_whole
-from coldparquet.storage.wrappers.trace import TraceStore
+from coldparquet.storage.transfer import read_whole
 from coldparquet.write.compact import compact_table
 from tests.support.published_tables import NATIVE, SNAPSHOTS, TABLE, change_columns, put_in_state, read_rows
 from tests.support.questdb_tables import GOLDEN, assert_same_rows, expected_rows
@@ -35,7 +33,7 @@ from tests.support.table_copies import change_record, contents_of, copy_table
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from coldparquet.catalog.partition_location import PartitionLocation
+    from coldparquet.catalog.table_files import PartitionLocation
     from coldparquet.storage.base import ObjectStore
 
 PATH = "bucket/t"

@@ -9,11 +9,11 @@ import pytest
 
 from coldparquet.errors import ColdParquetError, InvalidInputError, NotFoundError, ObjectChangedError, StorageError
 from coldparquet.publish import PublishOptions, publish_table
-from coldparquet.storage import upload
+from coldparquet.storage import transfer as upload
+from coldparquet.storage.base import StoreWrapper
+from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.whole_object import read_whole
-from coldparquet.storage.wrappers.trace import TraceStore
-from coldparquet.storage.wrappers.wrapper import StoreWrapper
+from coldparquet.storage.transfer import read_whole
 from coldparquet.testing.stores import DyingStore
 from tests.support.crash_points import few_or_all_points, tried
 from tests.support.published_tables import (
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from coldparquet.storage.base import ObjectStore
-    from coldparquet.storage.objects import Upload, UploadedPart
+    from coldparquet.storage.requests import Upload, UploadedPart
 
 PATH = "bucket/db/t"
 When = Literal["before", "after"]

@@ -9,10 +9,10 @@ import pytest
 
 from coldparquet.errors import StorageError
 from coldparquet.publish import publish_table
-from coldparquet.storage import upload
+from coldparquet.storage import retry as retry_decision
+from coldparquet.storage import transfer as upload
+from coldparquet.storage.base import StoreWrapper
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.wrappers import retry_decision
-from coldparquet.storage.wrappers.wrapper import StoreWrapper
 from tests.support.published_tables import TABLE, expected_published_rows, read_rows
 from tests.support.questdb_tables import assert_same_rows
 from tests.support.table_copies import copy_table
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from pathlib import Path
 
-    from coldparquet.storage.objects import Listing, ObjectInfo, Upload, UploadedPart
-    from coldparquet.storage.requests import FetchedRange, RangeRequest
+    from coldparquet.storage.requests import FetchedRange, Listing, ObjectInfo, RangeRequest, Upload, UploadedPart
 
 Result = TypeVar("Result")
 PATH = "bucket/db/t"

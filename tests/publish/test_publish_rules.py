@@ -16,17 +16,15 @@ import coldparquet as cp
 from coldparquet.catalog.discovery import PUBLISHING_FILE
 from coldparquet.errors import FormatError, InvalidInputError, NotFoundError, ObjectChangedError, UnsupportedError
 from coldparquet.format.partition_records import PartitionRecords
-from coldparquet.format.table_metadata import parse_table_metadata
-from coldparquet.format.table_metadata_writer import encode_table_metadata
-from coldparquet.format.txn import parse_txn
-from coldparquet.format.txn_writer import encode_txn, replace_partitions
+from coldparquet.format.table_metadata import encode_table_metadata, parse_table_metadata
+from coldparquet.format.txn import encode_txn, parse_txn, replace_partitions
 from coldparquet.maintenance.verify import verify_table
 from coldparquet.publish import PublishOptions, publish_table
-from coldparquet.publish.published import Manifest, manifest_name, parse_manifest
+from coldparquet.publish.destination import Manifest, manifest_name, parse_manifest
 from coldparquet.storage.fsspec_store import FsspecStore
-from coldparquet.storage.local.store import LocalStore
+from coldparquet.storage.local import LocalStore
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.whole_object import read_whole
+from coldparquet.storage.transfer import read_whole
 from tests.support.published_tables import NATIVE, SNAPSHOTS, TABLE, expected_published_rows, put_in_state, read_rows
 from tests.support.questdb_tables import GOLDEN, assert_same_rows
 from tests.support.table_copies import contents_of, copy_table

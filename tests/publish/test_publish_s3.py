@@ -8,10 +8,10 @@ import pytest
 
 from coldparquet.errors import AccessError, NotFoundError, ObjectChangedError, StorageError
 from coldparquet.publish import PublishOptions, StorageClassRule, publish_table
-from coldparquet.storage import upload
+from coldparquet.storage import transfer as upload
+from coldparquet.storage.base import StoreWrapper
+from coldparquet.storage.log import TraceStore
 from coldparquet.storage.s3.store import S3Store
-from coldparquet.storage.wrappers.trace import TraceStore
-from coldparquet.storage.wrappers.wrapper import StoreWrapper
 from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
 from coldparquet.testing.stores import DyingStore
 from tests.support.published_tables import TABLE, expected_published_rows, put_in_state, read_rows

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from coldparquet.maintenance.index import index_table
 from coldparquet.publish import publish_table
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.whole_object import read_whole
+from coldparquet.storage.transfer import read_whole
 from tests.support.table_copies import copy_table
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import pytest
 from coldparquet.prices import PriceTable
 from coldparquet.ranges import ByteRange
 from coldparquet.report import ScanReport, html_report, svg_waterfall
-from coldparquet.scanning.scan_statistics import ScanStatistics
-from coldparquet.storage.wrappers.trace import RequestRecord
+from coldparquet.scan.stats import ScanStatistics
+from coldparquet.storage.log import RequestRecord
 
 if TYPE_CHECKING:
     from pathlib import Path

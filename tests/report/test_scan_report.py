@@ -18,10 +18,10 @@ import coldparquet as cp
 from coldparquet.prices import PriceTable
 from coldparquet.ranges import ByteRange
 from coldparquet.report import ScanReport, html_report, scan_report, svg_waterfall
-from coldparquet.report.request_kinds import kind_of, purpose_of, remarks_on
-from coldparquet.scanning.scan_statistics import ScanStatistics
+from coldparquet.report.kinds import kind_of, purpose_of, remarks_on
+from coldparquet.scan.stats import ScanStatistics
+from coldparquet.storage.log import RequestRecord
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.wrappers.trace import RequestRecord
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,20 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coldparquet.archive.objects import ArchivedObject, needs_restore, restore_offers
+from coldparquet.archive.restore import RestoreTicket, request_restores
 from coldparquet.errors import AccessError, ArchivedObjectError, InvalidInputError, NotFoundError, UnsupportedError
 from coldparquet.options import RestoreTerms
-from coldparquet.plan.restore_price import describe_offer
+from coldparquet.plan.cost import describe_offer
 from coldparquet.prices import PriceTable
-from coldparquet.restoring.archive_state import needs_restore
-from coldparquet.restoring.archived_objects import ArchivedObject, restore_offers
-from coldparquet.restoring.restore_requests import request_restores
-from coldparquet.restoring.restore_ticket import RestoreTicket
-from coldparquet.storage.objects import ObjectInfo, RestoreState
+from coldparquet.storage.requests import ObjectInfo, RestoreState
 from tests.support.archive_store import ArchiveStore
 
 if TYPE_CHECKING:
+    from coldparquet.archive.restore import RestoreProgress
     from coldparquet.prices import RestoreTier
-    from coldparquet.restoring.restore_wait import RestoreProgress
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 TICKET = RestoreTicket(
@@ -143,7 +141,7 @@ async def test_nothing_is_asked_for_a_ticket_that_was_made_up(
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("a store was opened")
 
-    monkeypatch.setattr("coldparquet.storage.opened_store.open_store", never)
+    monkeypatch.setattr("coldparquet.storage.open.open_store", never)
     with pytest.raises(InvalidInputError, match="no restore ticket") as caught:
         await replace(TICKET, url=url, paths=(path,)).wait()
     assert caught.value.kind == "NoTicket"

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 import coldparquet as cp
+from coldparquet.archive.restore import RestoreTicket
 from coldparquet.errors import (
     AccessError,
     ArchivedObjectError,
     ObjectChangedError,
 )
 from coldparquet.maintenance.migrate import migrate_table
-from coldparquet.restoring.restore_ticket import RestoreTicket
 from tests.support.archive_store import ArchiveStore
 from tests.support.archived_days import DAYS, FIRST_DAY_US, ROWS, data_path, fill, make_day, make_store, opened
 from tests.support.table_copies import copy_table
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
     from pathlib import Path
 
-    from coldparquet.storage.objects import ObjectInfo
-    from coldparquet.storage.requests import FetchedRange, RangeRequest
+    from coldparquet.storage.requests import FetchedRange, ObjectInfo, RangeRequest
     from coldparquet.table import Table
 
 
@@ -225,7 +224,7 @@ async def test_restore_requests_and_hands_over_a_ticket() -> None:
 
 
 async def test_restore_and_wait_reads_on(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr("coldparquet.scanning.archived_partitions.FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr("coldparquet.scan.archive.FIRST_PAUSE_S", 0.001)
     caplog.set_level("INFO", logger="coldparquet")
     store = await make_store(DAYS[0], looks_until_restored=3)
     terms = cp.RestoreTerms(tier="Expedited", wait=True)

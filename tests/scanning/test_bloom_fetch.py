@@ -12,22 +12,21 @@ import pytest
 import coldparquet as cp
 from coldparquet.errors import NotFoundError, ObjectChangedError
 from coldparquet.options import COALESCING_BY_GOAL, Coalescing
-from coldparquet.plan.bloom_lookups import find_lookups
-from coldparquet.plan.bloom_probes import BloomProbes
+from coldparquet.plan.blooms import BloomProbes, find_lookups
 from coldparquet.plan.prune import prune
 from coldparquet.plan.statistics import SidecarStatistics
 from coldparquet.ranges import ByteRange
-from coldparquet.scanning.bloom_fetch import BLOOM_REASON, fetch_blooms
+from coldparquet.scan.closer import BLOOM_REASON, fetch_blooms
+from coldparquet.storage.base import StoreWrapper
+from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.wrappers.checked import CheckedStore
-from coldparquet.storage.wrappers.trace import TraceStore
-from coldparquet.storage.wrappers.wrapper import StoreWrapper
 from tests.support.bloom_files import file_with_blooms, sidecar_in_memory, sidecar_to_keep
 from tests.support.bloom_probing import SIDECARS, bound, fields_of, numbers_file, with_references
 
 if TYPE_CHECKING:
     from coldparquet.format.sidecar import Sidecar
-    from coldparquet.plan.read_plan import MetadataRequest
+    from coldparquet.plan.model import MetadataRequest
     from coldparquet.storage.requests import FetchedRange, RangeRequest
 
 PATH = "t/2024-01-01/data.parquet"

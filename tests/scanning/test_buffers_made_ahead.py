@@ -10,7 +10,7 @@ import pytest
 import coldparquet as cp
 from coldparquet.errors import UnsupportedError
 from coldparquet.maintenance.index import index_table
-from coldparquet.scanning.planned_partition import PlannedParquet
+from coldparquet.scan.planned import PlannedParquet
 from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
 from tests.support.questdb_tables import PARTITIONS
 

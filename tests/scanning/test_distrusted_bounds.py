@@ -16,9 +16,9 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.format import sidecar_layout as layout
-from coldparquet.format.chunk_places import chunk_places
 from coldparquet.format.page_headers import parse_pages
 from coldparquet.format.page_index import page_index_range, parse_page_index
+from coldparquet.format.pages import chunk_places
 from coldparquet.format.pages_file import encode_pages_file
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.maintenance.index import index_table

@@ -18,9 +18,9 @@ from tests.support.eventually import eventually
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coldparquet.scanning.batch_stream import BatchStream
+    from coldparquet.scan.stream import BatchStream
+    from coldparquet.storage.log import RequestRecord
     from coldparquet.storage.requests import RangeRequest
-    from coldparquet.storage.wrappers.trace import RequestRecord
 
 ROW_GROUPS, ROW_GROUP_ROWS = 20, 100
 ROWS = ROW_GROUPS * ROW_GROUP_ROWS

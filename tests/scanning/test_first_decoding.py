@@ -11,9 +11,9 @@ import pytest
 import coldparquet as cp
 import coldparquet.table
 from coldparquet.catalog.snapshot import TableOrigin
-from coldparquet.decode.first_decoding import decode_for_the_first_time
+from coldparquet.decode.columns import decode_for_the_first_time
 from coldparquet.errors import NotFoundError
-from coldparquet.storage.local.store import LocalStore
+from coldparquet.storage.local import LocalStore
 from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
 from tests.support.questdb_tables import PARTITIONS
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coldparquet.decode.placed_buffer import PlacedBuffer
+from coldparquet.decode.virtual_file import PlacedBuffer
 from coldparquet.options import MIB
-from coldparquet.plan.placement import Placements, place_ranges
-from coldparquet.plan.read_plan import PlannedRequest
+from coldparquet.plan.model import PlannedRequest
+from coldparquet.plan.requests import Placements, place_ranges
 from coldparquet.ranges import ByteRange
-from coldparquet.scanning.gathering import PartitionFetches
-from coldparquet.scanning.memory_room import Holding, Room
+from coldparquet.scan.gathering import PartitionFetches
+from coldparquet.scan.memory import Holding, Room
 
 FILE_BYTES = 6 * MIB
 

@@ -12,16 +12,16 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.maintenance.index import index_table
+from coldparquet.storage.base import StoreWrapper
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.wrappers.wrapper import StoreWrapper
 from coldparquet.testing.stores import Failure, FaultStore
 from tests.support.request_logs import assert_plan_was_followed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from coldparquet.storage.log import RequestRecord
     from coldparquet.storage.requests import FetchedRange, RangeRequest
-    from coldparquet.storage.wrappers.trace import RequestRecord
 
 ROWS, ROW_GROUPS, PAGE_ROWS = 10_000, 5, 500
 ALWAYS = cp.ReadOptions(late_materialisation="always", page_index="never", bloom_filters=False, coalesce_gap_bytes=0)

@@ -9,14 +9,14 @@ import pyarrow as pa
 import pytest
 
 import coldparquet as cp
-from coldparquet.decode.predicate_cost import PredicateCosts
+from coldparquet.decode.filter import PredicateCosts
 from coldparquet.plan.predicate import And, Or, col
 from coldparquet.write import WriteOptions, write_partition
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from coldparquet.decode.predicate_cost import PredicateCost
+    from coldparquet.decode.filter import PredicateCost
     from coldparquet.plan.bind import BoundPredicate
     from coldparquet.plan.where import Where
 

@@ -13,8 +13,8 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.options import MIB
-from coldparquet.scanning.gathering import Gathering
-from coldparquet.scanning.row_group_work import RowGroupWork
+from coldparquet.scan.gathering import Gathering
+from coldparquet.scan.work import RowGroupWork
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,8 +13,8 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.maintenance.index import index_table
+from coldparquet.storage.base import StoreWrapper
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.wrappers.wrapper import StoreWrapper
 from coldparquet.testing.stores import LatencyStore
 from tests.support.eventually import eventually
 

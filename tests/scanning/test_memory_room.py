@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coldparquet.scanning.memory_room import Holding, Room
+from coldparquet.scan.memory import Holding, Room
 
 
 async def settle() -> None:

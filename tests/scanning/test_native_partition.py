@@ -16,16 +16,16 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.catalog.symbol_dictionaries import SYMBOLS, SymbolDictionaries
-from coldparquet.decode.arrow_schema import PLAIN_TEXT, TEXT_AS_STORED, arrow_field
+from coldparquet.decode.arrow import PLAIN_TEXT, TEXT_AS_STORED, arrow_field
 from coldparquet.errors import FormatError, NotFoundError, ObjectChangedError
 from coldparquet.maintenance.index import index_table
-from coldparquet.plan.native_read import NativeSymbol
+from coldparquet.plan.native import NativeSymbol
 from coldparquet.ranges import ByteRange
-from coldparquet.scanning.native_partition import OFFSETS, TIME_SEARCH, plan_native_rows
-from coldparquet.storage.local.store import LocalStore
+from coldparquet.scan.native import OFFSETS, TIME_SEARCH, plan_native_rows
+from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.local import LocalStore
+from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.wrappers.checked import CheckedStore
-from coldparquet.storage.wrappers.trace import TraceStore
 from tests.support.native_tables import NATIVE_PARTITIONS, NativePartition, native_partition, read_native
 from tests.support.questdb_tables import assert_same_rows
 from tests.support.table_copies import copy_table

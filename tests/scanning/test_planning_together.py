@@ -15,18 +15,18 @@ import pytest
 import coldparquet as cp
 from coldparquet.bench.planning import made_up_content, parquet_size_bytes, partition_name
 from coldparquet.errors import FormatError
-from coldparquet.format import sidecar_stack
+from coldparquet.format import sidecar as sidecar_stack
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.maintenance.pack import pack_table
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.write.options import WriteOptions
-from coldparquet.write.partition_writer import write_partition
+from coldparquet.write.partition import write_partition
 from tests.support.quoting_store import QuotingStore
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from coldparquet.storage.objects import Listing, ObjectInfo
+    from coldparquet.storage.requests import Listing, ObjectInfo
 
 DAY_US = 86_400_000_000
 FIRST_DAY_US = 19_783 * DAY_US

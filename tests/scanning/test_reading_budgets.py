@@ -19,7 +19,7 @@ from tests.support.request_logs import data_requests
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from coldparquet.scan import Scan
+    from coldparquet.table_scan import Scan
 
 DAYS, ROWS, ROW_GROUPS = 3, 4_000, 8
 DAY_US, FIRST_DAY_US = 86_400_000_000, 19_783 * 86_400_000_000  # 2024-03-01

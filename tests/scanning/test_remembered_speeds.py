@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from coldparquet.plan.store_speed import StoreSpeed
-from coldparquet.scanning.remembered_speeds import RememberedSpeeds
-from coldparquet.scanning.row_group_work import KeptShare
+from coldparquet.plan.model import StoreSpeed
+from coldparquet.scan.model import RememberedSpeeds
+from coldparquet.scan.work import KeptShare
 
 SLOW, FAST = (StoreSpeed(connections=8, first_byte_s=first_byte_s) for first_byte_s in (0.5, 0.001))
 

@@ -17,9 +17,9 @@ from coldparquet.cli.demo_data import write_trades
 from coldparquet.errors import NotFoundError, ObjectChangedError
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.pack import pack_table
-from coldparquet.storage.local.store import LocalStore
+from coldparquet.storage.local import LocalStore
+from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.wrappers.trace import TraceStore
 from coldparquet.testing.simulator import ColdStoreServer
 from coldparquet.write import append_rows
 from tests.support.questdb_tables import GOLDEN
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from coldparquet.scan.table_scan import Scan
+    from coldparquet.table_scan import Scan
 
 ROWS = 2_000
 DAY = "2024-03-01"

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import coldparquet as cp
-from coldparquet.scan import Scan
+from coldparquet.table_scan import Scan
 from coldparquet.write import WriteOptions, write_partition
 from tests.support.growing_tables import GrowingTable
 from tests.support.questdb_tables import GOLDEN

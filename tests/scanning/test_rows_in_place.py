@@ -15,12 +15,12 @@ import coldparquet as cp
 from coldparquet.errors import FormatError
 from coldparquet.maintenance.index import index_table
 from coldparquet.options import MIB
-from coldparquet.plan.placement import Placements
-from coldparquet.plan.read_plan import PlannedRequest
+from coldparquet.plan.model import PlannedRequest
+from coldparquet.plan.requests import Placements
 from coldparquet.ranges import ByteRange
-from coldparquet.scanning.gathering import PartitionFetches
-from coldparquet.scanning.memory_room import Holding, Room
-from coldparquet.scanning.planned_partition import PlannedParquet
+from coldparquet.scan.gathering import PartitionFetches
+from coldparquet.scan.memory import Holding, Room
+from coldparquet.scan.planned import PlannedParquet
 from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
 from coldparquet.testing.simulator.faults import FaultRule
 

@@ -15,12 +15,12 @@ import coldparquet as cp
 from coldparquet.errors import StorageError
 from coldparquet.maintenance.index import index_table
 from coldparquet.prices import PriceTable
+from coldparquet.storage.log import note_answer
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.wrappers.ledger import note_answer
 
 if TYPE_CHECKING:
+    from coldparquet.storage.log import RequestRecord
     from coldparquet.storage.requests import FetchedRange, RangeRequest
-    from coldparquet.storage.wrappers.trace import RequestRecord
 
 ROWS, ROW_GROUPS, DAYS = 6_000, 6, 4
 DAY_US = 86_400_000_000

@@ -12,7 +12,7 @@ import pytest
 import coldparquet as cp
 from coldparquet.maintenance.index import index_table
 from coldparquet.prices import PriceTable
-from coldparquet.scanning.scan_statistics import request_dollars
+from coldparquet.scan.stats import request_dollars
 from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer, FaultRule
 from tests.support.questdb_tables import PARTITIONS
 

@@ -15,7 +15,7 @@ from coldparquet.write import WriteOptions, write_partition
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from coldparquet.plan.read_plan import ReadPlan, Technique
+    from coldparquet.plan.model import ReadPlan, Technique
 
 DAYS, ROWS = 3, 4_000
 OPTIONS = WriteOptions(row_group_rows=1_000, page_rows=100, pages=True, bloom_columns=("id",))

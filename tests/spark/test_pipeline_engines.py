@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from coldparquet.pipelines import PipelineReport
-    from coldparquet.pipelines.job import Engine, Job
+    from coldparquet.pipelines.model import Engine, Job
 
 pytestmark = pytest.mark.spark
 

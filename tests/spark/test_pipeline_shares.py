@@ -12,10 +12,7 @@ import pytest
 
 from coldparquet.errors import ColdParquetError, InvalidInputError, StorageError, UnsupportedError
 from coldparquet.pipelines import IndexJob
-from coldparquet.pipelines.access import Access, LakeStores
-from coldparquet.pipelines.jobs import job_as_dict
-from coldparquet.pipelines.lakes import Lake
-from coldparquet.pipelines.work import WorkItem, WorkResult
+from coldparquet.pipelines.model import Access, Lake, LakeStores, WorkItem, WorkResult, job_as_dict
 from coldparquet.spark.engine import SparkEngine, deal, run_shares
 from tests.support.lakes import damage, make_lake, partition_count
 

@@ -12,7 +12,7 @@ import pytest
 from coldparquet.errors import ColdParquetError, InvalidInputError, UnsupportedError
 from coldparquet.options import MIB, ReadOptions, RestoreTerms, StoreOptions
 from coldparquet.spark.credentials import Credentials
-from coldparquet.spark.failures import told_to_spark
+from coldparquet.spark.errors import told_to_spark
 from coldparquet.spark.options import SourceOptions
 
 if TYPE_CHECKING:

@@ -14,10 +14,9 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from coldparquet.errors import ColdParquetError, InvalidInputError, ObjectChangedError
 from coldparquet.pieces import close_stores
-from coldparquet.spark.refused_stream import RefusedStream
-from coldparquet.spark.source import DefaultSource
-from coldparquet.spark.stream_options import STREAM_OPTIONS, StreamOptions
-from coldparquet.spark.stream_reader import ColdParquetStreamReader
+from coldparquet.spark.options import STREAM_OPTIONS, StreamOptions
+from coldparquet.spark.source import DefaultSource, RefusedStream
+from coldparquet.spark.stream import ColdParquetStreamReader
 from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
 from tests.support.growing_tables import GrowingTable
 
@@ -212,7 +211,7 @@ def test_wrong_options_are_refused(options: dict[str, str], message: str) -> Non
 
 
 def test_a_spark_without_limits_for_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "coldparquet.spark.stream_reader")
+    monkeypatch.delitem(sys.modules, "coldparquet.spark.stream")
     monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)
     refused = DefaultSource({"path": "table"}).streamReader(NUMBER)
     with pytest.raises(ColdParquetError, match=r"streams need a later one.*\[OldSpark\]$"):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from coldparquet.pieces.piece_content import PieceNumbers
-from coldparquet.pieces.scan_piece import ScanPiece
-from coldparquet.spark.task_shares import BYTES_PER_TASK, default_task_count, shares_of
+from coldparquet.pieces.frame import PieceNumbers
+from coldparquet.pieces.read import ScanPiece
+from coldparquet.spark.planning import BYTES_PER_TASK, default_task_count, shares_of
 
 
 def pieces_of(*fetched_bytes: int) -> list[ScanPiece]:

@@ -9,7 +9,7 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.errors import InvalidInputError
-from coldparquet.format.partition_intervals import PartitionInterval, partition_floor_ns
+from coldparquet.format.partition_names import PartitionInterval, partition_floor_ns
 from coldparquet.spark import error_of, write
 from coldparquet.spark.writer import partition_expression
 from coldparquet.testing.simulator import ColdStoreServer

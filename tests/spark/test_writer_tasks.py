@@ -27,9 +27,9 @@ from pyspark.sql.types import (
 
 import coldparquet as cp
 from coldparquet.errors import AccessError, ColdParquetError, InvalidInputError
-from coldparquet.format.partition_intervals import PartitionInterval
+from coldparquet.format.partition_names import PartitionInterval
+from coldparquet.spark.options import WriterOptions
 from coldparquet.spark.writer import ColdParquetWriter, StagedParts, partition_expression, write
-from coldparquet.spark.writer_options import WriterOptions
 from tests.support.table_rows import in_order, names_in, overwritten, same_rows, ticks
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def test_what_could_not_be_removed_is_logged(
         writer = on_driver(tmp_path / "t")
         writer.commit([in_task(writer, rows)])
         assert not caplog.messages
-        monkeypatch.setattr(import_module("coldparquet.write.commit_write"), "release_versions", keep)
+        monkeypatch.setattr(import_module("coldparquet.write.commit"), "release_versions", keep)
         writer = on_driver(tmp_path / "t", if_exists="append")
         writer.commit([in_task(writer, rows)])
     (message,) = caplog.messages

@@ -10,16 +10,13 @@ import pytest
 
 from coldparquet.errors import ObjectChangedError, StorageError
 from coldparquet.ranges import ByteRange, SuffixRange
-from coldparquet.storage.caches.cached_store import CachedStore
-from coldparquet.storage.caches.disk_cache import DiskCache
-from coldparquet.storage.caches.disk_ranges import DiskRanges
-from coldparquet.storage.caches.range_cache import RangeCache
+from coldparquet.storage.base import StoreWrapper
+from coldparquet.storage.cache import CachedStore, RangeCache
+from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.disk_cache import DiskCache, DiskRanges
+from coldparquet.storage.log import Ledger, TraceStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.requests import RangeRequest
-from coldparquet.storage.wrappers.checked import CheckedStore
-from coldparquet.storage.wrappers.ledger import Ledger
-from coldparquet.storage.wrappers.trace import TraceStore
-from coldparquet.storage.wrappers.wrapper import StoreWrapper
 from tests.support.quoting_store import QuotingStore
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from coldparquet.errors import (
     UnsupportedError,
 )
 from coldparquet.options import StoreOptions
-from coldparquet.storage.local.store import LocalStore
+from coldparquet.storage.local import LocalStore
 from coldparquet.storage.memory import MemoryStore
+from coldparquet.storage.open import stack_store
 from coldparquet.storage.s3.store import S3Store
-from coldparquet.storage.wrappers.store_stack import stack_store
 from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer, FaultRule
 from tests.support.s3_servers import MOTO_KEYS, boto3_client, moto_server
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from coldparquet.errors import NotFoundError, ObjectChangedError, StorageError
 from coldparquet.ranges import ByteRange, SuffixRange
+from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.requests import FetchedRange, RangeRequest
-from coldparquet.storage.wrappers.checked import CheckedStore
 from coldparquet.testing.store_contract import CONTENT, StoreContract, request_for
 from coldparquet.testing.stores import ChangedETag, Failure, FaultStore, ShortBody, missing_after, scripted
 

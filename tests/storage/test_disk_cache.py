@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from coldparquet.storage.caches.disk_cache import DiskCache, group_of
+from coldparquet.storage.disk_cache import DiskCache, group_of
 
 GROUP = group_of("s3 (eu-west-1)", "bucket/table/2024-03-01/_pm")
 CONTENT = bytes(range(256)) * 40

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.ranges import ByteRange, SuffixRange
-from coldparquet.storage.caches.disk_cache import DiskCache, group_of
-from coldparquet.storage.caches.disk_ranges import DiskRanges, covering
+from coldparquet.storage.disk_cache import DiskCache, DiskRanges, covering, group_of
 from coldparquet.storage.requests import FetchedRange
 
 if TYPE_CHECKING:

@@ -10,10 +10,9 @@ import pytest
 
 from coldparquet.errors import ColdParquetError, NotFoundError, StorageError
 from coldparquet.ranges import ByteRange
+from coldparquet.storage.hedge import BUDGET_SHARE, LEAST_SAMPLES, HedgedStore, HedgePace
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.wrappers.hedge import HedgedStore
-from coldparquet.storage.wrappers.hedge_pace import BUDGET_SHARE, LEAST_SAMPLES, HedgePace
-from coldparquet.storage.wrappers.retry_decision import FIRST_WAIT_S
+from coldparquet.storage.retry import FIRST_WAIT_S
 from coldparquet.testing.store_contract import CONTENT, StoreContract, request_for
 from tests.support.virtual_time import run_in_virtual_time
 

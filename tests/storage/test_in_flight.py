@@ -8,7 +8,7 @@ import random
 import pytest
 
 from coldparquet.errors import InvalidInputError, StorageError
-from coldparquet.storage.wrappers.in_flight import InFlightLimit, Slot
+from coldparquet.storage.limit import InFlightLimit, Slot
 
 SLOW_DOWN = StorageError("slow down", kind="SlowDown")
 RESET = StorageError("reset", kind="ConnectionFailed")

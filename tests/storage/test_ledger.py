@@ -9,20 +9,22 @@ import pytest
 from coldparquet.errors import NotFoundError, StorageError
 from coldparquet.options import StoreOptions
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.requests import FetchedRange, RangeRequest
-from coldparquet.storage.wrappers.ledger import (
+from coldparquet.storage.limit import LimitedStore
+from coldparquet.storage.log import (
     KEPT_RECORDS,
     Ledger,
+    RequestRecord,
+    TraceStore,
     Turn,
     current_ledger,
     note_answer,
     note_cache_hit,
     note_received,
+    round_trips,
 )
-from coldparquet.storage.wrappers.limit import LimitedStore
-from coldparquet.storage.wrappers.store_stack import stack_store
-from coldparquet.storage.wrappers.trace import RequestRecord, TraceStore, round_trips
+from coldparquet.storage.memory import MemoryStore
+from coldparquet.storage.open import stack_store
+from coldparquet.storage.requests import FetchedRange, RangeRequest
 
 CONTENT = bytes(range(100))
 
@@ -82,7 +84,7 @@ async def test_bytes_of_a_broken_answer_count() -> None:
 
 async def test_a_request_says_how_long_it_waited_from_the_first_queue_on(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 100.0
-    monkeypatch.setattr("coldparquet.storage.wrappers.ledger.monotonic", lambda: now_s)
+    monkeypatch.setattr("coldparquet.storage.log.monotonic", lambda: now_s)
     store = TraceStore(MemoryStore({"t/x": CONTENT}))
     with Turn():
         now_s = 102.0
@@ -220,7 +222,7 @@ def test_round_trips_are_counted_as_requests_end(spans: list[tuple[float, float]
 
 def test_time_counts_while_anything_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 0.0
-    monkeypatch.setattr("coldparquet.storage.wrappers.ledger.monotonic", lambda: now_s)
+    monkeypatch.setattr("coldparquet.storage.log.monotonic", lambda: now_s)
     ledger = Ledger()
     ledger.begin()
     now_s = 1.0

@@ -7,15 +7,15 @@ import pytest
 
 from coldparquet.errors import InvalidInputError, NotFoundError
 from coldparquet.ranges import ByteRange
+from coldparquet.storage.limit import LimitedStore
+from coldparquet.storage.log import TraceStore, round_trips
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.requests import FetchedRange, RangeRequest
-from coldparquet.storage.wrappers.limit import LimitedStore
-from coldparquet.storage.wrappers.trace import TraceStore, round_trips
 from coldparquet.testing.store_contract import CONTENT, StoreContract, request_for
 from coldparquet.testing.stores import FaultStore, Hang, scripted
 
 if TYPE_CHECKING:
-    from coldparquet.storage.objects import Listing
+    from coldparquet.storage.requests import Listing
 
 FIRST_BYTES = ByteRange(0, 4)
 

@@ -14,8 +14,8 @@ import pytest
 
 from coldparquet.errors import AccessError, InvalidInputError, NotFoundError, ObjectChangedError, StorageError
 from coldparquet.ranges import ByteRange, SuffixRange
-from coldparquet.storage.local.store import LocalStore
-from coldparquet.storage.wrappers.checked import CheckedStore
+from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.local import LocalStore
 from coldparquet.testing.store_contract import CONTENT, StoreContract, request_for
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ async def test_permission_error_of_the_system_is_an_access_error(
     def refuse(*_arguments: object) -> int:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr("coldparquet.storage.local.store.os.open", refuse)
+    monkeypatch.setattr("coldparquet.storage.local.os.open", refuse)
     with pytest.raises(AccessError, match="Permission denied"):
         await read(tmp_path / "locked")
 
@@ -106,7 +106,7 @@ async def test_disk_failure_is_a_storage_error_with_the_range(tmp_path: Path, mo
 
     path = tmp_path / "data"
     path.write_bytes(CONTENT)
-    monkeypatch.setattr("coldparquet.storage.local.store.os.pread", fail)
+    monkeypatch.setattr("coldparquet.storage.local.os.pread", fail)
     with pytest.raises(StorageError, match="Input/output error") as caught:
         await read(path)
     assert caught.value.details["byte_range"] == FIRST_BYTES
@@ -115,7 +115,7 @@ async def test_disk_failure_is_a_storage_error_with_the_range(tmp_path: Path, mo
 async def test_short_reads_of_the_system_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pread = os.pread
     monkeypatch.setattr(
-        "coldparquet.storage.local.store.os.pread", lambda file, length, offset: pread(file, min(length, 100), offset)
+        "coldparquet.storage.local.os.pread", lambda file, length, offset: pread(file, min(length, 100), offset)
     )
     (tmp_path / "data").write_bytes(CONTENT)
     assert await read(tmp_path / "data", ByteRange(5, 1000)) == CONTENT[5:1000]
@@ -130,7 +130,7 @@ async def test_write_during_the_read_is_noticed(tmp_path: Path, monkeypatch: pyt
         path.write_bytes(CONTENT[::-1] * 2)
         return pread(file, length, offset)
 
-    monkeypatch.setattr("coldparquet.storage.local.store.os.pread", write_then_read)
+    monkeypatch.setattr("coldparquet.storage.local.os.pread", write_then_read)
     with pytest.raises(ObjectChangedError, match="written to while"):
         await read(path)
 
@@ -200,7 +200,7 @@ async def test_failed_put_leaves_no_temporary_file(tmp_path: Path, monkeypatch: 
     def fail(*_arguments: object, **_options: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(f"coldparquet.storage.local.store.os.{step}", fail)
+    monkeypatch.setattr(f"coldparquet.storage.local.os.{step}", fail)
     with pytest.raises(StorageError, match="No space left"):
         await LocalStore().put(str(tmp_path / "data"), CONTENT, overwrite=step == "replace")
     assert names(tmp_path) == []
@@ -213,7 +213,7 @@ async def test_put_on_file_systems_without_hard_links(
     def refuse(*_arguments: object) -> None:
         raise OSError(errno.EPERM, "Operation not permitted")
 
-    monkeypatch.setattr("coldparquet.storage.local.store.os.link", refuse)
+    monkeypatch.setattr("coldparquet.storage.local.os.link", refuse)
     path = tmp_path / "data"
     if taken:
         path.write_bytes(b"old")
@@ -235,7 +235,7 @@ async def test_put_cancelled_in_the_middle_leaves_nothing(tmp_path: Path, monkey
         go_on.wait(10)
         fsync(file)
 
-    monkeypatch.setattr("coldparquet.storage.local.store.os.fsync", slow_fsync)
+    monkeypatch.setattr("coldparquet.storage.local.os.fsync", slow_fsync)
     writer = asyncio.create_task(LocalStore().put(str(tmp_path / "data"), CONTENT, overwrite=True))
     await asyncio.to_thread(writing.wait, 10)
     assert len(names(tmp_path)) == 1
@@ -269,7 +269,7 @@ async def test_a_file_that_may_grow_is_the_same_version_while_it_grows(
             appended.write(b"x")
         return pread(file, length, offset)
 
-    monkeypatch.setattr("coldparquet.storage.local.store.os.pread", append_then_read)
+    monkeypatch.setattr("coldparquet.storage.local.os.pread", append_then_read)
     assert (await LocalStore().get(growing(path, FIRST_BYTES))).data == CONTENT[:4]
     monkeypatch.undo()
     (tmp_path / "other").write_bytes(CONTENT)
@@ -321,7 +321,7 @@ async def test_a_file_with_a_version_header_is_another_one_only_when_that_change
             overwrite(0)
         return data
 
-    monkeypatch.setattr("coldparquet.storage.local.store.os.pread", commit_then_read)
+    monkeypatch.setattr("coldparquet.storage.local.os.pread", commit_then_read)
     with pytest.raises(ObjectChangedError, match="written to while"):
         await LocalStore().get(request)
 
@@ -334,7 +334,7 @@ async def test_new_directories_are_flushed_too(tmp_path: Path, monkeypatch: pyte
         flushed.add(os.fstat(file).st_ino)
         fsync(file)
 
-    monkeypatch.setattr("coldparquet.storage.local.store.os.fsync", note_and_flush)
+    monkeypatch.setattr("coldparquet.storage.local.os.fsync", note_and_flush)
     await LocalStore().put(str(tmp_path / "a" / "b" / "data"), CONTENT, overwrite=False)
     written = (tmp_path, tmp_path / "a", tmp_path / "a" / "b", tmp_path / "a" / "b" / "data")
     assert flushed == {path.stat().st_ino for path in written}
@@ -379,7 +379,7 @@ async def test_conditional_puts_of_several_processes_exclude_each_other(tmp_path
     script = (
         "import asyncio, sys\n"
         "from coldparquet.errors import ObjectChangedError\n"
-        "from coldparquet.storage.local.store import LocalStore\n"
+        "from coldparquet.storage.local import LocalStore\n"
         "try:\n"
         "    asyncio.run(LocalStore().put(sys.argv[1], sys.argv[3].encode(), overwrite=True, if_match=sys.argv[2]))\n"
         "except ObjectChangedError:\n"

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from coldparquet.ranges import ByteRange, SuffixRange
-from coldparquet.storage.local import store as local
-from coldparquet.storage.local.store import LocalStore
+from coldparquet.storage import local
+from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.local import LocalStore
 from coldparquet.storage.requests import RangeRequest
-from coldparquet.storage.wrappers.checked import CheckedStore
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,12 +6,11 @@ from uuid import uuid4
 
 import pytest
 
-from coldparquet.plan.store_speed import StoreSpeed
+from coldparquet.plan.model import StoreSpeed
 from coldparquet.ranges import ByteRange
+from coldparquet.storage.base import StoreWrapper
+from coldparquet.storage.log import Operation, RequestRecord, SpeedMeter, SpeedSamples
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.wrappers.measured_speed import SpeedMeter, SpeedSamples
-from coldparquet.storage.wrappers.trace import Operation, RequestRecord
-from coldparquet.storage.wrappers.wrapper import StoreWrapper
 
 MIB = 1024 * 1024
 

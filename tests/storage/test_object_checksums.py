@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.errors import StorageError
-from coldparquet.storage import object_checksums
-from coldparquet.storage.object_checksums import CHECKSUM_BYTES, WholeObjectCheck, check_whole, crc_function
-from coldparquet.storage.objects import ChecksumAlgorithm, StoredChecksum
+from coldparquet.storage import checksums as object_checksums
+from coldparquet.storage.checksums import CHECKSUM_BYTES, WholeObjectCheck, check_whole, crc_function
+from coldparquet.storage.requests import ChecksumAlgorithm, StoredChecksum
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,10 +9,10 @@ import pytest
 from coldparquet.errors import InvalidInputError, StorageError, UnsupportedError
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.fsspec_store import FsspecStore
-from coldparquet.storage.local.store import LocalStore
-from coldparquet.storage.open_store import open_store
+from coldparquet.storage.local import LocalStore
+from coldparquet.storage.open import open_store
 from coldparquet.storage.s3.store import S3Store
-from coldparquet.storage.web.store import WebStore
+from coldparquet.storage.web import WebStore
 from coldparquet.testing.store_contract import request_for
 
 

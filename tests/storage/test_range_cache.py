@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.ranges import ByteRange, SuffixRange
-from coldparquet.storage.caches.range_cache import PIECE_OVERHEAD_BYTES, RangeCache
+from coldparquet.storage.cache import PIECE_OVERHEAD_BYTES, RangeCache
 from coldparquet.storage.requests import FetchedRange
 
 PATH = "bucket/table/2024-03-01/data.parquet"

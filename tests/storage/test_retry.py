@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 
 from coldparquet.errors import ColdParquetError, InvalidInputError, NotFoundError, ObjectChangedError, StorageError
 from coldparquet.ranges import ByteRange, SuffixRange
-from coldparquet.storage.http.broken_body import BrokenBodyError
+from coldparquet.storage.limit import LimitedStore
 from coldparquet.storage.memory import MemoryStore
+from coldparquet.storage.refusals import BrokenBodyError
 from coldparquet.storage.requests import FetchedRange, RangeRequest
-from coldparquet.storage.wrappers.limit import LimitedStore
-from coldparquet.storage.wrappers.retry import RetryStore
+from coldparquet.storage.retry import RetryStore
 from coldparquet.testing.store_contract import CONTENT, StoreContract, request_for
 
 if TYPE_CHECKING:
     import logging
     from collections.abc import Callable
 
-    from coldparquet.storage.objects import Upload
+    from coldparquet.storage.requests import Upload
 
 PATH = "table/x"
 ETAG = '"version-1"'

@@ -16,8 +16,8 @@ from coldparquet.errors import (
     StorageError,
     UnsupportedError,
 )
-from coldparquet.storage.http.broken_body import BrokenBodyError
-from coldparquet.storage.wrappers.retry_decision import (
+from coldparquet.storage.refusals import BrokenBodyError
+from coldparquet.storage.retry import (
     Effect,
     GiveUp,
     Retry,

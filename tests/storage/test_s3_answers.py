@@ -20,7 +20,7 @@ from coldparquet.errors import (
 )
 from coldparquet.options import StoreOptions
 from coldparquet.ranges import ByteRange, SuffixRange
-from coldparquet.storage.http.broken_body import BrokenBodyError
+from coldparquet.storage.refusals import BrokenBodyError
 from coldparquet.storage.s3.store import S3Store
 from coldparquet.testing.store_contract import request_for
 from tests.support.scripted_server import Script, client_has_gone, raw, refuse, respond, scripted_server

@@ -14,9 +14,9 @@ from aiohttp import web
 from coldparquet.errors import AccessError, ObjectChangedError, StorageError
 from coldparquet.options import StoreOptions
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.http.broken_body import BrokenBodyError
+from coldparquet.storage.refusals import BrokenBodyError
+from coldparquet.storage.retry import RetryStore
 from coldparquet.storage.s3.store import S3Store
-from coldparquet.storage.wrappers.retry import RetryStore
 from coldparquet.testing.store_contract import request_for
 from tests.support.scripted_server import Script, client_has_gone, refuse, respond, scripted_server
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.errors import StorageError
-from coldparquet.storage.s3.errors import XmlReader, parse_refusal, parse_xml, refusal_error
-from coldparquet.storage.s3.listing import ListedPage, parse_list_page
+from coldparquet.storage.http_errors import XmlReader, parse_refusal, parse_xml, refusal_error
+from coldparquet.storage.s3.xml import ListedPage, parse_list_page
 
 
 def page(content: str) -> bytes:

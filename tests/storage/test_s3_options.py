@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.errors import AccessError, InvalidInputError
-from coldparquet.storage.open_store import open_store
-from coldparquet.storage.s3.address import bucket_address
-from coldparquet.storage.s3.credentials import RequestSigner, resolve_account
-from coldparquet.storage.s3.options import parse_s3_options, with_fsspec_config
+from coldparquet.storage.open import open_store
+from coldparquet.storage.s3.client import bucket_address
+from coldparquet.storage.s3.identity import RequestSigner, parse_s3_options, resolve_account, with_fsspec_config
 from coldparquet.storage.s3.store import S3Store
 
 if TYPE_CHECKING:

@@ -21,12 +21,11 @@ from coldparquet.errors import (
     UnsupportedError,
 )
 from coldparquet.ranges import ByteRange, SuffixRange
-from coldparquet.storage.objects import ObjectInfo, RestoreState, StoredChecksum
-from coldparquet.storage.open_store import open_store
-from coldparquet.storage.requests import RangeRequest
-from coldparquet.storage.s3.object_facts import info_from_headers
+from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.open import open_store
+from coldparquet.storage.requests import ObjectInfo, RangeRequest, RestoreState, StoredChecksum
 from coldparquet.storage.s3.store import S3Store
-from coldparquet.storage.wrappers.checked import CheckedStore
+from coldparquet.storage.s3.xml import info_from_headers
 from coldparquet.testing.store_contract import CONTENT, request_for
 from tests.support.questdb_tables import PARTITIONS
 from tests.support.s3_servers import MOTO_KEYS, boto3_client, moto_server

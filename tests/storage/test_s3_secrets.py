@@ -13,9 +13,8 @@ from aiohttp import web
 
 from coldparquet.errors import AccessError, ColdParquetError, InvalidInputError, NotFoundError, StorageError
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.s3.credentials import resolve_account
-from coldparquet.storage.s3.errors import parse_refusal
-from coldparquet.storage.s3.options import parse_s3_options
+from coldparquet.storage.http_errors import parse_refusal
+from coldparquet.storage.s3.identity import parse_s3_options, resolve_account
 from coldparquet.storage.s3.store import S3Store
 from coldparquet.testing.simulator import ColdStoreOptions
 from coldparquet.testing.store_contract import request_for

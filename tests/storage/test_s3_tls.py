@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from coldparquet.errors import InvalidInputError, StorageError
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.open_store import open_store
+from coldparquet.storage.open import open_store
 from coldparquet.storage.s3.store import S3Store
 from coldparquet.testing.store_contract import request_for
 

@@ -18,10 +18,10 @@ from coldparquet.errors import (
     ObjectChangedError,
     StorageError,
 )
-from coldparquet.storage.objects import StoredChecksum, Upload, UploadedPart
-from coldparquet.storage.s3.errors import XmlReader
-from coldparquet.storage.s3.listing import parse_upload_page
+from coldparquet.storage.http_errors import XmlReader
+from coldparquet.storage.requests import StoredChecksum, Upload, UploadedPart
 from coldparquet.storage.s3.store import S3Store
+from coldparquet.storage.s3.xml import parse_upload_page
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

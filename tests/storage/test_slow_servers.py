@@ -14,9 +14,9 @@ from aiohttp import web
 from coldparquet.errors import ColdParquetError, StorageError
 from coldparquet.options import StoreOptions
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.objects import Upload, UploadedPart
-from coldparquet.storage.open_store import open_store
-from coldparquet.storage.s3 import listing
+from coldparquet.storage.open import open_store
+from coldparquet.storage.requests import Upload, UploadedPart
+from coldparquet.storage.s3 import xml as listing
 from coldparquet.storage.s3.store import S3Store
 from coldparquet.testing.store_contract import request_for
 from tests.support.scripted_server import scripted_server

@@ -15,10 +15,10 @@ import pytest
 from coldparquet.errors import StorageError
 from coldparquet.options import StoreOptions
 from coldparquet.ranges import ByteRange
+from coldparquet.storage.hedge import BUDGET_SHARE
 from coldparquet.storage.memory import MemoryStore
+from coldparquet.storage.open import stack_store
 from coldparquet.storage.requests import FetchedRange, RangeRequest
-from coldparquet.storage.wrappers.hedge_pace import BUDGET_SHARE
-from coldparquet.storage.wrappers.store_stack import stack_store
 from coldparquet.testing.store_contract import request_for
 from tests.support.virtual_time import run_in_virtual_time
 

@@ -13,11 +13,11 @@ from coldparquet.errors import InvalidInputError, StorageError
 from coldparquet.options import StoreOptions
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.fsspec_store import FsspecStore
-from coldparquet.storage.local.store import LocalStore
+from coldparquet.storage.hedge import HedgePace
+from coldparquet.storage.local import LocalStore
 from coldparquet.storage.memory import MemoryStore
+from coldparquet.storage.open import StoreStack, stack_store
 from coldparquet.storage.s3.store import S3Store
-from coldparquet.storage.wrappers.hedge_pace import HedgePace
-from coldparquet.storage.wrappers.store_stack import StoreStack, stack_store
 from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
 from coldparquet.testing.store_contract import CONTENT, StoreContract, request_for
 from coldparquet.testing.stores import Failure, FaultStore, Hang, scripted

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from coldparquet.storage.threads import run_to_end
+from coldparquet.concurrency import run_to_end
 
 if TYPE_CHECKING:
     import threading

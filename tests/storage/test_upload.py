@@ -13,13 +13,16 @@ from hypothesis import strategies as st
 
 from coldparquet.errors import InvalidInputError, NotFoundError, ObjectChangedError, StorageError
 from coldparquet.ranges import ByteRange
-from coldparquet.storage import upload
+from coldparquet.storage import transfer as upload
+from coldparquet.storage.base import StoreWrapper
+from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.fsspec_store import FsspecStore
-from coldparquet.storage.local.store import LocalStore
+from coldparquet.storage.local import LocalStore
+from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.objects import ObjectInfo, StoredChecksum, Upload, UploadedPart
+from coldparquet.storage.requests import ObjectInfo, StoredChecksum, Upload, UploadedPart
 from coldparquet.storage.s3.store import S3Store
-from coldparquet.storage.upload import (
+from coldparquet.storage.transfer import (
     MemoryBudget,
     StoreSource,
     is_same_object,
@@ -27,9 +30,6 @@ from coldparquet.storage.upload import (
     upload_object,
     upload_request_count,
 )
-from coldparquet.storage.wrappers.checked import CheckedStore
-from coldparquet.storage.wrappers.trace import TraceStore
-from coldparquet.storage.wrappers.wrapper import StoreWrapper
 from coldparquet.testing.simulator import ColdStoreServer
 from tests.support.s3_servers import MOTO_KEYS, boto3_client, moto_server
 

@@ -9,7 +9,7 @@ import pytest
 import coldparquet as cp
 from coldparquet.errors import ColdParquetError
 from coldparquet.maintenance.index import index_table
-from coldparquet.storage.url_paths import name_url
+from coldparquet.storage.urls import name_url
 from coldparquet.testing.simulator import ColdStoreServer
 from tests.support.questdb_tables import PARTITIONS
 

@@ -13,8 +13,7 @@ from yarl import URL
 from coldparquet.errors import StorageError
 from coldparquet.options import StoreOptions
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.web.connection import WebCall, WebConnection
-from coldparquet.storage.web.options import parse_web_options
+from coldparquet.storage.web import WebCall, WebConnection, parse_web_options
 from coldparquet.testing.store_contract import CONTENT
 from tests.support.web_sites import Site, fetch, ranges, respond, web_site
 

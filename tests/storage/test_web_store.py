@@ -27,10 +27,10 @@ from coldparquet.errors import (
     UnsupportedError,
 )
 from coldparquet.ranges import ByteRange, SuffixRange
-from coldparquet.storage.http.broken_body import BrokenBodyError
-from coldparquet.storage.open_store import open_store
+from coldparquet.storage.open import open_store
+from coldparquet.storage.refusals import BrokenBodyError
 from coldparquet.storage.requests import RangeRequest
-from coldparquet.storage.web.listing import parse_index_page
+from coldparquet.storage.web import parse_index_page
 from coldparquet.testing.store_contract import CONTENT, request_for
 from tests.support.scripted_server import client_has_gone
 from tests.support.web_sites import Site, fetch, ranges, respond, web_site

@@ -11,11 +11,11 @@ import coldparquet as cp
 from coldparquet.errors import StorageError
 from coldparquet.options import StoreOptions
 from coldparquet.ranges import ByteRange
-from coldparquet.storage import whole_object
+from coldparquet.storage import transfer as whole_object
+from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.open import stack_store
 from coldparquet.storage.s3.store import S3Store
-from coldparquet.storage.whole_object import read_whole
-from coldparquet.storage.wrappers.checked import CheckedStore
-from coldparquet.storage.wrappers.store_stack import stack_store
+from coldparquet.storage.transfer import read_whole
 from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer, FaultRule
 from coldparquet.testing.store_contract import request_for
 from tests.support.questdb_tables import GOLDEN, assert_same_rows, expected_rows

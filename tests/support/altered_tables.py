@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from coldparquet.format.table_metadata import MetadataSlot, parse_table_metadata
-from coldparquet.format.table_metadata_writer import encode_table_metadata
-from coldparquet.format.txn import parse_txn
-from coldparquet.format.txn_writer import encode_txn
+from coldparquet.format.table_metadata import MetadataSlot, encode_table_metadata, parse_table_metadata
+from coldparquet.format.txn import encode_txn, parse_txn
 from coldparquet.format.type_codes import parse_type_name
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from coldparquet.storage.memory import MemoryStore
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from coldparquet.storage.wrappers.trace import RequestRecord
+    from coldparquet.storage.log import RequestRecord
 
 DAY_US = 86_400_000_000
 FIRST_DAY_US = 19_783 * DAY_US  # 2024-03-01

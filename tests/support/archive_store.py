@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from coldparquet.archive.objects import needs_restore
 from coldparquet.errors import ArchivedObjectError, InvalidInputError
-from coldparquet.restoring.archive_state import needs_restore
-from coldparquet.storage.objects import RestoreState
+from coldparquet.storage.requests import RestoreState
 from tests.support.quoting_store import QuotingStore
 
 if TYPE_CHECKING:
     from coldparquet.prices import RestoreTier
-    from coldparquet.storage.objects import ObjectInfo
-    from coldparquet.storage.requests import FetchedRange, RangeRequest
+    from coldparquet.storage.requests import FetchedRange, ObjectInfo, RangeRequest
 
 
 class ArchiveStore(QuotingStore):

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from coldparquet.format.bloom_filter import bloom_hashes
-from coldparquet.format.footer_blooms import BloomTransfer, refer_to_blooms
-from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
+from coldparquet.format.blooms import BloomTransfer, bloom_hashes, refer_to_blooms
 from coldparquet.format.parquet_thrift import (
     BloomAlgorithm,
     BloomCompression,
@@ -18,14 +16,15 @@ from coldparquet.format.parquet_thrift import (
     BloomHash,
 )
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
+from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
 from coldparquet.format.sidecar_writer import encode_sidecar
-from coldparquet.format.thrift_structure import Empty
+from coldparquet.format.thrift import Empty
 from tests.support.parquet_fragments import parsed_footer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from coldparquet.format.column_types import ColumnType
+    from coldparquet.format.types import ColumnType
     from coldparquet.plan.literals import DomainValue
 
 _SALTS = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
+from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.plan.bind import BoundField, BoundPredicate, bind
-from coldparquet.plan.bloom_lookups import find_lookups
-from coldparquet.plan.bloom_probes import BloomProbes
+from coldparquet.plan.blooms import BloomProbes, find_lookups
 from coldparquet.plan.coalesce import coalesce
 from coldparquet.plan.prune import prune
 from coldparquet.plan.statistics import SidecarStatistics

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import coldparquet as cp
-from coldparquet.format.questdb_json import QuestdbMetadata, parse_questdb_json
+from coldparquet.format.parquet_footer import QuestdbMetadata, parse_questdb_json
 from coldparquet.storage.memory import MemoryStore
 from tests.support.parquet_fragments import parsed_footer
 from tests.support.table_copies import contents_of

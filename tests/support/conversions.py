@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from coldparquet.decode.arrow_schema import TEXT_AS_STORED, arrow_type
-from coldparquet.format.canonical_types import canonical_type
+from coldparquet.decode.arrow import TEXT_AS_STORED, arrow_type
 from coldparquet.format.type_codes import parse_type_name
+from coldparquet.format.types import canonical_type
 
 if TYPE_CHECKING:
-    from coldparquet.format.column_types import ColumnType
+    from coldparquet.format.types import ColumnType
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "conversions"
 

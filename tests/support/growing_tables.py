@@ -7,13 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from coldparquet.format.partition_intervals import PartitionInterval
-from coldparquet.format.partition_names import format_partition_directory
+from coldparquet.format.partition_names import PartitionInterval, format_partition_directory
 from coldparquet.format.partition_records import PartitionRecord, PartitionRecords
-from coldparquet.format.table_metadata import MetadataSlot, TableMetadata
-from coldparquet.format.table_metadata_writer import encode_table_metadata
-from coldparquet.format.txn import TableTransaction
-from coldparquet.format.txn_writer import encode_txn, replace_partitions
+from coldparquet.format.table_metadata import MetadataSlot, TableMetadata, encode_table_metadata
+from coldparquet.format.txn import TableTransaction, encode_txn, replace_partitions
 from coldparquet.format.type_codes import TypeTag
 from coldparquet.write import WriteOptions, append_rows, write_partition
 

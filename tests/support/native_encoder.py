@@ -7,14 +7,14 @@ import struct
 from decimal import Context
 from typing import TYPE_CHECKING, Any
 
-from coldparquet.format.native_layout import auxiliary_file_name, data_file_name
+from coldparquet.format.native import auxiliary_file_name, data_file_name
 from coldparquet.format.type_codes import TypeTag, is_decimal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from decimal import Decimal
 
-    from coldparquet.plan.native_read import NativeColumn
+    from coldparquet.plan.native import NativeColumn
 
 _STRUCTS = {
     TypeTag.BOOLEAN: ("<?", False),

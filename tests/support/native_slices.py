@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from coldparquet.decode.arrow_schema import TEXT_AS_STORED
-from coldparquet.decode.native_rows import decode_native_rows
-from coldparquet.format.canonical_types import canonical_type
-from coldparquet.format.utf16 import Utf8Strings
-from coldparquet.plan.native_read import NativeColumn, RowSlices, data_edges, native_reads
+from coldparquet.decode.arrow import TEXT_AS_STORED
+from coldparquet.decode.native import decode_native_rows
+from coldparquet.format.table_file_text import Utf8Strings
+from coldparquet.format.types import canonical_type
+from coldparquet.plan.native import NativeColumn, RowSlices, data_edges, native_reads
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from coldparquet.decode.arrow_schema import TextAs
+    from coldparquet.decode.arrow import TextAs
 
 SYMBOLS = ("", "BTC", "ETH", "Grüße", "unused")
 

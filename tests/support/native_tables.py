@@ -12,29 +12,29 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from coldparquet.catalog.symbol_dictionaries import SymbolDictionaries
-from coldparquet.decode.arrow_schema import TEXT_AS_STORED
-from coldparquet.decode.native_rows import decode_native_rows
-from coldparquet.decode.placed_buffer import PlacedBuffer
-from coldparquet.format.canonical_types import canonical_type
+from coldparquet.decode.arrow import TEXT_AS_STORED
+from coldparquet.decode.native import decode_native_rows
+from coldparquet.decode.virtual_file import PlacedBuffer
 from coldparquet.format.column_versions import parse_column_versions
 from coldparquet.format.partition_names import recorded_directory_name
 from coldparquet.format.table_metadata import parse_table_metadata
 from coldparquet.format.txn import parse_txn
-from coldparquet.plan.native_read import NativeColumn, NativeSymbol
-from coldparquet.plan.native_requests import place_native, plan_native_requests
-from coldparquet.scanning.native_partition import plan_native_rows
+from coldparquet.format.types import canonical_type
+from coldparquet.plan.native import NativeColumn, NativeSymbol
+from coldparquet.plan.requests import place_native, plan_native_requests
+from coldparquet.scan.native import plan_native_rows
+from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.requests import RangeRequest
-from coldparquet.storage.wrappers.checked import CheckedStore
 from tests.support.questdb_tables import GOLDEN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from coldparquet.decode.arrow_schema import TextAs
-    from coldparquet.plan.read_plan import PlannedRequest
-    from coldparquet.scanning.native_partition import NativePlan
+    from coldparquet.decode.arrow import TextAs
+    from coldparquet.plan.model import PlannedRequest
+    from coldparquet.scan.planned import NativePlan
     from coldparquet.storage.base import ObjectStore
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from coldparquet.format.file_writer import WRITER_CODE
 from coldparquet.format.page_headers import PageType, parse_pages
-from coldparquet.format.page_thrift import PageHeader
+from coldparquet.format.parquet_footer import WRITER_CODE
+from coldparquet.format.parquet_thrift import PageHeader
 from coldparquet.format.sidecar_writer import encode_sidecar
 from tests.support.parquet_fragments import parsed_footer
 from tests.support.table_copies import sidecar_content

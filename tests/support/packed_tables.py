@@ -7,11 +7,10 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING
 
-from coldparquet.format.footer_blooms import BloomTransfer
+from coldparquet.format.blooms import BloomTransfer
 from coldparquet.format.partition_records import PartitionRecords
 from coldparquet.format.sidecar_writer import encode_sidecar
-from coldparquet.format.txn import parse_txn
-from coldparquet.format.txn_writer import encode_txn, replace_partitions
+from coldparquet.format.txn import encode_txn, parse_txn, replace_partitions
 from tests.support.parquet_fragments import parsed_footer
 from tests.support.questdb_tables import GOLDEN
 from tests.support.quoting_store import QuotingStore

@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from hypothesis import strategies as st
 
-from coldparquet.format.column_types import resolve_type
-from coldparquet.format.file_writer import writer_entry
-from coldparquet.format.partition_pages import PageBounds, PartitionPages
+from coldparquet.format.pages import PageBounds, PartitionPages
+from coldparquet.format.parquet_footer import writer_entry
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
-from coldparquet.format.sidecar_content import BoundSpec, ChunkSpec, ColumnSpec, RowGroupSpec, SidecarContent
 from coldparquet.format.sidecar_layout import (
     ENCODING_PLAIN,
     ENCODING_RLE_DICTIONARY,
@@ -24,7 +22,15 @@ from coldparquet.format.sidecar_layout import (
     Repetition,
     column_flags,
 )
-from coldparquet.format.sidecar_writer import encode_sidecar
+from coldparquet.format.sidecar_writer import (
+    BoundSpec,
+    ChunkSpec,
+    ColumnSpec,
+    RowGroupSpec,
+    SidecarContent,
+    encode_sidecar,
+)
+from coldparquet.format.types import resolve_type
 from coldparquet.plan.bind import BoundField, BoundPredicate, bind
 from coldparquet.plan.predicate import And, Comparison, In, IsNull, Literal, Not, Operator, Or, Predicate
 

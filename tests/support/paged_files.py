@@ -10,15 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from coldparquet.format.chunk_places import ChunkPlaces, chunk_places
-from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
+from coldparquet.format.page_headers import ChunkWalk, check_walked_pages
 from coldparquet.format.page_index import page_index_range, parse_page_index
-from coldparquet.format.page_thrift import ColumnIndex, OffsetIndex
-from coldparquet.format.page_walk import ChunkWalk, check_walked_pages
+from coldparquet.format.pages import ChunkPlaces, chunk_places
 from coldparquet.format.pages_file import parse_pages_file
 from coldparquet.format.parquet_footer import ParquetFooter, frame_footer
-from coldparquet.format.parquet_thrift import FileMetaData
+from coldparquet.format.parquet_thrift import ColumnIndex, FileMetaData, OffsetIndex
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
+from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.ranges import ByteRange
 from tests.support.parquet_fragments import footer_bytes, parsed_footer
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from coldparquet.format.partition_pages import PagesFound, PartitionPages
+    from coldparquet.format.pages import PagesFound, PartitionPages
 
 ROWS = 6_000
 GROUP_ROWS = 2_500

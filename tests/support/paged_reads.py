@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from coldparquet.plan.read_plan import RowGroupRead
-from coldparquet.plan.row_selection import RowSelection
+from coldparquet.plan.model import RowGroupRead, RowSelection
 from tests.support.paged_columns import LONG, Chunk, Partition
 
 if TYPE_CHECKING:

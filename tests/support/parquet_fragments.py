@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from coldparquet.format.parquet_footer import ParquetFooter, parse_footer
-from coldparquet.format.parquet_footer_rewrite import (
+from coldparquet.format.footer_edit import (
     FooterBytes,
     KeptRowGroup,
     NewRowGroup,
     SplicedFooter,
     splice_footers,
 )
+from coldparquet.format.parquet_footer import ParquetFooter, parse_footer
 from tests.support.questdb_tables import GOLDEN
 
 if TYPE_CHECKING:

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from coldparquet.options import ReadOptions
-from coldparquet.plan.coalescing_choice import choose_coalescing
-from coldparquet.plan.planned_requests import ReadsOfObject, plan_requests
-from coldparquet.plan.read_plan import PartitionRead, ReadPlan, RowGroupRead
-from coldparquet.plan.store_speed import StoreSpeed
+from coldparquet.plan.coalescing import choose_coalescing
+from coldparquet.plan.model import PartitionRead, ReadPlan, RowGroupRead, StoreSpeed
+from coldparquet.plan.requests import ReadsOfObject, plan_requests
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coldparquet.plan.read_plan import PlannedRequest
+    from coldparquet.plan.model import PlannedRequest
 
 Ranges = list[tuple[int, int]]
 SPEED = StoreSpeed(connections=32)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from coldparquet.write.local_files import LocalFiles
+from coldparquet.write.files import LocalFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable

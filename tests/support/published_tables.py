@@ -7,11 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from coldparquet.format.column_versions import encode_column_versions, parse_column_versions
-from coldparquet.format.table_metadata import parse_table_metadata
-from coldparquet.format.table_metadata_writer import encode_table_metadata
-from coldparquet.format.txn import parse_txn
-from coldparquet.format.txn_writer import encode_txn
-from coldparquet.table import open_table
+from coldparquet.format.table_metadata import encode_table_metadata, parse_table_metadata
+from coldparquet.format.txn import encode_txn, parse_txn
+from coldparquet.opening import open_table
 from tests.support.questdb_tables import GOLDEN, expected_rows, plain
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from coldparquet.storage.memory import MemoryStore
 
 if TYPE_CHECKING:
-    from coldparquet.storage.objects import Listing, ObjectInfo
-    from coldparquet.storage.requests import FetchedRange, RangeRequest
+    from coldparquet.storage.requests import FetchedRange, Listing, ObjectInfo, RangeRequest
 
 
 class QuotingStore(MemoryStore):

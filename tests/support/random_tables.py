@@ -16,7 +16,7 @@ import coldparquet as cp
 from coldparquet.maintenance.index import index_table
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.write.options import WriteOptions
-from coldparquet.write.partition_writer import write_partition
+from coldparquet.write.partition import write_partition
 from tests.support.random_columns import RandomColumn, random_column
 from tests.support.random_values import FOREIGN_KINDS, QUESTDB_KINDS, Comparisons, Kind
 

@@ -10,7 +10,7 @@ import coldparquet as cp
 
 if TYPE_CHECKING:
     from coldparquet.pieces import ScanPieces
-    from coldparquet.storage.wrappers.trace import RequestRecord
+    from coldparquet.storage.log import RequestRecord
 
 
 async def read_pieces(pieces: ScanPieces, **how: Any) -> pa.Table:

@@ -10,8 +10,8 @@ from coldparquet.ranges import ByteRange
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from coldparquet.plan.read_plan import ReadPlan
-    from coldparquet.storage.wrappers.trace import RequestRecord
+    from coldparquet.plan.model import ReadPlan
+    from coldparquet.storage.log import RequestRecord
 
 
 def data_requests(log: Iterable[RequestRecord]) -> list[tuple[str, ByteRange]]:

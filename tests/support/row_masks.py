@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from coldparquet.plan.row_selection import RowSelection
+from coldparquet.plan.model import RowSelection
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from coldparquet.format import sidecar_layout as layout
-from coldparquet.format.sidecar_content import BoundSpec, ChunkSpec, ColumnSpec, SidecarContent
+from coldparquet.format.sidecar_writer import BoundSpec, ChunkSpec, ColumnSpec, SidecarContent
 
 if TYPE_CHECKING:
     from coldparquet.format.sidecar import Sidecar

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from coldparquet.format import sidecar_layout as layout
-from coldparquet.format.sidecar_content import BoundSpec, ChunkSpec, ColumnSpec, RowGroupSpec, SidecarContent
 from coldparquet.format.sidecar_footer import CoveringIndexEntry, ScratchpadEntry
 from coldparquet.format.sidecar_update import SidecarChange
+from coldparquet.format.sidecar_writer import BoundSpec, ChunkSpec, ColumnSpec, RowGroupSpec, SidecarContent
 from coldparquet.ranges import ByteRange
 
 I64 = st.integers(-(2**63), 2**63 - 1)

@@ -7,13 +7,11 @@ import zlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from coldparquet.format.footer_blooms import BloomTransfer
+from coldparquet.format.blooms import BloomTransfer
 from coldparquet.format.partition_records import PartitionRecord, PartitionRecords
 from coldparquet.format.sidecar import parse_sidecar
-from coldparquet.format.sidecar_content import FooterSpec, SidecarContent
-from coldparquet.format.sidecar_writer import encode_footer, encode_sidecar
-from coldparquet.format.txn import parse_txn
-from coldparquet.format.txn_writer import encode_txn, replace_partitions
+from coldparquet.format.sidecar_writer import FooterSpec, SidecarContent, encode_footer, encode_sidecar
+from coldparquet.format.txn import encode_txn, parse_txn, replace_partitions
 from tests.support.parquet_fragments import parsed_footer
 from tests.support.questdb_tables import GOLDEN
 

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import coldparquet as cp
-from coldparquet.format.partition_intervals import PartitionInterval, partition_floor_ns
+from coldparquet.format.partition_names import PartitionInterval, partition_floor_ns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

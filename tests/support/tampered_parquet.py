@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from coldparquet.format.page_thrift import ColumnIndex, OffsetIndex
-from coldparquet.format.parquet_thrift import ColumnChunk, FileMetaData
+from coldparquet.format.parquet_thrift import ColumnChunk, ColumnIndex, FileMetaData, OffsetIndex
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from coldparquet.storage.open_store import open_store
-from coldparquet.storage.wrappers.checked import CheckedStore
+from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.open import open_store
 from coldparquet.testing.store_contract import CONTENT, request_for
 
 if TYPE_CHECKING:

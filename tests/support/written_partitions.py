@@ -10,7 +10,7 @@ import pyarrow as pa
 
 import coldparquet as cp
 from coldparquet.format.column_versions import parse_column_versions
-from coldparquet.format.symbol_files import (
+from coldparquet.format.native import (
     parse_symbol_offsets,
     parse_symbols,
     symbol_file_name,

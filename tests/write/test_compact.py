@@ -13,15 +13,13 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.errors import InvalidInputError
-from coldparquet.format.table_metadata import parse_table_metadata
-from coldparquet.format.table_metadata_writer import encode_table_metadata
+from coldparquet.format.table_metadata import encode_table_metadata, parse_table_metadata
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.verify import verify_table
 from coldparquet.options import MIB
 from coldparquet.write import WriteOptions, write_partition
-from coldparquet.write.compact import compact_table
-from coldparquet.write.compaction_report import CompactionOptions, CompactionProgress
-from coldparquet.write.local_files import LocalFiles
+from coldparquet.write.compact import CompactionOptions, CompactionProgress, compact_table
+from coldparquet.write.files import LocalFiles
 from tests.support.compaction import (
     assert_stored_alike,
     directories,

@@ -14,12 +14,11 @@ import pytest
 from coldparquet.catalog.table_files import read_table_files
 from coldparquet.errors import UnsupportedError
 from coldparquet.format.partition_records import PartitionRecords
-from coldparquet.storage.local.store import LocalStore
-from coldparquet.storage.wrappers.wrapper import StoreWrapper
-from coldparquet.write.compact import compact_table
-from coldparquet.write.compaction_report import CompactionOptions
-from coldparquet.write.local_files import exclusive_lock
-from coldparquet.write.table_commit import commit_partitions
+from coldparquet.storage.base import StoreWrapper
+from coldparquet.storage.local import LocalStore
+from coldparquet.write.compact import CompactionOptions, compact_table
+from coldparquet.write.files import exclusive_lock
+from coldparquet.write.versions import commit_partitions
 from tests.support.compaction import directories, in_memory, partition_names, scan_rows
 from tests.support.questdb_tables import assert_same_rows, expected_rows
 from tests.support.table_copies import contents_of, copy_table
@@ -27,7 +26,7 @@ from tests.support.table_copies import contents_of, copy_table
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from coldparquet.storage.objects import Listing
+    from coldparquet.storage.requests import Listing
 
 LIVE = ["2023-11.6", "2023-12.7", "2024-01.8", "2024-02.9", "2024-03.10"]
 OLD = ["2023-11.4", "2023-12.1", "2024-01.2", "2024-02.3", "2024-03.5"]

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import coldparquet as cp
 from coldparquet.testing.simulator import ColdStoreServer
-from coldparquet.write.compact import compact_table
-from coldparquet.write.compaction_report import CompactionOptions
+from coldparquet.write.compact import CompactionOptions, compact_table
 from tests.support.compaction import directories
 from tests.support.questdb_tables import assert_same_rows, expected_rows
 from tests.support.table_copies import copy_table

@@ -15,12 +15,11 @@ import coldparquet as cp
 from coldparquet.catalog.table_files import TableFiles, read_table_files
 from coldparquet.errors import ObjectChangedError
 from coldparquet.format.partition_records import PartitionRecords
-from coldparquet.storage.local.store import LocalStore
+from coldparquet.storage.local import LocalStore
 from coldparquet.write import WriteOptions, append_rows, replace_row_groups, write_partition
-from coldparquet.write.compact import compact_table
-from coldparquet.write.compaction_report import CompactionOptions
-from coldparquet.write.local_files import LocalFiles
-from coldparquet.write.table_commit import commit_partitions
+from coldparquet.write.compact import CompactionOptions, compact_table
+from coldparquet.write.files import LocalFiles
+from coldparquet.write.versions import commit_partitions
 from tests.support.compaction import directories
 from tests.support.metadata_files import make_meta
 from tests.support.txn_files import make_txn

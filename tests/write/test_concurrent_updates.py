@@ -12,7 +12,7 @@ import pytest
 import coldparquet as cp
 from coldparquet.errors import ObjectChangedError
 from coldparquet.write import WriteOptions, append_rows, replace_row_groups, write_partition
-from coldparquet.write.local_files import LocalFiles
+from coldparquet.write.files import LocalFiles
 from tests.support.metadata_files import make_meta
 from tests.support.txn_files import make_txn
 from tests.support.written_partitions import SECOND_US

@@ -11,16 +11,16 @@ import pytest
 import coldparquet as cp
 from coldparquet.errors import NotFoundError, ObjectChangedError
 from coldparquet.write import write_table
-from coldparquet.write.begin_write import begin_write
-from coldparquet.write.commit_write import commit_write
-from coldparquet.write.staging import stage_rows
+from coldparquet.write.begin import begin_write
+from coldparquet.write.commit import commit_write
+from coldparquet.write.stage import stage_rows
 from tests.support.table_rows import in_order, read_table, same_rows, ticks
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from coldparquet.write.begin_write import TableWrite
-    from coldparquet.write.staging import StagedPart
+    from coldparquet.write.begin import TableWrite
+    from coldparquet.write.stage import StagedPart
 
 DAY_S = 24 * 3600
 

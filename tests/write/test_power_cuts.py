@@ -14,8 +14,8 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.errors import NotFoundError
+from coldparquet.storage.base import StoreWrapper
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.wrappers.wrapper import StoreWrapper
 from coldparquet.write import WriteOptions, append_rows, replace_row_groups, write_partition
 from tests.support.crash_points import few_or_all_points, tried
 from tests.support.power_cut import FailingFiles, Loss, Moment, PowerCut
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
-    from coldparquet.write.local_files import FileOperations
+    from coldparquet.write.files import FileOperations
 
     Change = Callable[[Path, FileOperations | None], Awaitable[Any]]
 

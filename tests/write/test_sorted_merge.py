@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coldparquet.format.partition_intervals import PartitionInterval, partition_floor_ns
-from coldparquet.write.sorted_merge import merge_sorted, partitions_of
-from coldparquet.write.sorted_runs import SortedRuns, read_run, write_run
+from coldparquet.format.partition_names import PartitionInterval, partition_floor_ns
+from coldparquet.write.sort import SortedRuns, merge_sorted, partitions_of, read_run, write_run
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,10 +13,10 @@ import coldparquet as cp
 from coldparquet.catalog.table_files import read_table_files
 from coldparquet.errors import InvalidInputError, NotFoundError, ObjectChangedError
 from coldparquet.format.partition_records import PartitionRecords
-from coldparquet.storage.local.store import LocalStore
-from coldparquet.storage.wrappers.wrapper import StoreWrapper
-from coldparquet.write.server_lock import no_server
-from coldparquet.write.table_commit import check_nothing_unfinished, commit_partitions
+from coldparquet.storage.base import StoreWrapper
+from coldparquet.storage.local import LocalStore
+from coldparquet.write.files import no_server
+from coldparquet.write.versions import check_nothing_unfinished, commit_partitions
 from tests.support.compaction import in_memory
 from tests.support.questdb_tables import GOLDEN
 from tests.support.table_copies import contents_of, copy_table

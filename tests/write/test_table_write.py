@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import coldparquet as cp
 from coldparquet.errors import InvalidInputError, NotFoundError
-from coldparquet.format.partition_intervals import PartitionInterval
+from coldparquet.format.partition_names import PartitionInterval
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.write import WriteOptions, write_table
 from tests.support.table_rows import (

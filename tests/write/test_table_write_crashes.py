@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 import pytest
 
 from coldparquet.errors import AccessError, ColdParquetError, NotFoundError, StorageError
+from coldparquet.storage.base import StoreWrapper
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.wrappers.wrapper import StoreWrapper
 from coldparquet.testing.stores import DyingStore
 from coldparquet.write import write_table
 from tests.support.crash_points import few_or_all_points, tried
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from coldparquet.storage.base import ObjectStore
-    from coldparquet.write.begin_write import WriteMode
+    from coldparquet.write.begin import WriteMode
 
 URL = "bucket/trades"
 OLD = ticks(60, days=3)
@@ -93,7 +93,7 @@ async def test_file_operations(
     change: str, loss: Loss, tmp_path: Path, most_points: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # One after the other: the disk of these tests does not know which of two threads has lost its power.
-    monkeypatch.setattr("coldparquet.write.staging._PARTITIONS_AT_ONCE", 1)
+    monkeypatch.setattr("coldparquet.write.stage._PARTITIONS_AT_ONCE", 1)
     before, mode, _ = CHANGES[change]
     original, table = tmp_path / "original", tmp_path / "db" / "trades"
     original.mkdir()

@@ -9,19 +9,11 @@ import pytest
 
 from coldparquet.errors import InternalError, InvalidInputError, NotFoundError, ObjectChangedError
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.whole_object import read_whole
-from coldparquet.write import (
-    TableWrite,
-    WriteOptions,
-    abort_write,
-    begin_write,
-    commit_write,
-    join_parts,
-    stage_rows,
-    write_table,
-)
-from coldparquet.write.compact import compact_table
-from coldparquet.write.compaction_report import CompactionOptions
+from coldparquet.storage.transfer import read_whole
+from coldparquet.write import TableWrite, WriteOptions, abort_write, join_parts, stage_rows, write_table
+from coldparquet.write import begin as begin_write
+from coldparquet.write import commit as commit_write
+from coldparquet.write.compact import CompactionOptions, compact_table
 from tests.support.table_rows import in_order, names_in, overwritten, read_table, same_rows, ticks
 
 if TYPE_CHECKING:
@@ -30,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from coldparquet.write import StagedPart
-    from coldparquet.write.begin_write import WriteMode
+    from coldparquet.write.begin import WriteMode
 
 URL = "bucket/trades"
 OPTIONS = WriteOptions(row_group_rows=150, column_codecs={"price": "snappy"})

@@ -8,9 +8,9 @@ from itertools import combinations
 import pytest
 
 from coldparquet.errors import StorageError
+from coldparquet.storage.base import StoreWrapper
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.wrappers.wrapper import StoreWrapper
-from coldparquet.write.version_claims import VersionRange, claim_versions, claims, release_versions
+from coldparquet.write.versions import VersionRange, claim_versions, claims, release_versions
 
 PATH = "bucket/trades"
 
@@ -81,7 +81,7 @@ class AlwaysTaken(StoreWrapper):
 
 
 async def test_who_never_gets_a_turn_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coldparquet.write.version_claims._LONGEST_PAUSE_S", 0.0)
+    monkeypatch.setattr("coldparquet.write.versions._LONGEST_PAUSE_S", 0.0)
     with pytest.raises(StorageError, match="others keep") as busy:
         await claim_versions(AlwaysTaken(MemoryStore()), PATH, txn=None)
     assert busy.value.kind == "TableBusy"

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from coldparquet.format.column_types import TypeTag
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.type_codes import DESIGNATED_BIT
+from coldparquet.format.types import TypeTag
 from coldparquet.write import WriteOptions, append_rows, replace_row_groups, write_partition
 from tests.support.questdb_tables import PARTITIONS, GoldenPartition
 from tests.support.written_partitions import assert_same_rows, read_rows, table_symbols

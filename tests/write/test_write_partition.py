@@ -14,8 +14,7 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.errors import InvalidInputError, UnsupportedError
-from coldparquet.format.parquet_footer import parse_footer
-from coldparquet.format.questdb_json import parse_questdb_json
+from coldparquet.format.parquet_footer import parse_footer, parse_questdb_json
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.write import WriteOptions, append_rows, write_partition

@@ -12,9 +12,9 @@ import coldparquet as cp
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.plan.bind import BoundComparison
 from coldparquet.plan.predicate import Operator
-from coldparquet.scanning.bloom_fetch import BLOOM_REASON
-from coldparquet.storage.local.store import LocalStore
-from coldparquet.storage.wrappers.trace import TraceStore
+from coldparquet.scan.closer import BLOOM_REASON
+from coldparquet.storage.local import LocalStore
+from coldparquet.storage.log import TraceStore
 from coldparquet.write import WriteOptions, append_rows, replace_row_groups, write_partition
 from coldparquet.write.compact import compact_table
 from tests.support.bloom_files import domain_values

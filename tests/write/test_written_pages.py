@@ -10,10 +10,9 @@ from coldparquet.errors import FormatError, InvalidInputError
 from coldparquet.maintenance.index import index_table
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.write import WriteOptions
-from coldparquet.write.compact import compact_table
-from coldparquet.write.compaction_report import CompactionOptions
-from coldparquet.write.partition_update import append_rows
-from coldparquet.write.partition_writer import write_partition
+from coldparquet.write.compact import CompactionOptions, compact_table
+from coldparquet.write.partition import write_partition
+from coldparquet.write.update import append_rows
 from tests.support.paged_files import PagedFile, assert_same_pages, pages_beside, rows_of_all_kinds
 from tests.support.table_copies import copy_table
 

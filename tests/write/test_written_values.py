@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from coldparquet.decode.chunk_label import ChunkLabel
-from coldparquet.decode.raw_arrays import decode_raw_arrays
+from coldparquet.decode.arrow import decode_raw_arrays
+from coldparquet.decode.parquet_reader import ChunkLabel
 from coldparquet.errors import InvalidInputError
 from coldparquet.write import WriteOptions, write_partition
-from coldparquet.write.raw_arrays import encode_raw_arrays
+from coldparquet.write.values import encode_raw_arrays
 from tests.support.written_partitions import assert_same_rows, read_rows
 
 if TYPE_CHECKING:

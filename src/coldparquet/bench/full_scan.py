@@ -9,7 +9,7 @@ from coldparquet.bench.measurement import Benchmark, main
 from coldparquet.bench.readers import Question, readers
 from coldparquet.bench.trades import DAY_COLUMNS, day_name, trades
 from coldparquet.write.options import WriteOptions
-from coldparquet.write.partition_writer import write_partition
+from coldparquet.write.partition import write_partition
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,7 +18,7 @@ from coldparquet.bench.readers import OurWay, Question, readers
 from coldparquet.bench.trades import COLUMNS, day_name, trades
 from coldparquet.maintenance.index import index_table
 from coldparquet.write.options import WriteOptions
-from coldparquet.write.partition_writer import write_partition
+from coldparquet.write.partition import write_partition
 
 if TYPE_CHECKING:
     from pathlib import Path

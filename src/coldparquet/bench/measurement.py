@@ -26,7 +26,7 @@ from coldparquet.bench.physical_limit import longest_chain_s
 from coldparquet.bench.stolen_time import StolenTime
 from coldparquet.errors import InternalError
 from coldparquet.prices import PriceTable
-from coldparquet.storage.wrappers.trace import round_trips
+from coldparquet.storage.log import round_trips
 from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreProcess, ServedRequest
 
 BUCKET = "bench"

@@ -22,7 +22,7 @@ from coldparquet.bench.packing import pack_through_store
 from coldparquet.bench.readers import OurWay, Question, readers
 from coldparquet.bench.trades import day_name, trades
 from coldparquet.write.options import WriteOptions
-from coldparquet.write.partition_writer import write_partition
+from coldparquet.write.partition import write_partition
 
 if TYPE_CHECKING:
     from pathlib import Path

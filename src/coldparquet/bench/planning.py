@@ -16,9 +16,15 @@ import numpy as np
 from coldparquet.bench.measurement import BUCKET, OURS, Benchmark, main
 from coldparquet.bench.packing import pack_through_store
 from coldparquet.bench.readers import our_reader
-from coldparquet.format.sidecar_content import BoundSpec, ChunkSpec, ColumnSpec, RowGroupSpec, SidecarContent
 from coldparquet.format.sidecar_layout import PARQUET_TAIL_BYTES, PhysicalType, Repetition, column_flags
-from coldparquet.format.sidecar_writer import encode_sidecar
+from coldparquet.format.sidecar_writer import (
+    BoundSpec,
+    ChunkSpec,
+    ColumnSpec,
+    RowGroupSpec,
+    SidecarContent,
+    encode_sidecar,
+)
 from coldparquet.format.type_codes import TypeTag
 
 if TYPE_CHECKING:

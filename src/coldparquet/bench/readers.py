@@ -20,13 +20,14 @@ import pyarrow as pa
 
 import coldparquet as cp
 from coldparquet.bench.measurement import BUCKET, OURS, Reader
-from coldparquet.storage.open_store import open_store
-from coldparquet.table import Table, open_partitions, open_table
+from coldparquet.opening import open_partitions, open_table
+from coldparquet.storage.open import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from coldparquet.bench.measurement import MakeReader
+    from coldparquet.table import Table
 
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,

@@ -16,7 +16,7 @@ from coldparquet.bench.trades import day_name, trades
 from coldparquet.bench.trading_day import THIRTY_SECONDS
 from coldparquet.maintenance.index import index_table
 from coldparquet.write.options import WriteOptions
-from coldparquet.write.partition_writer import write_partition
+from coldparquet.write.partition import write_partition
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from coldparquet.bench.measurement import BUCKET, COLD_STORE, made_data, peak_memory_mb
 from coldparquet.bench.trades import DAY_COLUMNS, day_name, trades
-from coldparquet.catalog.partition_location import SIDECAR_FILE
+from coldparquet.catalog.table_files import SIDECAR_FILE
 from coldparquet.errors import InternalError
 from coldparquet.testing.simulator.process import ColdStoreProcess
 

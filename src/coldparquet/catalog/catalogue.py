@@ -9,20 +9,17 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from coldparquet.catalog.catalogue_fetch import CATALOGUE_FILE
-from coldparquet.catalog.listed_objects import ListedObjects
-from coldparquet.catalog.packed_blooms import PackedBlooms
-from coldparquet.catalog.packed_sidecars import may_count, read_packed_sidecars
-from coldparquet.plan.wording import few_names
+from coldparquet.catalog.objects import ListedObjects
+from coldparquet.catalog.packed import CATALOGUE_FILE, PackedBlooms, may_count, read_packed_sidecars
+from coldparquet.text import few_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from coldparquet.catalog.catalogue_fetch import CatalogueFile
-    from coldparquet.catalog.packed_sidecars import LookAhead, PackedLookup
-    from coldparquet.catalog.partition_location import PartitionLocation
-    from coldparquet.plan.read_plan import MetadataRequest
-    from coldparquet.storage.caches.cached_store import CachedStore
+    from coldparquet.catalog.packed import CatalogueFile, LookAhead, PackedLookup
+    from coldparquet.catalog.table_files import PartitionLocation
+    from coldparquet.plan.model import MetadataRequest
+    from coldparquet.storage.cache import CachedStore
 
 
 class Catalogue:
@@ -92,12 +89,12 @@ class Catalogue:
         All of them are fetched, decompressed and parsed together, in a thread. No request where the first one brought the
         sidecars, else few for all of them, in one round trip. Without a transaction, at the same time 1 listing for 250
         partitions; where that is neither cheaper nor faster than their own sidecars
-        (:class:`~coldparquet.catalog.listed_objects.ListedObjects`), none counts.
+        (:class:`~coldparquet.catalog.objects.ListedObjects`), none counts.
 
         Args:
             locations: The partitions.
             spent: Gets the requests.
-            look_ahead: See :func:`~coldparquet.catalog.packed_sidecars.read_packed_sidecars`.
+            look_ahead: See :func:`~coldparquet.catalog.packed.read_packed_sidecars`.
         """
         file = self.file
         wanted = [location for location in locations if self._may_count(location)]

@@ -1,12 +1,13 @@
-"""Finding the partitions of a table: by its transaction file or, where there is none, by the directories' names."""
+"""Finding the partitions of a table: by its transaction file, by a listing of its directories, or by names that were given."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import difflib
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
@@ -21,16 +22,24 @@ from coldparquet.catalog.other_layouts import (
     unread_beside,
     without_version,
 )
-from coldparquet.catalog.partition_location import DATA_FILE, SIDECAR_FILE, PartitionLocation, partition_location
-from coldparquet.catalog.table_files import TRANSACTION_FILE, read_table_files
+from coldparquet.catalog.table_files import (
+    DATA_FILE,
+    SIDECAR_FILE,
+    TRANSACTION_FILE,
+    PartitionLocation,
+    partition_location,
+    read_table_files,
+)
 from coldparquet.concurrency import both
 from coldparquet.errors import (
     AccessError,
     ColdParquetError,
     FormatError,
+    InternalError,
     InvalidInputError,
     NotFoundError,
     StorageError,
+    UnsupportedError,
 )
 from coldparquet.format.partition_names import (
     PartitionDirectory,
@@ -38,17 +47,20 @@ from coldparquet.format.partition_names import (
     parse_partition_directory,
     recorded_directory_name,
 )
-from coldparquet.format.partition_ranges import partition_ranges
-from coldparquet.plan.read_plan import MetadataRequest
-from coldparquet.plan.wording import few_names
-from coldparquet.storage.objects import Listing
+from coldparquet.format.partition_records import partition_ranges
+from coldparquet.plan.model import MetadataRequest
+from coldparquet.plan.prune import misplaced_times, stated_times_ns
+from coldparquet.storage.requests import Listing
+from coldparquet.text import few_names
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from coldparquet.catalog.table_files import ColumnVersionsFor, TableFiles
-    from coldparquet.plan.finding import Finding
+    from coldparquet.format.sidecar import Sidecar
+    from coldparquet.plan.advice import Finding
     from coldparquet.storage.base import ObjectStore
+
 
 _LATEST_TIMESTAMP = (1 << 63) - 1
 """No half-open range of 64-bit times holds it."""
@@ -57,7 +69,7 @@ _YEAR_DIGITS = 4
 PUBLISHING_FILE = "_publishing"
 """Lies in a table while it is published for the first time, when only some of its partitions are there."""
 WRITING_PREFIX = "_writing."
-"""Names of objects that claim versions of partitions for a write begin so; see `coldparquet.write.version_claims`."""
+"""Names of objects that claim versions of partitions for a write begin so; see `coldparquet.write.versions`."""
 _SET_ASIDE_SUFFIXES = (".detached", ".attachable")
 """Directories that a person took out of the table, or may put back into it."""
 
@@ -382,3 +394,119 @@ def _newest_versions(listing: Listing) -> tuple[list[PartitionLocation], list[st
         notes.append(f"{older.name} was not read: {newer[1].name} is a newer version of it")
     in_time_order = sorted(newest.values(), key=lambda found: found[0].start_ns)
     return [location for _, location in in_time_order], notes
+
+
+NATIVE_PARTITION, NO_DATA_FILE = "NativePartition", "NoDataFile"
+"""Kinds of the errors about a listed partition that is not in Parquet, and about one that holds nothing of the kind."""
+
+NOT_IN_PARQUET = frozenset({NATIVE_PARTITION, NO_DATA_FILE})
+"""Kinds of the errors about listed directories without a Parquet file."""
+
+_NATIVE_COLUMN_SUFFIX = ".d"
+"""Of the one file that every column has in QuestDB's own format."""
+
+
+async def raise_what_is_missing(store: ObjectStore, location: PartitionLocation, error: NotFoundError) -> NoReturn:
+    """Raise what the absence of the Parquet file means, by what is there in its place. 1 listing."""
+    directory_path = location.directory_path
+    try:
+        listing = await store.list(directory_path, first_page_only=True)
+    except NotFoundError:
+        listing = Listing(directories=(), objects=())
+    if any(info.path.endswith(_NATIVE_COLUMN_SUFFIX) for info in listing.objects):
+        raise UnsupportedError(
+            f"there is neither {SIDECAR_FILE} nor {DATA_FILE}: the partition is in QuestDB's native format, which"
+            " can only be read with the table's _txn and _meta; copy them, or restrict the time range",
+            kind=NATIVE_PARTITION,
+            path=directory_path,
+        ) from error
+    names = [info.path.rpartition("/")[2] for info in listing.objects]
+    misnamed = tuple(name for name in names if name.endswith(".parquet"))
+    found = f"; it holds {few_names(misnamed)}: {advice_for_misnamed(misnamed)}" if misnamed else ""
+    raise NotFoundError(
+        f"there is no {DATA_FILE} in this directory, and a partition is one file of that name{found}; or the partition was"
+        " removed or replaced since the table was opened (refresh it), or the copy of the table is not complete",
+        kind=NO_DATA_FILE,
+        path=location.data_path,
+        misnamed=misnamed,
+    ) from error
+
+
+def advice_for_misnamed(names: Sequence[str]) -> str:
+    """Say what to do about Parquet files of these names that lie in a directory in place of ``data.parquet``."""
+    rename = "rename it, or " if len(names) == 1 else ""
+    return f"{rename}convert the lake with 'coldparquet pipeline convert'"
+
+
+def named_locations(paths: Sequence[str]) -> tuple[PartitionLocation, ...]:
+    """Say where partitions lie that are named. No request.
+
+    Args:
+        paths: Of one partition, or one Parquet file; or of several directories that are named as partitions are.
+
+    Returns:
+        In time order. Where a name does not tell how long a partition is, such as ``2024-03-05``, it ends where the next one
+        begins: partitions of a table do not overlap.
+
+    Raises:
+        InvalidInputError: Two begin at the same time (kind ``SamePartition``).
+    """
+    if len(paths) == 1:
+        return (partition_location(paths[0]),)
+    ordered = sorted(map(partition_location, paths), key=_start_ns)
+    ended = []
+    for location, next_location in pairwise(ordered):
+        directory, next_directory = _directory_of(location), _directory_of(next_location)
+        if directory.start_ns == next_directory.start_ns:
+            raise InvalidInputError(
+                f"{location.name} and {next_location.name} begin at the same time: they are versions of one partition, whose"
+                " rows would be read twice, or of different tables; name one of them",
+                kind="SamePartition",
+                path=location.directory_path,
+            )
+        is_told = directory.interval is not None
+        stop_ns = directory.stop_ns if is_told else min(directory.stop_ns, next_directory.start_ns)
+        ended.append(replace(location, directory=replace(directory, stop_ns=stop_ns)))
+    return (*ended, ordered[-1])
+
+
+def refuse_overlaps(locations: Sequence[PartitionLocation], sidecars: Sequence[Sidecar | None]) -> None:
+    """Refuse partitions that were named, and of which rows would be read twice or missed.
+
+    Args:
+        locations: In time order.
+        sidecars: Of each; None where it cannot be read now.
+
+    Raises:
+        FormatError: Rows of one are known to be of times before its name's, or after the beginning of the next one (kind
+            ``TimeRangeMismatch``).
+    """
+    if len(locations) == 1:  # it may have any name; whoever asks about times is told if it is a wrong one
+        return
+    starts_ns = [_start_ns(location) for location in locations]
+    for position, (location, sidecar) in enumerate(zip(locations, sidecars, strict=True)):
+        if sidecar is None or sidecar.designated_timestamp is None:
+            continue
+        borders = np.array([0, sidecar.row_group_count])
+        [stated] = stated_times_ns(sidecar, sidecar.designated_timestamp, borders)
+        stop_ns = min([_directory_of(location).stop_ns, *starts_ns[position + 1 : position + 2]])
+        found = misplaced_times(stated, (starts_ns[position], stop_ns))
+        if found is not None:
+            raise FormatError(
+                f"its rows are of {found}, which is not between the time of its name and that of the next partition that was"
+                " named, so that rows would be read twice or missed: one of them is an old version or misnamed; leave it out,"
+                " or use open_table, which reads what the table's _txn names",
+                kind="TimeRangeMismatch",
+                path=location.directory_path,
+                field="timestamp",
+            )
+
+
+def _start_ns(location: PartitionLocation) -> int:
+    return _directory_of(location).start_ns
+
+
+def _directory_of(location: PartitionLocation) -> PartitionDirectory:
+    if location.directory is None:
+        raise InternalError("one of several partitions has a name that was not looked at", path=location.directory_path)
+    return location.directory

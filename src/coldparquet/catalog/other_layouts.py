@@ -12,26 +12,24 @@ import os
 import re
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
 
-from coldparquet.catalog.listed_objects import ListedObjects
-from coldparquet.catalog.partition_location import DATA_FILE
-from coldparquet.catalog.table_files import TRANSACTION_FILE
+from coldparquet.catalog.objects import ListedObjects
+from coldparquet.catalog.table_files import DATA_FILE, TRANSACTION_FILE
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import NotFoundError, UnsupportedError
-from coldparquet.format.partition_intervals import partition_floor_ns
-from coldparquet.format.partition_names import parse_partition_directory
-from coldparquet.plan.finding import Finding, with_remedy
-from coldparquet.plan.wording import few_names, plural
-from coldparquet.storage.local.store import LocalStore
+from coldparquet.format.partition_names import parse_partition_directory, partition_floor_ns
+from coldparquet.plan.advice import Finding, with_remedy
+from coldparquet.storage.local import LocalStore
+from coldparquet.text import few_names, plural
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from coldparquet.catalog.partition_location import PartitionLocation
-    from coldparquet.format.partition_intervals import PartitionInterval
+    from coldparquet.catalog.table_files import PartitionLocation
+    from coldparquet.format.partition_names import PartitionInterval
     from coldparquet.format.txn import LeftBehind
     from coldparquet.options import ReadOptions
     from coldparquet.storage.base import ObjectStore
-    from coldparquet.storage.objects import Listing
+    from coldparquet.storage.requests import Listing
 
 LoggedFormat: TypeAlias = Literal["delta", "iceberg", "hudi"]
 LOGGED_FORMATS: frozenset[str] = frozenset(get_args(LoggedFormat))

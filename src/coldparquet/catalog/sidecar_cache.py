@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from coldparquet.concurrency import run_to_end
 from coldparquet.options import MIB
-from coldparquet.storage.caches.disk_cache import group_of
-from coldparquet.storage.objects import is_lasting_etag
-from coldparquet.storage.threads import run_to_end
+from coldparquet.storage.disk_cache import group_of
+from coldparquet.storage.requests import is_lasting_etag
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from coldparquet.storage.caches.disk_cache import DiskCache
+    from coldparquet.storage.disk_cache import DiskCache
 
 _MEMORY_LIMIT_BYTES = 64 * MIB
 """Sidecars of about a thousand partitions; a process has one such memory, however many tables it opens."""

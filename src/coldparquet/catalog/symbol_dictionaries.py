@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from coldparquet.errors import InternalError, NotFoundError
-from coldparquet.format.native_layout import data_file_name
-from coldparquet.format.symbol_files import (
+from coldparquet.format.native import (
     CHARS_EXTENSION,
     OFFSETS_EXTENSION,
+    data_file_name,
     parse_symbol_offsets,
     parse_symbols,
     symbol_file_name,
     symbol_offsets_range,
 )
-from coldparquet.format.utf16 import Utf8Strings
-from coldparquet.plan.native_read import NativeSymbol
-from coldparquet.plan.read_plan import MetadataRequest
+from coldparquet.format.table_file_text import Utf8Strings
+from coldparquet.plan.model import MetadataRequest
+from coldparquet.plan.native import NativeSymbol
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.requests import RangeRequest
 
 if TYPE_CHECKING:
     from coldparquet.catalog.table_files import TableFiles
-    from coldparquet.plan.native_read import NativeColumn
+    from coldparquet.plan.native import NativeColumn
     from coldparquet.storage.base import ObjectStore
 
 SYMBOLS = "symbols"

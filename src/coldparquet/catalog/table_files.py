@@ -2,27 +2,47 @@
 
 The three belong together: `_txn` names the version of the other two. A writer, or a publisher, may replace them while
 they are read, so whatever was read is only accepted if the versions agree.
+
+Making sure that the rows of native partitions are still those of the snapshot after they were read from a disk.
+
+A running QuestDB mostly appends to its column files, but not always. Late rows can cut a native partition short and put
+the rest into a directory of its own; joining the pieces again, it writes over the rows behind the cut, in the same
+files. Its own readers are registered with it, and it waits for them; we are not. Both steps are commits, in this order,
+so a `_txn` that is read after the rows tells whether they can have been touched.
 """
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias
+
+import numpy as np
 
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import AccessError, FormatError, NotFoundError, ObjectChangedError, StorageError
 from coldparquet.format.column_versions import parse_column_versions
+from coldparquet.format.partition_names import parse_partition_directory
 from coldparquet.format.table_metadata import parse_table_metadata
 from coldparquet.format.txn import parse_txn
-from coldparquet.plan.read_plan import MetadataRequest
-from coldparquet.storage.whole_object import read_whole
+from coldparquet.plan.model import MetadataRequest
+from coldparquet.ranges import ByteRange
+from coldparquet.storage.base import StoreWrapper
+from coldparquet.storage.local import may_be_overwritten
+from coldparquet.storage.requests import RangeRequest
+from coldparquet.storage.transfer import read_whole
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from coldparquet.format.column_versions import ColumnVersions
+    from coldparquet.format.partition_names import PartitionDirectory, PartitionInterval
+    from coldparquet.format.partition_records import PartitionRecord
     from coldparquet.format.table_metadata import TableMetadata
     from coldparquet.format.txn import PartitionRecords, TableTransaction
     from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.requests import FetchedRange
+
 
 ColumnVersionsFor: TypeAlias = Literal["native", "symbols", "anything"]
 """``native``: only for native partitions; ``symbols``: for symbol columns too."""
@@ -258,3 +278,162 @@ def _check_symbols(transaction: TableTransaction, metadata: TableMetadata, *, pa
             field="symbol_count",
             expected=symbol_columns,
         )
+
+
+_VERSION_BYTES = 8
+"""Read for the sake of the answer's version alone, which is made of the file and its whole header."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedState:
+    """What of a snapshot has to hold still when rows of its native partitions were read."""
+
+    table_path: str
+    """The table's directory."""
+    moment: TableMoment
+    native_partitions: Mapping[str, PartitionRecord]
+    """By directory: what the snapshot says of them."""
+
+    @classmethod
+    def of(cls, files: TableFiles, *, table_path: str, locations: Iterable[PartitionLocation]) -> Self:
+        """Take it from a snapshot.
+
+        Args:
+            files: The table's files.
+            table_path: Its directory.
+            locations: Its partitions, or some of them.
+        """
+        records = ((location.directory_path, location.record) for location in locations)
+        native = {path: record for path, record in records if record is not None and not record.is_parquet}
+        return cls(table_path=table_path, moment=files.moment, native_partitions=native)
+
+
+class CommittedRowsStore(StoreWrapper):
+    """Refuses bytes of native partitions that are perhaps no longer those of a snapshot.
+
+    Only files on a disk are looked after, for another read of 8 bytes each time: objects are never written over.
+
+    Args:
+        store: Where the requests go. It must not pin versions, because `_txn` changes.
+        state: The snapshot.
+        newest: The newest table files that are known; None makes the first read of a native partition look for them.
+    """
+
+    def __init__(self, store: ObjectStore, state: CommittedState, *, newest: TableFiles | None = None) -> None:
+        super().__init__(store)
+        self._state = state
+        self._newest = newest
+
+    async def get(self, request: RangeRequest) -> FetchedRange:
+        """Fetch one range.
+
+        Raises:
+            ObjectChangedError: The partition was changed since the snapshot.
+        """
+        answer = await super().get(request)
+        record = self._state.native_partitions.get(request.path.rpartition("/")[0])
+        if record is not None and may_be_overwritten(answer.etag) and not await self._holds(record):
+            raise ObjectChangedError(
+                "the database has changed this partition since the table was opened; refresh the table, and ask again",
+                path=request.path,
+            )
+        return answer
+
+    async def _holds(self, record: PartitionRecord) -> bool:
+        """Tell whether a `_txn` that is read now still has the rows of a partition where they were."""
+        newest = await self._read_newest()
+        if newest is None or not newest.moment.continues(self._state.moment):
+            return False
+        position = int(np.searchsorted(newest.records.timestamps, record.timestamp))
+        if position == len(newest.records):
+            return False
+        now = newest.records.record(position)
+        is_same = (now.timestamp, now.name_txn, now.squash_count) == (
+            record.timestamp,
+            record.name_txn,
+            record.squash_count,
+        )
+        return is_same and not now.is_parquet and now.row_count >= record.row_count
+
+    async def _read_newest(self) -> TableFiles | None:
+        request = RangeRequest(
+            path=f"{self._state.table_path}/{TRANSACTION_FILE}",
+            byte_range=ByteRange(0, _VERSION_BYTES),
+            reason="table files",
+            version_header_bytes=TRANSACTION_HEADER_BYTES,
+        )
+        try:
+            header = await self._store.get(request)
+        except NotFoundError:
+            return None  # the table was dropped
+        known = self._newest
+        if known is not None and header.etag is not None and header.etag == known.transaction_etag:
+            return known
+        newest = await read_table_files(self._store, self._state.table_path)
+        if newest is not None:
+            self._newest = newest
+        return newest
+
+
+DATA_FILE = "data.parquet"
+SIDECAR_FILE = "_pm"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionLocation:
+    """Where a partition lies, and what is known of it without looking at it."""
+
+    name: str
+    """Directory name, such as ``2024-03-01.12``."""
+    directory_path: str
+    data_path: str
+    sidecar_path: str | None
+    """None for a Parquet file that is not named ``data.parquet``: such files share directories."""
+    directory: PartitionDirectory | None
+    """The time range that the name, or the transaction, says; None where the name follows no partition pattern."""
+    record: PartitionRecord | None = None
+    """What the table's transaction file says of it; None where there is none."""
+    is_listed: bool = False
+    """Whether a listing showed the directory; otherwise nobody knows yet that it exists."""
+    is_being_updated: bool = False
+    """Whether the Parquet file was seen to go on behind the committed bytes, as during an update in place."""
+
+    @property
+    def committed_size_bytes(self) -> int | None:
+        """Size of the Parquet file that the table's transaction states; None where it states none."""
+        record = self.record
+        return record.parquet_size if record is not None and record.is_parquet and record.parquet_size > 0 else None
+
+    @property
+    def may_grow(self) -> bool:
+        """Whether somebody may append to the files while they are read; what was committed does not change."""
+        return self.record is not None or self.is_being_updated
+
+    @property
+    def is_native(self) -> bool:
+        """Whether the transaction says that the partition is in QuestDB's own column files."""
+        return self.record is not None and not self.record.is_parquet
+
+
+def partition_location(
+    path: str, *, interval: PartitionInterval | None = None, is_listed: bool = False
+) -> PartitionLocation:
+    """Say where a partition lies, given its directory or its Parquet file and, where known, its table's interval."""
+    path = path.rstrip("/")
+    if path.endswith(".parquet"):
+        directory_path, _, file_name = path.rpartition("/")
+        sidecar_path = f"{directory_path}/{SIDECAR_FILE}" if file_name == DATA_FILE else None
+        name = directory_path.rpartition("/")[2] if sidecar_path else file_name
+        data_path = path
+    else:
+        directory_path, name = path, path.rpartition("/")[2]
+        data_path, sidecar_path = f"{path}/{DATA_FILE}", f"{path}/{SIDECAR_FILE}"
+    directory = parse_partition_directory(name, interval=interval) if sidecar_path else None
+    return PartitionLocation(
+        name=name,
+        directory_path=directory_path,
+        data_path=data_path,
+        sidecar_path=sidecar_path,
+        directory=directory,
+        is_listed=is_listed,
+    )

@@ -9,20 +9,17 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from coldparquet.cli.failures import FAILED
-from coldparquet.cli.output import action_word, output_console, print_json, print_listed, progress_bar
+from coldparquet.cli.output import FAILED, action_word, output_console, print_json, print_listed, progress_bar
 from coldparquet.cli.pack_command import catalogue_line
-from coldparquet.plan.wording import few_names, human_bytes, plural
-from coldparquet.visible_text import visible
-from coldparquet.write.compact import compact_table
-from coldparquet.write.compaction_report import CompactionOptions
+from coldparquet.text import few_names, human_bytes, plural, visible
+from coldparquet.write.compact import CompactionOptions, compact_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rich.console import Console
 
-    from coldparquet.write.compaction_report import (
+    from coldparquet.write.compact import (
         CompactedPartition,
         CompactionAction,
         CompactionProgress,

@@ -14,16 +14,16 @@ import pyarrow.dataset as ds
 from pyarrow.fs import S3FileSystem
 
 from coldparquet.cli.demo_data import SCHEMA
+from coldparquet.opening import open_table
 from coldparquet.prices import PriceTable
-from coldparquet.storage.wrappers.trace import round_trips
-from coldparquet.table import open_table
+from coldparquet.storage.log import round_trips
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from coldparquet.plan.read_plan import ReadPlan
-    from coldparquet.storage.wrappers.trace import RequestRecord
+    from coldparquet.plan.model import ReadPlan
+    from coldparquet.storage.log import RequestRecord
     from coldparquet.testing.simulator import ColdStoreServer, ServedRequest
 
 Told = TypeVar("Told")

@@ -10,9 +10,9 @@ from rich.text import Text
 
 from coldparquet.cli.demo_readers import STORAGE_CLASSES
 from coldparquet.cli.output import facts_table, output_console, wrap_long_lines
-from coldparquet.cli.waterfall import waterfall
-from coldparquet.plan.wording import human_bytes
+from coldparquet.cli.profile import waterfall
 from coldparquet.prices import PriceTable
+from coldparquet.text import human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

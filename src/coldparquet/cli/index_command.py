@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from coldparquet.catalog.page_lookup import PAGES_FILE
-from coldparquet.cli.failures import FAILED
-from coldparquet.cli.output import output_console, print_findings, print_json, print_listed, progress_bar
+from coldparquet.catalog.pages import PAGES_FILE
+from coldparquet.cli.output import FAILED, output_console, print_findings, print_json, print_listed, progress_bar
 from coldparquet.cli.pack_command import catalogue_line
 from coldparquet.maintenance.index import index_table
-from coldparquet.plan.wording import human_bytes, plural
+from coldparquet.text import human_bytes, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

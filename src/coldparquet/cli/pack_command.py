@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from coldparquet.catalog.catalogue_fetch import CATALOGUE_FILE
-from coldparquet.cli.failures import FAILED
-from coldparquet.cli.output import output_console, print_json, print_listed, progress_bar
+from coldparquet.catalog.packed import CATALOGUE_FILE
+from coldparquet.cli.output import FAILED, output_console, print_json, print_listed, progress_bar
 from coldparquet.maintenance.pack import pack_table
-from coldparquet.plan.wording import few_names, human_bytes, plural
-from coldparquet.visible_text import visible
+from coldparquet.text import few_names, human_bytes, plural, visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

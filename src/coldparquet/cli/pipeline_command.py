@@ -13,23 +13,17 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from coldparquet.cli.failures import FAILED
-from coldparquet.cli.output import action_word, output_console, print_json, print_listed, progress_bar
-from coldparquet.pipelines.jobs import job_from_dict
-from coldparquet.pipelines.local_engine import LocalEngine
-from coldparquet.pipelines.run import run_pipeline
-from coldparquet.pipelines.work import NOT_OPENED
-from coldparquet.plan.wording import human_bytes, human_dollars, human_seconds, plural
-from coldparquet.visible_text import visible
+from coldparquet.cli.output import FAILED, action_word, output_console, print_json, print_listed, progress_bar
+from coldparquet.pipelines.model import NOT_OPENED, job_from_dict
+from coldparquet.pipelines.run import LocalEngine, run_pipeline
+from coldparquet.text import human_bytes, human_dollars, human_seconds, plural, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from rich.console import Console
 
-    from coldparquet.pipelines.job import Engine
-    from coldparquet.pipelines.report import PipelineReport
-    from coldparquet.pipelines.work import WorkResult
+    from coldparquet.pipelines.model import Engine, PipelineReport, WorkResult
 
 _STYLES = {"done": "green", "nothing to do": "dim", "failed": "red"}
 
@@ -96,7 +90,7 @@ def _started(engine: EngineChoice) -> Iterator[Engine]:
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     from coldparquet.spark.engine import SparkEngine  # noqa: PLC0415
-    from coldparquet.spark.failures import error_of  # noqa: PLC0415
+    from coldparquet.spark.errors import error_of  # noqa: PLC0415
 
     is_ours = SparkSession.getActiveSession() is None
     if is_ours:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coldparquet.cli.failures import reported_failures
 from coldparquet.cli.flags import (
     STORAGE_PANEL,
     Anonymous,
@@ -21,9 +20,10 @@ from coldparquet.cli.flags import (
     Purge,
     PurgeAfterHours,
     StorageOptions,
+    byte_count,
+    parse_storage_options,
 )
-from coldparquet.cli.read_flags import byte_count
-from coldparquet.cli.storage_flags import parse_storage_options
+from coldparquet.cli.output import reported_failures
 
 if TYPE_CHECKING:
     from coldparquet.cli.pipeline_command import EngineChoice

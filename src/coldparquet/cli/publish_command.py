@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
+from coldparquet.cli.flags import price_table
 from coldparquet.cli.output import output_console, print_json, print_listed, progress_bar
 from coldparquet.cli.pack_command import catalogue_line
-from coldparquet.cli.read_flags import price_table
-from coldparquet.plan.wording import human_bytes, plural
 from coldparquet.publish import PublishOptions, parse_storage_class_rule, publish_table
-from coldparquet.visible_text import visible
+from coldparquet.text import human_bytes, plural, visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

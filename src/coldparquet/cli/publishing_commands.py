@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from coldparquet.cli.failures import reported_failures
 from coldparquet.cli.flags import (
     STORAGE_PANEL,
     Anonymous,
@@ -15,12 +14,13 @@ from coldparquet.cli.flags import (
     Json,
     Native,
     Pack,
+    PricesFlag,
     Purge,
     PurgeAfterHours,
     StorageOptions,
+    parse_storage_options,
 )
-from coldparquet.cli.read_flags import PricesFlag
-from coldparquet.cli.storage_flags import parse_storage_options
+from coldparquet.cli.output import reported_failures
 
 
 def publish(

@@ -7,31 +7,30 @@ from typing import Annotated
 
 import typer
 
-from coldparquet.cli.failures import reported_failures
 from coldparquet.cli.flags import (
     Anonymous,
+    ArchivedFlag,
     CacheDirectory,
     Columns,
+    ColumnsFromFlag,
     EndpointUrl,
+    GoalFlag,
     Json,
     Limit,
-    StorageOptions,
-    TableUrl,
-    Where,
-)
-from coldparquet.cli.read_flags import (
-    ArchivedFlag,
-    ColumnsFromFlag,
-    GoalFlag,
     MaxBytesFlag,
     MaxRequestsFlag,
     MaxUsdFlag,
     NoSidecarsFlag,
     PricesFlag,
+    StorageOptions,
+    TableUrl,
     UnreadFlag,
+    Where,
+    parse_storage_options,
     read_options_of,
+    store_options_of,
 )
-from coldparquet.cli.storage_flags import parse_storage_options, store_options_of
+from coldparquet.cli.output import reported_failures
 
 
 def inspect(
@@ -62,7 +61,7 @@ def inspect(
     """Show what a sidecar says, and check every byte of it; or list the partitions of a table."""
     storage_options = parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon)
     with reported_failures(as_json=as_json):
-        from coldparquet.cli.inspect_command import SnapshotChoice, inspect_files
+        from coldparquet.cli.inspect import SnapshotChoice, inspect_files
 
         choice = SnapshotChoice(parquet_size_bytes=parquet_size, sidecar_size_bytes=pm_size)
         exit_code = inspect_files(
@@ -163,7 +162,7 @@ def scan(
     store_options = store_options_of(cache_directory=cache_dir)
     with reported_failures(as_json=as_json, reads=True):
         from coldparquet.cli import scan_command
-        from coldparquet.cli.scan_profile import scan_profile
+        from coldparquet.cli.profile import scan_profile
 
         options = read_options_of(
             goal=goal,

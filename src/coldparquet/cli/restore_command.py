@@ -10,24 +10,23 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.table import Table
 
+from coldparquet.archive.objects import places_of, restore_offers
+from coldparquet.archive.restore import RestoreTicket
 from coldparquet.cli.output import output_console, print_json, progress_bar
 from coldparquet.errors import InvalidInputError
+from coldparquet.opening import open_table
 from coldparquet.options import ReadOptions, RestoreTerms
-from coldparquet.plan.cost import prices_of
-from coldparquet.plan.restore_price import about_dollars, describe_offer
-from coldparquet.plan.wording import human_bytes, plural
-from coldparquet.restoring.archived_objects import places_of, restore_offers
-from coldparquet.restoring.restore_ticket import RestoreTicket
-from coldparquet.table import open_table
+from coldparquet.plan.cost import about_dollars, describe_offer, prices_of
+from coldparquet.text import human_bytes, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
     from typing import TextIO
 
+    from coldparquet.archive.objects import ArchivedObject
+    from coldparquet.archive.restore import RestoreProgress
     from coldparquet.prices import RestoreTier
-    from coldparquet.restoring.archived_objects import ArchivedObject
-    from coldparquet.restoring.restore_wait import RestoreProgress
 
 _LISTED = 20
 """Partitions that the text lists before it says how many more there are."""

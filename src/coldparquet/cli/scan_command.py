@@ -17,13 +17,22 @@ from rich.cells import cell_len
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from coldparquet.cli.output import error_console, output_console, print_json, print_plan, progress_bar
-from coldparquet.cli.printable import text_columns
-from coldparquet.cli.row_files import SINKS, CsvSink, JsonSink, ParquetSink, file_in_place
+from coldparquet.cli.output import (
+    SINKS,
+    CsvSink,
+    JsonSink,
+    ParquetSink,
+    error_console,
+    file_in_place,
+    output_console,
+    print_json,
+    print_plan,
+    progress_bar,
+    text_columns,
+)
 from coldparquet.errors import InvalidInputError
-from coldparquet.plan.wording import few_names, plural
-from coldparquet.table import open_table
-from coldparquet.visible_text import visible
+from coldparquet.opening import open_table
+from coldparquet.text import few_names, plural, visible
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -31,12 +40,13 @@ if TYPE_CHECKING:
 
     from rich.progress import Progress
 
-    from coldparquet.cli.row_files import MakeSink
-    from coldparquet.cli.scan_profile import ScanProfile
+    from coldparquet.cli.output import MakeSink
+    from coldparquet.cli.profile import ScanProfile
+    from coldparquet.opening import Opening
     from coldparquet.options import ReadOptions, StoreOptions
-    from coldparquet.plan.read_plan import ReadPlan
-    from coldparquet.scan import Scan
-    from coldparquet.table import Opening, Table
+    from coldparquet.plan.model import ReadPlan
+    from coldparquet.table import Table
+    from coldparquet.table_scan import Scan
 
 _SHOWN_ROWS = 50
 """Rows that a terminal gets."""

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from coldparquet.cli.failures import reported_failures
 from coldparquet.cli.flags import Json
+from coldparquet.cli.output import reported_failures
 
 
 def demo(

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from coldparquet.cli.failures import reported_failures
 from coldparquet.cli.flags import (
+    COST_PANEL,
     Anonymous,
     Deep,
     DryRun,
@@ -18,14 +18,18 @@ from coldparquet.cli.flags import (
     Pack,
     Pages,
     Partitions,
+    PricesFlag,
     Purge,
     PurgeAfterHours,
     StorageOptions,
     TableUrl,
+    TierFlag,
     Where,
+    parse_storage_options,
+    price_table,
+    restore_tier,
 )
-from coldparquet.cli.read_flags import COST_PANEL, PricesFlag, TierFlag, price_table, restore_tier
-from coldparquet.cli.storage_flags import parse_storage_options
+from coldparquet.cli.output import reported_failures
 from coldparquet.options import KIB, MAX_RESTORE_DAYS, MIB, ReadOptions
 
 

@@ -10,20 +10,17 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from coldparquet.cli.failures import FAILED
-from coldparquet.cli.output import in_flags, output_console, print_json, progress_bar
+from coldparquet.cli.output import FAILED, in_flags, output_console, print_json, progress_bar
 from coldparquet.maintenance.verify import verify_table
-from coldparquet.plan.wording import human_bytes, plural
-from coldparquet.visible_text import visible
+from coldparquet.text import human_bytes, plural, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from rich.console import Console
 
-    from coldparquet.maintenance.partition_verifier import VerifiedPartition
-    from coldparquet.maintenance.verify import VerifyReport
-    from coldparquet.plan.finding import Finding, Severity
+    from coldparquet.maintenance.verify import VerifiedPartition, VerifyReport
+    from coldparquet.plan.advice import Finding, Severity
 
 _LISTED = 10
 """Findings of one kind that the text lists before it says how many more there are."""

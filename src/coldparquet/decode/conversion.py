@@ -16,11 +16,11 @@ is false or 0 in BOOLEAN, BYTE, SHORT and CHAR. Which pairs there are says ``col
 | FLOAT, DOUBLE | integer, date, timestamp | truncated towards zero; null (or 0) if it does not fit |
 | FLOAT, DOUBLE | DOUBLE, FLOAT | the nearest one; null if it is infinite or too large |
 | integer, DECIMAL | DECIMAL | the same number; if it does not fit or loses digits QuestDB's statement fails, and so does reading |
-| anything | text | see ``coldparquet.decode.text_from_values`` |
-| text | anything | see ``coldparquet.decode.values_from_text``; null (or false, 0) if it cannot be read as such |
+| anything | text | see ``coldparquet.decode.convert_text`` |
+| text | anything | see ``coldparquet.decode.convert_text``; null (or false, 0) if it cannot be read as such |
 
 Columns of foreign files, which no statement has changed, are taken as Arrow unifies their types: as the same value, or an
-error. See ``coldparquet.plan.type_widening``.
+error. See ``coldparquet.plan.type_changes``.
 
 In newer files BYTE and its like can mark rows from before the column existed; these become null, as in QuestDB.
 """
@@ -31,22 +31,18 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from coldparquet.decode.arrow_schema import PLAIN_TEXT, arrow_type
-from coldparquet.decode.conversion_problem import not_convertible
-from coldparquet.decode.missing_values import zero
-from coldparquet.decode.text_from_values import text_from_values
-from coldparquet.decode.untyped_compute import compute, only_where
-from coldparquet.decode.used_values import without_unused_values
-from coldparquet.decode.values_from_text import values_from_text
+from coldparquet.decode.arrow import PLAIN_TEXT, arrow_type, compute, only_where, zero
+from coldparquet.decode.convert_text import text_from_values, values_from_text
+from coldparquet.decode.dictionaries import without_unused_values
+from coldparquet.decode.parquet_reader import not_convertible
 from coldparquet.errors import InternalError, UnsupportedError
-from coldparquet.plan.instant import NANOSECONDS_PER_UNIT
-from coldparquet.plan.type_changes import Family, can_convert, family_of
-from coldparquet.plan.type_widening import widens
+from coldparquet.plan.predicate import NANOSECONDS_PER_UNIT
+from coldparquet.plan.type_changes import Family, can_convert, family_of, widens
 
 if TYPE_CHECKING:
-    from coldparquet.decode.chunk_label import ChunkLabel
-    from coldparquet.decode.untyped_compute import Values
-    from coldparquet.format.column_types import ColumnType
+    from coldparquet.decode.arrow import Values
+    from coldparquet.decode.parquet_reader import ChunkLabel
+    from coldparquet.format.types import ColumnType
 
 _GREATEST_FLOAT = {"float32": (2 - 2.0**-23) * 2.0**127, "float64": (2 - 2.0**-52) * 2.0**1023}
 _MS_PER_DAY = 86_400_000

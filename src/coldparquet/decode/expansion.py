@@ -6,20 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from coldparquet.decode.dictionary_pages import SEPARABLE_CODECS, count_rows, page_encoding
-from coldparquet.decode.one_column_file import one_column_file
+from coldparquet.decode.arrow import compute
+from coldparquet.decode.dictionaries import SEPARABLE_CODECS, count_rows, page_encoding
 from coldparquet.decode.parquet_reader import read_columns
-from coldparquet.decode.untyped_compute import compute
-from coldparquet.decode.virtual_file import CODECS
+from coldparquet.decode.virtual_file import CODECS, one_column_file
 from coldparquet.errors import BudgetExceededError, FormatError, UnsupportedError
 from coldparquet.format.page_headers import PageType, parse_pages
-from coldparquet.format.page_thrift import DataPageHeader, PageHeader
 from coldparquet.format.parquet_schema import LeafSpec
+from coldparquet.format.parquet_thrift import DataPageHeader, PageHeader
 from coldparquet.format.sidecar_layout import Encoding, PhysicalType
 from coldparquet.options import MIB
 
 if TYPE_CHECKING:
-    from coldparquet.decode.chunk_label import ChunkLabel
+    from coldparquet.decode.parquet_reader import ChunkLabel
     from coldparquet.format.page_headers import Page
 
 _LARGEST_USUAL_RATIO = 256

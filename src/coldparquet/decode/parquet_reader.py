@@ -1,22 +1,74 @@
-"""pyarrow's Parquet reader for virtual files, with its errors in our words."""
+"""pyarrow's Parquet reader for virtual files; its errors name the object, the column and the rows."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from coldparquet.decode.chunk_label import together
-from coldparquet.errors import UnsupportedError
+from coldparquet.errors import FormatError, UnsupportedError
 from coldparquet.format.parquet_footer import PARQUET_MAGIC
 from coldparquet.options import KIB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from coldparquet.decode.chunk_label import ChunkLabel
-    from coldparquet.errors import FormatError
+    from coldparquet.format.native import Mask
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkLabel:
+    """The chunk of one column in one row group, or of several columns that are decoded at once."""
+
+    path: str | None
+    """The Parquet file."""
+    row_group: int
+    columns: tuple[str, ...]
+
+    def __str__(self) -> str:
+        noun = "column" if len(self.columns) == 1 else "columns"
+        return f"row group {self.row_group}, {noun} {', '.join(map(repr, self.columns))}"
+
+    def damaged(self, message: str, **details: Any) -> FormatError:
+        """Return the error that the chunk's bytes are wrong."""
+        return FormatError(
+            f"{self}: {message}", path=self.path, row_group=self.row_group, columns=self.columns, **details
+        )
+
+
+def together(labels: Sequence[ChunkLabel]) -> ChunkLabel:
+    """Return the label of several chunks, at least one, of the same row group."""
+    names = tuple(name for label in labels for name in label.columns)
+    return ChunkLabel(path=labels[0].path, row_group=labels[0].row_group, columns=names)
+
+
+_SHOWN_CHARACTERS = 60
+
+
+def not_convertible(label: ChunkLabel, table_type: str, value: object, why: str) -> UnsupportedError:
+    """Return the error for a value that does not become one of the table's type.
+
+    Args:
+        label: Where the value was stored.
+        table_type: Name of the type that its column has now.
+        value: The first such value.
+        why: What stands in the way, as a clause.
+    """
+    shown = repr(value)
+    shown = shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:_SHOWN_CHARACTERS]}..."
+    return UnsupportedError(
+        f"{label}: the type of the column was changed to {table_type} since, and {shown} cannot be converted: {why};"
+        " leave the column out, read the partition by itself, or rewrite it with QuestDB (ALTER TABLE ... CONVERT"
+        " PARTITION TO NATIVE, then TO PARQUET)",
+        kind="ChangedColumnType",
+        path=label.path,
+        row_group=label.row_group,
+        columns=label.columns,
+        table_type=table_type,
+    )
+
 
 _LEAST_BYTES_FOR_THREADS = 256 * KIB
 """Less decodes within a millisecond or two, and to hand a column to another thread and wait for it takes a twentieth of one."""
@@ -107,3 +159,37 @@ def check_values(array: pa.ChunkedArray[Any], label: ChunkLabel) -> None:
             " or leave it out with columns=[...]",
             field="values",
         ) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowsLabel(ChunkLabel):
+    """The values of one column in one slice of a native partition, of which only those behind the top have bytes."""
+
+    first_row: int
+    """First row of the partition that has bytes here."""
+
+    def __str__(self) -> str:
+        return f"rows from {self.first_row:,} on, column {', '.join(map(repr, self.columns))}"
+
+    def check(self, holds: Mask, message: str, *, field: str) -> None:
+        """Raise the error about the first row for which something does not hold.
+
+        Args:
+            holds: Shape ``(rows,)``.
+            message: What is wrong with it.
+            field: What is damaged.
+
+        Raises:
+            FormatError: It does not hold for all rows.
+        """
+        if not holds.all():
+            raise self.damaged_row(int(holds.argmin()), message, field=field)
+
+    def damaged_row(self, row: int, message: str, *, field: str) -> FormatError:
+        """Return the error about one row, counted from ``first_row``."""
+        return self.damaged(
+            f"row {self.first_row + row:,} {message}; the partition is damaged: leave the column out, or restore the"
+            " partition",
+            field=field,
+            row=self.first_row + row,
+        )

@@ -1,35 +1,78 @@
-"""The bytes of one read -> an Arrow table of the requested columns, in the requested order."""
+"""The bytes of one read -> an Arrow table of the requested columns, those of one value among them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from coldparquet.decode.arrow_schema import arrow_field, arrow_type
-from coldparquet.decode.batches import expanded_table
-from coldparquet.decode.chunk_label import ChunkLabel
-from coldparquet.decode.constant_values import constant_value
+from coldparquet.decode.arrow import (
+    arrow_field,
+    arrow_type,
+    decode_raw_arrays,
+    expanded_table,
+    missing_values,
+    repeated_value,
+    rows_without_columns,
+    zero,
+)
+from coldparquet.decode.columns import FetchedColumns
 from coldparquet.decode.conversion import convert_values
-from coldparquet.decode.fetched_columns import FetchedColumns
-from coldparquet.decode.missing_values import missing_values, repeated_value, rows_without_columns, zero
-from coldparquet.decode.parquet_reader import check_values
-from coldparquet.decode.raw_arrays import decode_raw_arrays
+from coldparquet.decode.parquet_reader import ChunkLabel, check_values, read_columns
+from coldparquet.decode.virtual_file import column_leaf, one_column_file
 from coldparquet.errors import InternalError
-from coldparquet.format.logical_types import LogicalKind
-from coldparquet.plan.made_chunks import null_chunks
+from coldparquet.format.page_headers import PageType
+from coldparquet.format.parquet_thrift import DataPageHeader, PageHeader
+from coldparquet.format.sidecar_layout import Codec, Encoding, Repetition
+from coldparquet.format.types import LogicalKind
+from coldparquet.plan.row_groups import constant_bytes, null_chunks
 from coldparquet.plan.type_changes import holds_same_values
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coldparquet.decode.arrow_schema import TextAs
+    from coldparquet.decode.arrow import TextAs
     from coldparquet.decode.virtual_file import ReadFiles
-    from coldparquet.format.column_types import ColumnType
     from coldparquet.format.sidecar import Sidecar
-    from coldparquet.plan.read_plan import RowGroupRead
+    from coldparquet.format.types import ColumnType
+    from coldparquet.plan.model import RowGroupRead
+
+
+def constant_value(sidecar: Sidecar, column: int, row_group: int, label: ChunkLabel) -> pa.ChunkedArray[Any]:
+    """Decode the value of a chunk of which ``plan.made_chunks.constant_chunks`` says that it holds one only.
+
+    Args:
+        sidecar: The partition's sidecar.
+        column: Index of the column in it.
+        row_group: The row group of the chunk.
+        label: The chunk, for error messages.
+
+    Returns:
+        One value, of the type that pyarrow gives the column.
+
+    Raises:
+        FormatError: The bound is not a value of the column's type.
+    """
+    value = constant_bytes(sidecar, column, row_group)
+    header = PageHeader(
+        type=PageType.DATA,
+        uncompressed_page_size=len(value),
+        compressed_page_size=len(value),
+        data_page_header=DataPageHeader(
+            num_values=1,
+            encoding=Encoding.PLAIN,
+            definition_level_encoding=Encoding.RLE,
+            repetition_level_encoding=Encoding.RLE,
+        ),
+    )
+    # A required column has no levels in front of its values.
+    leaf = replace(column_leaf(sidecar, column), repetition=Repetition.REQUIRED, max_def_level=0)
+    file = one_column_file([header.encode(), value], leaf, value_count=1, codec=Codec.UNCOMPRESSED)
+    [values] = read_columns(file, {leaf.name: label}, check_page_checksums=False)
+    return values
+
 
 _CHECKED_KINDS = frozenset({LogicalKind.STRING, LogicalKind.DECIMAL})
 """Kinds of which pyarrow decodes invalid values without complaint."""
@@ -74,7 +117,7 @@ def decode_row_group(  # noqa: PLR0913 - one plan, one snapshot and how to show 
 
     Returns:
         ``read.row_count`` rows. Text that would take most of the memory, but not while it is dictionary-encoded, is: see
-        ``coldparquet.decode.batches``. A column that is null in every row, or missing, is nulls; BOOLEAN, BYTE, SHORT and CHAR
+        ``coldparquet.decode.arrow``. A column that is null in every row, or missing, is nulls; BOOLEAN, BYTE, SHORT and CHAR
         are never null but false or 0. A column may be in several chunks.
 
     Raises:

@@ -10,37 +10,137 @@ answer of the store to its final place.
 Large row groups that one answer brings as a whole are not copied at all: pyarrow is told beside the answer where in it
 the pages lie.
 
-Lists of which only some pages were fetched are in no file: see ``coldparquet.decode.list_pages``.
+Lists of which only some pages were fetched are in no file: see ``coldparquet.decode.columns``.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from coldparquet.decode.chunk_label import ChunkLabel
-from coldparquet.decode.placed_buffer import PlacedBuffer
-from coldparquet.errors import UnsupportedError
-from coldparquet.format.parquet_footer import (
-    PARQUET_MAGIC,
-    VirtualChunk,
-    VirtualRowGroup,
-    encode_footer,
-    frame_footer,
-)
+from coldparquet.decode.parquet_reader import ChunkLabel
+from coldparquet.errors import FormatError, InternalError, UnsupportedError
+from coldparquet.format.parquet_footer import PARQUET_MAGIC, VirtualChunk, VirtualRowGroup, encode_footer, frame_footer
 from coldparquet.format.parquet_schema import LeafSpec
-from coldparquet.format.sidecar_layout import Codec
+from coldparquet.format.sidecar_layout import ENCODING_PLAIN, ENCODING_RLE_DICTIONARY, Codec
 from coldparquet.options import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from coldparquet.format.sidecar import Sidecar
-    from coldparquet.plan.read_plan import RowGroupRead
-    from coldparquet.plan.row_selection import RowSelection
+    from coldparquet.plan.model import RowGroupRead, RowSelection
+
+
+def one_column_file(
+    pages: Sequence[bytes | memoryview],
+    leaf: LeafSpec,
+    *,
+    value_count: int,
+    codec: int,
+    created_by: str | None = None,
+) -> pa.Buffer:
+    """Make a virtual file of one flat column from the bytes of its pages.
+
+    Args:
+        pages: Runs of pages with their headers; a dictionary page may come first. They are copied once.
+        leaf: The column.
+        value_count: Number of rows.
+        codec: Parquet compression codec of the pages.
+        created_by: Who wrote the data pages, see :func:`coldparquet.format.parquet_footer.encode_footer`.
+    """
+    chunk = VirtualChunk(
+        start=len(PARQUET_MAGIC),
+        length_bytes=sum(map(len, pages)),
+        value_count=value_count,
+        codec=codec,
+        encodings=ENCODING_PLAIN | ENCODING_RLE_DICTIONARY,
+    )
+    row_group = VirtualRowGroup(row_count=value_count, chunks=[chunk])
+    footer = encode_footer([leaf], [row_group], created_by=created_by)
+    return pa.py_buffer(b"".join((PARQUET_MAGIC, *pages, frame_footer(footer))))
+
+
+class PlacedBuffer:
+    """Memory of its final size before the first byte arrives, to be filled in any order.
+
+    Args:
+        payload_bytes: How many bytes will be placed.
+        before: What precedes them in the buffer, known already.
+        behind: What follows them.
+    """
+
+    def __init__(self, payload_bytes: int, *, before: bytes = b"", behind: bytes = b"") -> None:
+        self._payload_start = len(before)
+        self._payload_stop = len(before) + payload_bytes
+        self.size_bytes = self._payload_stop + len(behind)
+        """Memory that the buffer holds."""
+        # Arrow's allocator does not clear the memory; nobody looks at it before every byte has been placed.
+        try:
+            self._buffer = pa.allocate_buffer(self.size_bytes)
+        except MemoryError as error:
+            raise FormatError(
+                f"{self.size_bytes:,} bytes are to be decoded at once, and this machine has not so much memory: the metadata is"
+                " damaged, or the row group is too large for it",
+                kind="TooLarge",
+            ) from error
+        self._bytes = memoryview(self._buffer).cast("B")
+        self._bytes[: self._payload_start] = before
+        self._bytes[self._payload_stop :] = behind
+        self._placed: list[tuple[int, int]] = []
+        """Disjoint (start, stop) of the bytes that have arrived, ascending; neighbours that touch are joined."""
+
+    @property
+    def missing_bytes(self) -> int:
+        """Bytes that have not been placed yet."""
+        return self._payload_stop - self._payload_start - sum(stop - start for start, stop in self._placed)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every byte has been placed."""
+        return self.missing_bytes == 0
+
+    def place(self, destination_offset: int, data: memoryview) -> None:
+        """Copy fetched bytes to their place.
+
+        Args:
+            destination_offset: Where they belong, counted from the start of the buffer.
+            data: The bytes.
+
+        Raises:
+            InternalError: They lie outside the chunks, or some of them have been placed before.
+        """
+        start, stop = destination_offset, destination_offset + data.nbytes
+        if not self._payload_start <= start <= stop <= self._payload_stop:
+            raise InternalError(
+                f"bytes [{start}, {stop}) lie outside the chunks [{self._payload_start}, {self._payload_stop}) of a buffer"
+            )
+        if start == stop:
+            return
+        after = bisect_right(self._placed, (start, stop))
+        joins_before = after > 0 and self._placed[after - 1][1] >= start
+        joins_after = after < len(self._placed) and self._placed[after][0] <= stop
+        if (joins_before and self._placed[after - 1][1] > start) or (joins_after and self._placed[after][0] < stop):
+            raise InternalError(f"some of the bytes [{start}, {stop}) of a buffer were placed twice")
+        self._bytes[start:stop] = data.cast("B")
+        joined_start = self._placed[after - 1][0] if joins_before else start
+        joined_stop = self._placed[after][1] if joins_after else stop
+        self._placed[after - joins_before : after + joins_after] = [(joined_start, joined_stop)]
+
+    def bytes(self) -> memoryview:
+        """Return the whole buffer; it shares the memory of this object.
+
+        Raises:
+            InternalError: Bytes are missing.
+        """
+        if not self.complete:
+            raise InternalError(f"a buffer is decoded while {self.missing_bytes} of its bytes are missing")
+        return self._bytes
+
 
 LEAST_BYTES_IN_PLACE = MIB
 """Less is copied sooner than pyarrow reads a footer that lies elsewhere, which takes 0.1 ms."""

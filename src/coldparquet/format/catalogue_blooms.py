@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from coldparquet.errors import FormatError
-from coldparquet.format.bloom_filter import BLOCK_BYTES
+from coldparquet.format.blooms import BLOCK_BYTES
 from coldparquet.ranges import ByteRange
 
 if TYPE_CHECKING:

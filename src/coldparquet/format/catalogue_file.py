@@ -1,30 +1,58 @@
-"""Bytes to model: read a `_catalogue`. :mod:`coldparquet.format.catalogue_layout` describes the bytes."""
+"""Our own `_catalogue` files: the sidecars of a table's partitions in one object, so that one request plans them all.
+
+Numbers as byte planes: first the lowest bytes of all of them, then the next ones and so on.
+
+Numbers that are alike have mostly equal bytes in every plane, of which little is left when they are compressed.
+
+Our own `_catalogue` files: the sidecars of a table's partitions in one object, so that one request plans them all.
+
+It belongs to no version of the table as a whole. Each entry says of which state of its partition it is, and only counts
+where all that is known of the partition agrees: the name of its directory, the size and the rows of its Parquet file, the
+versions of both objects. It holds nothing that cannot be made again from the sidecars: without it each is fetched.
+
+All numbers are little-endian. A header of 64 bytes:
+
+    offset  type  field
+    0       8s    magic, ``COLDCATL``
+    8       u32   version of this format: 1
+    12      u32   CRC-32 of everything behind this field up to the end of the index
+    16      u64   size of this file
+    24      u32   number of entries
+    28      u32   number of blocks
+    32      u64   bytes of the index, compressed
+    40      u64   bytes of the index, decompressed
+    48      u32   bytes of the index of bloom filters, with its CRC-32; 0 where there is none
+    52      u32   bytes of that index, decompressed
+    56      u64   bytes of the stripes
+
+Then the index, compressed with zlib; the CRC-32 and the bytes of the index of bloom filters; the blocks; and the stripes up
+to the end of the file, see :mod:`coldparquet.format.catalogue_blooms`. A block is some sidecars one after the other,
+compressed together with zlib: neighbours are much alike. The index:
+
+    u64[entries]  size of the Parquet file, as far as it is committed
+    u64[entries]  rows of the partition
+    u32[entries]  bytes of the sidecar, as far as they are committed
+    u32[entries]  bytes of the partition's name
+    u32[entries]  bytes of the ETag of the Parquet object, quotes included; 0 where it has none that lasts
+    u32[entries]  bytes of the ETag of the sidecar; likewise
+    u32[entries]  1 if the partition had a ``_pages``, else 0
+    u32[blocks]   number of sidecars in each block; blocks and sidecars are in the order of the entries
+    u64[blocks]   bytes of each block, compressed
+    u32[blocks]   CRC-32 of these bytes
+    bytes         the names, one after the other, then the ETags of the Parquet objects, then those of the sidecars: ASCII
+"""
 
 from __future__ import annotations
 
+import struct
 import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from coldparquet.errors import FormatError, UnsupportedError
-from coldparquet.format.catalogue_blooms import parse_blooms
-from coldparquet.format.catalogue_layout import (
-    BLOCK_ENTRY_BYTES,
-    BLOOMS,
-    CHECKSUM,
-    ENTRY_U32S,
-    ENTRY_U64S,
-    HEADER,
-    LARGEST_FILE_BYTES,
-    LARGEST_INDEX_BYTES,
-    LARGEST_RAW_INDEX_BYTES,
-    LONGEST_BLOCK_BYTES,
-    MAGIC,
-    PREAMBLE,
-    VERSION,
-)
+from coldparquet.errors import FormatError, InvalidInputError, UnsupportedError
+from coldparquet.format.catalogue_blooms import encode_blooms, parse_blooms
 from coldparquet.ranges import ByteRange
 
 if TYPE_CHECKING:
@@ -32,7 +60,57 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from coldparquet.format.catalogue_blooms import CatalogueBlooms
+    from coldparquet.format.catalogue_blooms import CatalogueBlooms, PackedBloom
+
+
+WORD_BYTES = 8
+"""Bytes of a number, and so the number of planes."""
+
+
+def to_byte_planes(numbers: npt.NDArray[np.int64]) -> bytes:
+    """Write numbers, of shape ``(..., count)``, as eight planes of ``count`` bytes for each row."""
+    words = np.ascontiguousarray(numbers, dtype="<i8")
+    return words.view(np.uint8).reshape(*numbers.shape, WORD_BYTES).swapaxes(-1, -2).tobytes()
+
+
+def from_byte_planes(data: bytes | memoryview, shape: tuple[int, ...]) -> npt.NDArray[np.int64]:
+    """Return the numbers, of this shape, of which :func:`to_byte_planes` wrote these bytes.
+
+    Raises:
+        ValueError: There are more or fewer bytes.
+    """
+    *rows, count = shape
+    planes = np.frombuffer(data, np.uint8).reshape(*rows, WORD_BYTES, count)
+    words = np.ascontiguousarray(planes.swapaxes(-1, -2)).view("<i8")
+    return words.reshape(shape).astype(np.int64)
+
+
+MAGIC = b"COLDCATL"
+VERSION = 1
+HEADER = struct.Struct("<8sIIQIIQQ16s")
+LARGEST_INDEX_BYTES = 64 * 1024 * 1024
+"""More is not fetched: it describes hundreds of thousands of partitions, or is no such file."""
+LARGEST_RAW_INDEX_BYTES = 128 * 1024 * 1024
+"""Decompressed; that of the bloom filters, too. Zeros would become a thousand times as long as they are in the file."""
+LARGEST_SIDECAR_BYTES = 4 * 1024 * 1024
+"""A longer sidecar is not packed: it is worth a request of its own."""
+LARGEST_FILE_BYTES = 256 * 1024 * 1024
+"""Room for half a million partitions, and little enough to be written, and read for that, in memory."""
+
+PREAMBLE = struct.Struct("<8sII")
+"""What stands before the first byte that the header's checksum covers."""
+BLOOMS = struct.Struct("<IIQ")
+"""What the header says of the bloom filters: its last 16 bytes."""
+CHECKSUM = struct.Struct("<I")
+"""Stands before the index of the bloom filters."""
+ENTRY_U64S, ENTRY_U32S = 2, 5
+"""Columns of the index with a number for each entry."""
+BLOCK_ENTRY_BYTES = 16
+"""What the index says of one block."""
+BLOCK_SIDECAR_BYTES = 64 * 1024
+"""Where a block is long enough: further neighbours hardly make it smaller, and a scan of few partitions fetches whole blocks."""
+LONGEST_BLOCK_BYTES = BLOCK_SIDECAR_BYTES + LARGEST_SIDECAR_BYTES
+
 
 _LARGEST_NUMBER = (1 << 63) - 1
 _MOST_BYTES_PER_COMPRESSED_BYTE = 1032
@@ -302,3 +380,107 @@ def _split(texts: str, lengths: Sequence[npt.NDArray[np.int64]]) -> list[list[st
 
 def _invalid(message: str, field: str, path: str | None) -> FormatError:
     return FormatError(message, kind="InvalidValue", path=path, field=field)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedSidecar:
+    """One sidecar, and which state of its partition it is of."""
+
+    name: str
+    """Name of the partition's directory, with the version suffix."""
+    parquet_size_bytes: int
+    """Size of the Parquet file as far as it is committed."""
+    row_count: int
+    sidecar: bytes | memoryview
+    """The file up to its committed size."""
+    data_etag: str | None
+    """Version of the Parquet object; None where it has none that lasts."""
+    sidecar_etag: str | None
+    """Version of the sidecar; likewise."""
+    has_pages: bool
+    """Whether a ``_pages`` lies beside it."""
+    blooms: tuple[PackedBloom, ...] = ()
+    """Bloom filters of the Parquet file, as far as they are packed."""
+
+
+def encode_catalogue(entries: Sequence[PackedSidecar]) -> bytes:
+    """Write a catalogue.
+
+    Args:
+        entries: In time order. None of the sidecars is longer than ``LARGEST_SIDECAR_BYTES``.
+
+    Raises:
+        InvalidInputError: Two entries have one name, or a name or an ETag is not ASCII.
+        UnsupportedError: The catalogue would be longer than any that is read (kind ``TooLarge``).
+    """
+    names = [entry.name for entry in entries]
+    if len(set(names)) != len(names):
+        raise InvalidInputError("two partitions of one name cannot be packed together")
+    lengths = np.array([len(entry.sidecar) for entry in entries], np.int64)
+    block_counts = _block_counts(lengths)
+    blocks, first = [], 0
+    for count in block_counts:
+        blocks.append(zlib.compress(b"".join(entry.sidecar for entry in entries[first : first + count])))
+        first += count
+    index = _encode_index(entries, block_counts, blocks)
+    compressed = zlib.compress(index)
+    blooms_index, stripes = encode_blooms([entry.blooms for entry in entries])
+    blooms = _with_checksum(zlib.compress(blooms_index)) if blooms_index else b""
+    file_bytes = HEADER.size + len(compressed) + len(blooms) + sum(map(len, blocks)) + len(stripes)
+    is_too_large = file_bytes > LARGEST_FILE_BYTES or len(compressed) > LARGEST_INDEX_BYTES
+    if is_too_large or max(len(index), len(blooms_index)) > LARGEST_RAW_INDEX_BYTES:
+        raise UnsupportedError(
+            f"sidecars and bloom filters of {len(entries):,} partitions make a catalogue of {file_bytes:,} bytes, more than is"
+            " read in one piece",
+            kind="TooLarge",
+        )
+    of_blooms = BLOOMS.pack(len(blooms), len(blooms_index), len(stripes))
+    fields = (file_bytes, len(entries), len(blocks), len(compressed), len(index), of_blooms)
+    content = HEADER.pack(MAGIC, VERSION, 0, *fields)[PREAMBLE.size :] + compressed
+    return b"".join([PREAMBLE.pack(MAGIC, VERSION, zlib.crc32(content)), content, blooms, *blocks, stripes])
+
+
+def _with_checksum(data: bytes) -> bytes:
+    return CHECKSUM.pack(zlib.crc32(data)) + data
+
+
+def _block_counts(lengths: npt.NDArray[np.int64]) -> list[int]:
+    """Say how many sidecars of these lengths go into each block: as many as it takes to fill it."""
+    counts, filled_bytes = [], BLOCK_SIDECAR_BYTES
+    for length in lengths.tolist():
+        if filled_bytes >= BLOCK_SIDECAR_BYTES:
+            counts.append(0)
+            filled_bytes = 0
+        counts[-1] += 1
+        filled_bytes += length
+    return counts
+
+
+def _encode_index(entries: Sequence[PackedSidecar], block_counts: Sequence[int], blocks: Sequence[bytes]) -> bytes:
+    texts = [
+        [entry.name for entry in entries],
+        [entry.data_etag or "" for entry in entries],
+        [entry.sidecar_etag or "" for entry in entries],
+    ]
+    sizes = [
+        [entry.parquet_size_bytes for entry in entries],
+        [entry.row_count for entry in entries],
+    ]
+    numbers = [
+        [len(entry.sidecar) for entry in entries],
+        *([len(text) for text in of_kind] for of_kind in texts),
+        [int(entry.has_pages) for entry in entries],
+        block_counts,
+    ]
+    try:
+        joined = "".join("".join(of_kind) for of_kind in texts).encode("ascii")
+    except UnicodeEncodeError as error:
+        raise InvalidInputError("a partition of which name or ETag is not ASCII cannot be packed") from error
+    parts = [
+        *(np.array(column, "<u8").tobytes() for column in sizes),
+        *(np.array(column, "<u4").tobytes() for column in numbers),
+        np.array([len(block) for block in blocks], "<u8").tobytes(),
+        np.array([zlib.crc32(block) for block in blocks], "<u4").tobytes(),
+        joined,
+    ]
+    return b"".join(parts)

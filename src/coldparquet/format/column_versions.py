@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from coldparquet.errors import FormatError, InvalidInputError
-from coldparquet.format.distinct_values import distinct_values
 from coldparquet.format.partition_names import UNVERSIONED
-from coldparquet.format.table_file_errors import invalid, truncated
+from coldparquet.format.table_file_text import invalid, truncated
+from coldparquet.format.types import distinct_values
 
 HEADER = struct.Struct("<qqqqq")
 """Version; offset and size of area A, then of area B."""

@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from coldparquet.errors import FormatError
-from coldparquet.format.bloom_places import locate_blooms
-from coldparquet.format.chunk_places import last_chunk_stops
-from coldparquet.format.fetched_ranges import WantedRanges
-from coldparquet.format.page_checks import BoundsList, ClaimedPages, check_pages
-from coldparquet.format.page_thrift import ColumnIndex, OffsetIndex
-from coldparquet.format.partition_pages import PagesFound
+from coldparquet.format.blooms import locate_blooms
+from coldparquet.format.fetch import WantedRanges
+from coldparquet.format.pages import BoundsList, ClaimedPages, PagesFound, check_pages, last_chunk_stops
+from coldparquet.format.parquet_thrift import ColumnIndex, OffsetIndex
 from coldparquet.ranges import ByteRange
 
 if TYPE_CHECKING:
@@ -27,11 +25,11 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from coldparquet.format.chunk_places import ChunkPlaces
-    from coldparquet.format.fetched_ranges import FetchedRanges
+    from coldparquet.format.fetch import FetchedRanges
+    from coldparquet.format.pages import ChunkPlaces
     from coldparquet.format.parquet_footer import FooterRowGroup, ParquetFooter
-    from coldparquet.format.row_group_table import RowGroupTable
     from coldparquet.format.sidecar import Sidecar
+    from coldparquet.format.sidecar_chunks import RowGroupTable
 
 LARGEST_INDEX_BYTES = 8 * 1024 * 1024
 """More is not fetched to leave out pages: it holds the index of 100,000 pages and more."""

@@ -48,16 +48,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from coldparquet.errors import FormatError, UnsupportedError
-from coldparquet.format.page_checks import ClaimedPages, check_pages, first_rows_of
-from coldparquet.format.partition_pages import PageBounds
+from coldparquet.format.pages import ClaimedPages, PageBounds, check_pages, first_rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
 
-    from coldparquet.format.chunk_places import ChunkPlaces
-    from coldparquet.format.partition_pages import PartitionPages
+    from coldparquet.format.pages import ChunkPlaces, PartitionPages
 
 MAGIC = b"COLDPAGE"
 VERSION = 1

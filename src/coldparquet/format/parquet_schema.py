@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from coldparquet.errors import FormatError, UnsupportedError
 from coldparquet.format import parquet_thrift as thrift
-from coldparquet.format.logical_types import LogicalKind, LogicalType
 from coldparquet.format.sidecar_layout import PhysicalType, Repetition
-from coldparquet.format.thrift_structure import Empty
+from coldparquet.format.thrift import Empty
+from coldparquet.format.types import LogicalKind, LogicalType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -1,25 +1,195 @@
-"""The partitions of one transaction as columns, so that 100,000 of them cost milliseconds."""
+"""The layout of `_txn`, and its partitions as columns with the times they cover: 100,000 of them cost milliseconds.
+
+The layout of `_txn`, the file that says which partitions a table has at this moment.
+
+    header      64 bytes: version, and where the two areas A and B lie
+    area A, B   one transaction each; the version's parity tells which one is live: even A, odd B
+
+    area        132 fixed bytes, 8 bytes per symbol column, 4 bytes length of the partition section, 32 bytes per partition
+
+A commit writes the area that is not live and then the version, so a reader sees either transaction, never a half. Bytes
+that belong to neither live area nor header may be left from older transactions. All integers are little-endian.
+"""
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from coldparquet.format import txn_layout as layout
-from coldparquet.format.partition_names import UNVERSIONED
+from coldparquet.format.partition_names import DAY_NS, HOUR_NS, UNVERSIONED, PartitionInterval
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+
+VERSION = struct.Struct("<q")
+"""The version at offset 0: the number of the live transaction."""
+
+HEADER_BYTES = 64
+HEADER = struct.Struct("<qiii12xiii20x")
+"""Version; of area A, then of B: offset, bytes of the symbol counts, bytes of the partition records."""
+
+AREA_A_OFFSET = 8
+AREA_B_OFFSET = 32
+"""Where the header describes the areas."""
+
+RECORD = struct.Struct("<11qiiiqq12xi")
+"""The fixed part of an area, in the order of `RECORD_FIELDS`; the 12 bytes before the symbol count may be stale."""
+
+RECORD_FIELDS = (
+    ("txn", 0),
+    ("transient_row_count", 8),
+    ("fixed_row_count", 16),
+    ("min_timestamp", 24),
+    ("max_timestamp", 32),
+    ("structure_version", 40),
+    ("data_version", 48),
+    ("partition_table_version", 56),
+    ("column_version", 64),
+    ("truncate_version", 72),
+    ("seq_txn", 80),
+    ("lag_checksum", 88),
+    ("lag_txn_count", 92),
+    ("lag_row_count", 96),
+    ("lag_min_timestamp", 100),
+    ("lag_max_timestamp", 108),
+    ("symbol_count", 128),
+)
+"""Fields of `RECORD` with their offsets in the area."""
+
+SYMBOL_COUNT_DTYPE = np.dtype([("committed", "<i4"), ("transient", "<i4")])
+"""One symbol column: entries that belong to the transaction, and with those that are still being added."""
+
+SECTION_LENGTH = struct.Struct("<i")
+"""Length of the partition section in bytes."""
+
+LEFT_BEHIND = struct.Struct("<8sqqq")
+"""Ours, right behind the live area of a published table that lacks rows: `LEFT_BEHIND_MAGIC`, the number of the
+transaction, and how many partitions and rows of the source are not in the copy. QuestDB reads nothing there."""
+LEFT_BEHIND_MAGIC = b"cpq-left"
+
+PARTITION_WORDS = 4
+PARTITION_BYTES = 8 * PARTITION_WORDS
+"""One partition: four 64-bit words, timestamp, rows and flags, name txn, size and flags."""
+
+# --- Word 1 of a partition: rows and flags -----------------------------------------------------------------------------
+
+ROW_COUNT_BITS = 44
+SQUASH_COUNT_SHIFT = 44
+SQUASH_COUNT_BITS = 16
+PARQUET_GENERATED_BIT = 60
+PARQUET_BIT = 61
+READ_ONLY_BIT = 62
+"""Bit 63 belongs to the row count where it is set at all, and makes it negative."""
+
+# --- Word 3 of a partition: Parquet size, or seqTxn of a native partition ----------------------------------------------
+
+SIZE_BITS = 56
+UNKNOWN_SIZE_FLAGS = 0x3F << SIZE_BITS
+"""Bits 56 to 61 have no meaning that released versions give them."""
+DELTA_BIT = 61
+"""Parquet partitions of development branches: there are delta files, so that ``data.parquet`` is not the whole truth."""
+SEQ_TXN_BIT = 62
+"""Native partitions only: the low bits are a seqTxn. Without it older versions left a Parquet size there."""
+REMOTE_COPY_BIT = 63
+CLEARED_WORDS = (0, -1)
+"""Either of them says: nothing is stated."""
+
+# --- Values with a meaning of their own --------------------------------------------------------------------------------
+
+NO_MIN_TIMESTAMP = (1 << 63) - 1
+NO_MAX_TIMESTAMP = -(1 << 63)
+"""Bounds of an empty range: the least value is the largest integer and the other way round."""
+
+STRUCTURE_VERSION = struct.Struct("<ii")
+"""Halves of the structure version: metadata version, column structure version."""
+SAME_COLUMN_STRUCTURE_VERSION = 0
+"""High half of the structure version: the column structure version equals the metadata version."""
+ZERO_COLUMN_STRUCTURE_VERSION = -(1 << 31)
+"""High half of the structure version: the column structure version is 0."""
+
+
+def lag_checksum(  # noqa: PLR0913 - it covers these six fields
+    *, min_timestamp: int, max_timestamp: int, txn: int, seq_txn: int, row_count: int, txn_count: int
+) -> int:
+    """Return the checksum that guards the lag fields, as a signed 32-bit integer."""
+    folded = min_timestamp
+    for value in (max_timestamp, txn, seq_txn, row_count, txn_count):
+        folded = 31 * folded + value
+    folded &= 0xFFFF_FFFF_FFFF_FFFF
+    low = (folded ^ folded >> 32) & 0xFFFF_FFFF
+    return low - (1 << 32) if low >> 31 else low
+
+
+_EARLIEST = np.iinfo(np.int64).min
+_LATEST = np.iinfo(np.int64).max
+_MICROSECOND_NS = 1000
+_EPOCH_WEEKDAY = 3
+"""1970-01-01 was a Thursday, three days after Monday."""
+
+
+def partition_ranges(
+    timestamps: npt.NDArray[np.int64], interval: PartitionInterval, *, is_nanosecond: bool
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the half-open time ranges that hold all rows of the partitions of a table.
+
+    Args:
+        timestamps: Those of the `_txn` records, ascending, in the unit of the table, shape (partitions,).
+        interval: How the table is partitioned.
+        is_nanosecond: Whether the unit is the nanosecond, not the microsecond.
+
+    Returns:
+        First times and times after the last, in the unit of the table, both of the shape (partitions,). A piece of a
+        split partition ends where the next one begins. The first partition also holds all rows from before 1970. Ends
+        that do not fit are the largest 64-bit integer, the only time that no range holds.
+    """
+    starts = timestamps.copy()
+    starts[:1] = np.where(starts[:1] <= 0, _EARLIEST, starts[:1])
+    stops = partition_stops(timestamps, interval, is_nanosecond=is_nanosecond)
+    stops[:-1] = np.minimum(stops[:-1], timestamps[1:])
+    return starts, stops
+
+
+def partition_stops(
+    timestamps: npt.NDArray[np.int64], interval: PartitionInterval, *, is_nanosecond: bool
+) -> npt.NDArray[np.int64]:
+    """Return the ends, exclusive, of the partitions that hold these times; `partition_stop_ns` for many.
+
+    Ends that do not fit are the largest 64-bit integer.
+    """
+    if interval is PartitionInterval.NONE:
+        return np.full(len(timestamps), _LATEST)
+    unit_ns = 1 if is_nanosecond else _MICROSECOND_NS
+    step = (HOUR_NS if interval is PartitionInterval.HOUR else DAY_NS) // unit_ns
+    # Rows from before 1970 are in the first partition.
+    first_steps = np.maximum(timestamps, 0) // step
+    stop_steps = _following(first_steps, interval)
+    does_fit = stop_steps <= _LATEST // step
+    return np.where(does_fit, stop_steps * np.where(does_fit, step, 0), _LATEST)
+
+
+def _following(steps: npt.NDArray[np.int64], interval: PartitionInterval) -> npt.NDArray[np.int64]:
+    """Return the begin of the next partition: an hour for HOUR, otherwise a day, counted from 1970-01-01."""
+    match interval:
+        case PartitionInterval.HOUR | PartitionInterval.DAY:
+            return steps + 1
+        case PartitionInterval.WEEK:
+            return steps - (steps + _EPOCH_WEEKDAY) % 7 + 7
+    calendar = "datetime64[M]" if interval is PartitionInterval.MONTH else "datetime64[Y]"
+    following = steps.view("datetime64[D]").astype(calendar) + 1
+    return following.astype("datetime64[D]").view(np.int64)
+
+
 NOT_STATED = -1
 """Parquet size or seqTxn of a partition of which `_txn` states none."""
 
-_SIZE_MASK = (1 << layout.SIZE_BITS) - 1
-_ROW_COUNT_MASK = (1 << layout.ROW_COUNT_BITS) - 1
-_SQUASH_COUNT_MASK = (1 << layout.SQUASH_COUNT_BITS) - 1
+_SIZE_MASK = (1 << SIZE_BITS) - 1
+_ROW_COUNT_MASK = (1 << ROW_COUNT_BITS) - 1
+_SQUASH_COUNT_MASK = (1 << SQUASH_COUNT_BITS) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,43 +270,43 @@ class PartitionRecords:
             words: Shape (partitions, 4), as they lie in the file, with no row count negative.
         """
         timestamps, rows_and_flags, name_txns, sizes_and_flags = words.T
-        is_parquet = _bit(rows_and_flags, layout.PARQUET_BIT)
-        is_stated = ~np.isin(sizes_and_flags, layout.CLEARED_WORDS)
+        is_parquet = _bit(rows_and_flags, PARQUET_BIT)
+        is_stated = ~np.isin(sizes_and_flags, CLEARED_WORDS)
         sizes = sizes_and_flags & _SIZE_MASK
-        has_seq_txn = ~is_parquet & is_stated & _bit(sizes_and_flags, layout.SEQ_TXN_BIT)
+        has_seq_txn = ~is_parquet & is_stated & _bit(sizes_and_flags, SEQ_TXN_BIT)
         unknown_flags = np.where(is_stated, sizes_and_flags & _unknown_flags_mask(is_parquet), 0)
         return cls(
             timestamps=timestamps.copy(),
             row_counts=rows_and_flags & _ROW_COUNT_MASK,
             name_txns=name_txns.copy(),
             is_parquet=is_parquet,
-            is_parquet_generated=_bit(rows_and_flags, layout.PARQUET_GENERATED_BIT),
-            is_read_only=_bit(rows_and_flags, layout.READ_ONLY_BIT),
-            squash_counts=rows_and_flags >> layout.SQUASH_COUNT_SHIFT & _SQUASH_COUNT_MASK,
+            is_parquet_generated=_bit(rows_and_flags, PARQUET_GENERATED_BIT),
+            is_read_only=_bit(rows_and_flags, READ_ONLY_BIT),
+            squash_counts=rows_and_flags >> SQUASH_COUNT_SHIFT & _SQUASH_COUNT_MASK,
             # No Parquet file is empty, so a size of 0 beside flags states nothing either.
             parquet_sizes=np.where(is_parquet & is_stated & (sizes > 0), sizes, NOT_STATED),
-            has_remote_copy=is_stated & _bit(sizes_and_flags, layout.REMOTE_COPY_BIT),
+            has_remote_copy=is_stated & _bit(sizes_and_flags, REMOTE_COPY_BIT),
             native_seq_txns=np.where(has_seq_txn, sizes, NOT_STATED),
             unknown_flags=unknown_flags,
         )
 
     def to_words(self) -> npt.NDArray[np.int64]:
         """Put the words together again, shape (partitions, 4). The values are not checked to fit their bits."""
-        words = np.empty((len(self), layout.PARTITION_WORDS), np.int64)
+        words = np.empty((len(self), PARTITION_WORDS), np.int64)
         words[:, 0] = self.timestamps
         words[:, 1] = (
             self.row_counts
-            | self.squash_counts << layout.SQUASH_COUNT_SHIFT
-            | self.is_parquet_generated.astype(np.int64) << layout.PARQUET_GENERATED_BIT
-            | self.is_parquet.astype(np.int64) << layout.PARQUET_BIT
-            | self.is_read_only.astype(np.int64) << layout.READ_ONLY_BIT
+            | self.squash_counts << SQUASH_COUNT_SHIFT
+            | self.is_parquet_generated.astype(np.int64) << PARQUET_GENERATED_BIT
+            | self.is_parquet.astype(np.int64) << PARQUET_BIT
+            | self.is_read_only.astype(np.int64) << READ_ONLY_BIT
         )
         words[:, 2] = self.name_txns
         has_seq_txn = ~self.is_parquet & (self.native_seq_txns != NOT_STATED)
         flags = (
             self.unknown_flags & _unknown_flags_mask(self.is_parquet)
-            | has_seq_txn.astype(np.int64) << layout.SEQ_TXN_BIT
-            | self.has_remote_copy.astype(np.int64) << layout.REMOTE_COPY_BIT
+            | has_seq_txn.astype(np.int64) << SEQ_TXN_BIT
+            | self.has_remote_copy.astype(np.int64) << REMOTE_COPY_BIT
         )
         values = np.where(self.is_parquet, np.maximum(self.parquet_sizes, 0), np.maximum(self.native_seq_txns, 0))
         stored = values | flags
@@ -176,4 +346,4 @@ def _bit(words: npt.NDArray[np.int64], bit: int) -> npt.NDArray[np.bool_]:
 
 
 def _unknown_flags_mask(is_parquet: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    return np.where(is_parquet, layout.UNKNOWN_SIZE_FLAGS | 1 << layout.SEQ_TXN_BIT, layout.UNKNOWN_SIZE_FLAGS)
+    return np.where(is_parquet, UNKNOWN_SIZE_FLAGS | 1 << SEQ_TXN_BIT, UNKNOWN_SIZE_FLAGS)

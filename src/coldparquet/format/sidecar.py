@@ -1,8 +1,13 @@
-"""One snapshot of a sidecar (`_pm`): bytes to model.
+"""Sidecars (`_pm`): bytes to model, the chain of snapshots that updates leave, and many sidecars stacked into one table.
 
 A sidecar answers, without the Parquet footer, which columns a partition has, where every column chunk lies, and what is
 known about its values. `parse_sidecar` checks the bytes and returns a `Sidecar`; the buffer is neither copied nor
 walked chunk by chunk, so that opening costs little more than its checksum.
+
+The chain of footers that updates leave behind in a sidecar.
+
+The footer at the committed size is the newest; `previous_size_bytes` leads to the size at which the one before it was
+committed, and so on back to the first. Sizes strictly decrease, so no walk repeats.
 """
 
 from __future__ import annotations
@@ -17,12 +22,8 @@ import numpy.typing as npt
 
 from coldparquet.errors import FormatError, InvalidInputError
 from coldparquet.format import sidecar_layout as layout
-from coldparquet.format.column_schema import ColumnSchema, shared_schema
-from coldparquet.format.file_writer import WRITER_CODE
-from coldparquet.format.footer_chain import check_footer_place, find_footer, walk_chain
-from coldparquet.format.foreign_annotations import FOREIGN_ANNOTATIONS_CODE, parse_foreign_annotations
-from coldparquet.format.row_group_table import RowGroupTable
-from coldparquet.format.sidecar_chunks import BlockTable
+from coldparquet.format.parquet_footer import WRITER_CODE
+from coldparquet.format.sidecar_chunks import BlockTable, RowGroupTable
 from coldparquet.format.sidecar_footer import (
     SidecarFooter,
     check_required_flags,
@@ -30,12 +31,141 @@ from coldparquet.format.sidecar_footer import (
     locate_footer,
     parse_sidecar_footer,
 )
-from coldparquet.format.sidecar_header import SidecarHeader, parse_header
+from coldparquet.format.sidecar_header import ColumnSchema, SidecarHeader, parse_header, shared_schema
 from coldparquet.format.type_codes import DESIGNATED_BIT
+from coldparquet.format.types import FOREIGN_ANNOTATIONS_CODE, parse_foreign_annotations
 from coldparquet.ranges import ByteRange
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
+
+
+_LARGEST_U64 = (1 << 64) - 1
+
+
+def walk_chain(
+    file: memoryview, size_bytes: int, header: SidecarHeader, *, path: str | None
+) -> Iterator[SidecarFooter]:
+    """Yield the footer at `size_bytes`, then every older one, each parsed but neither flag- nor checksum-checked.
+
+    Raises:
+        FormatError: A footer is malformed, a previous size does not decrease, or footers overlap.
+    """
+    footer_bytes = 0
+    for _ in range(layout.MAX_CHAIN_STEPS):
+        footer = parse_sidecar_footer(file, size_bytes, header, path=path)
+        # Footers of one file lie one behind the other. Together they never exceed it, unless they were crafted to
+        # overlap and to make a walk take the square of the file's size.
+        footer_bytes += footer.length_bytes + layout.TRAILER.size
+        if footer_bytes > len(file):
+            raise _broken_chain("the footers of the chain overlap", footer, path)
+        yield footer
+        if footer.previous_size_bytes == 0:
+            return
+        if footer.previous_size_bytes >= size_bytes:
+            message = f"the previous size {footer.previous_size_bytes} is not below this snapshot's {size_bytes}"
+            raise _broken_chain(message, footer, path)
+        size_bytes = footer.previous_size_bytes
+    raise _broken_chain(f"the chain has more than {layout.MAX_CHAIN_STEPS} footers", footer, path)
+
+
+def find_footer(
+    file: memoryview, size_bytes: int, header: SidecarHeader, *, parquet_size_bytes: int, path: str | None
+) -> SidecarFooter:
+    """Return the newest footer, from `size_bytes` back, that describes a Parquet file of this size.
+
+    Raises:
+        FormatError: There is none (kind `InvalidValue`), or the walk met a malformed footer.
+    """
+    seen = 0
+    for footer in walk_chain(file, size_bytes, header, path=path):
+        seen += 1
+        if footer.parquet_size_bytes > _LARGEST_U64:
+            raise _broken_chain("the Parquet size exceeds 64 bits", footer, path)
+        if footer.parquet_size_bytes == parquet_size_bytes:
+            return footer
+    raise FormatError(
+        f"none of the {seen} snapshots in the sidecar describes a Parquet file of {parquet_size_bytes} bytes; "
+        "the sidecar may be older than the table's transaction file: list the partition again",
+        kind="InvalidValue",
+        path=path,
+        offset=footer.offset,
+        field="parquet_size_bytes",
+    )
+
+
+def check_footer_place(footer: SidecarFooter, header: SidecarHeader, *, path: str | None) -> None:
+    """Refuse what a damaged trailer makes of a file: no checksum covers it, and it alone tells where a footer begins.
+
+    A wrong one makes a footer of other numbers, whose checksum field is nevertheless the right one. Mostly its sections
+    do not end at the checksum. Where an unknown optional feature may explain that, or where it has no row group and the
+    error would make rows disappear, the footer must at least lie where writers put one.
+
+    Raises:
+        FormatError: Kind `InvalidValue`; without row groups also what a walk along the chain meets.
+    """
+    is_exact = footer.sections_stop == footer.checksum_offset
+    if is_exact and footer.row_group_count:
+        return
+    # Bit 2 without its required half counts as unknown: parse_sidecar_footer left its section alone.
+    known = layout.KNOWN_FOOTER_FLAGS if footer.covering_index_offset else layout.KNOWN_FOOTER_FLAGS_WITHOUT_COVERING
+    unknown = footer.feature_flags & ~known | header.feature_flags & ~layout.KNOWN_HEADER_FLAGS
+    if not (is_exact or unknown) or not _is_placed_well(footer, header, path):
+        raise FormatError(
+            f"the footer at {footer.offset} with {footer.row_group_count} row groups cannot be the one that ends at "
+            f"{footer.size_bytes}: the trailer of the sidecar is damaged",
+            path=path,
+            offset=footer.size_bytes - layout.TRAILER.size,
+            field="footer_length",
+        )
+
+
+def _is_placed_well(footer: SidecarFooter, header: SidecarHeader, path: str | None) -> bool:
+    """Tell whether a footer lies behind all that it refers to, or without row groups right behind the header."""
+    if footer.row_group_count == 0:
+        # Updates never drop row groups, so a file without any was made without, and its first footer tells.
+        *_, first = walk_chain(footer.file, footer.size_bytes, header, path=path)
+        return first.offset == header.stop or bool(header.feature_flags & ~layout.KNOWN_HEADER_FLAGS)
+    blocks = footer.block_offsets
+    blocks_stop = int(blocks.max()) + layout.block_bytes(header.column_count)
+    return int(blocks.min()) >= header.stop and max(blocks_stop, footer.previous_size_bytes) <= footer.offset
+
+
+def verify_chain(sidecar: Sidecar) -> tuple[SidecarFooter, ...]:
+    """Check this snapshot and every older one as a reader that is pinned to it would: header, flags, checksum, place.
+
+    Returns:
+        Their footers, newest first.
+
+    Raises:
+        FormatError: The first problem: a broken chain, or a snapshot that its reader would refuse.
+    """
+    footers = sidecar.chain()
+    # Every checksum covers the file from byte 8 on, so the older ones are prefixes: one pass serves them all.
+    computed: list[int] = []
+    checksum, covered = 0, layout.CHECKSUM_START
+    for footer in reversed(footers):
+        checksum = zlib.crc32(sidecar.file[covered : footer.checksum_offset], checksum)
+        covered = footer.checksum_offset
+        computed.append(checksum)
+    for footer, footer_checksum in zip(footers, reversed(computed), strict=True):
+        if sidecar.header.stop > footer.size_bytes:
+            raise FormatError(
+                f"the header ends at {sidecar.header.stop}, behind the older snapshot of {footer.size_bytes} bytes",
+                kind="Truncated",
+                path=sidecar.path,
+                offset=footer.offset,
+                field="prev_parquet_meta_file_size",
+            )
+        check_required_flags(footer, path=sidecar.path)
+        if footer_checksum != footer.checksum:
+            raise checksum_mismatch(footer, footer_checksum, path=sidecar.path)
+        check_footer_place(footer, sidecar.header, path=sidecar.path)
+    return footers
+
+
+def _broken_chain(message: str, footer: SidecarFooter, path: str | None) -> FormatError:
+    return FormatError(message, path=path, offset=footer.offset + 24, field="prev_parquet_meta_file_size")
 
 
 def parse_sidecar(
@@ -313,3 +443,128 @@ class Sidecar(RowGroupTable):
         count = shape[0] * shape[1]
         start = self.footer.bloom_section_stop - dtype.itemsize * count
         return np.frombuffer(self.file, dtype, count, start).reshape(shape)
+
+
+_LONGEST_STACK_BYTES = 16 * 1024 * 1024
+"""Stacking copies: this bounds the memory, and costs nothing beside what so many row groups take to plan."""
+
+
+class SidecarStack(RowGroupTable):
+    """The row groups of sidecars that describe their columns alike, one behind the other.
+
+    Args:
+        sidecars: At least one; all have the same `schema`.
+
+    Attributes:
+        sidecars: The same.
+        borders: Index of the first row group of each, and at the end the number of all, shape (sidecars + 1,).
+    """
+
+    def __init__(self, sidecars: Sequence[Sidecar]) -> None:
+        first = sidecars[0]
+        super().__init__(first.file, first.header, path=first.path if len(sidecars) == 1 else None)
+        self.sidecars = tuple(sidecars)
+        counts = [sidecar.row_group_count for sidecar in sidecars]
+        self.borders: npt.NDArray[np.int64] = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+        self._borders: list[int] = self.borders.tolist()
+        self._blocks = first.blocks if len(sidecars) == 1 else _joined_blocks(sidecars, counts, path=self.path)
+        stops = [sidecar.footer.parquet_footer_offset for sidecar in sidecars]
+        self._data_stops = np.repeat(np.array(stops, np.uint64), counts)
+
+    @property
+    def schema(self) -> ColumnSchema:
+        """See :class:`RowGroupTable`."""
+        return self.sidecars[0].schema
+
+    @property
+    def blocks(self) -> BlockTable:
+        """See :class:`RowGroupTable`."""
+        return self._blocks
+
+    @property
+    def data_stops(self) -> npt.NDArray[np.uint64]:
+        """See :class:`RowGroupTable`."""
+        return self._data_stops
+
+    @property
+    def foreign_annotations(self) -> Mapping[int, str]:
+        """See :class:`RowGroupTable`."""
+        return self.sidecars[0].foreign_annotations
+
+    @cached_property
+    def is_writer_known(self) -> bool:
+        """See :class:`RowGroupTable`: of all of the sidecars."""
+        return all(sidecar.is_writer_known for sidecar in self.sidecars)
+
+    @cached_property
+    def bloom_columns(self) -> tuple[int, ...]:
+        """See :class:`RowGroupTable`: of any of the sidecars."""
+        return tuple(sorted({column for sidecar in self.sidecars for column in sidecar.bloom_columns}))
+
+    def stored_blooms(self, column_index: int) -> npt.NDArray[Any]:
+        """See :class:`RowGroupTable`."""
+        with_blooms = [sidecar for sidecar in self.sidecars if column_index in sidecar.bloom_columns]
+        stored = np.concatenate([sidecar.stored_blooms(column_index) for sidecar in with_blooms])
+        if len(with_blooms) == len(self.sidecars):
+            return stored
+        has_blooms = [column_index in sidecar.bloom_columns for sidecar in self.sidecars]
+        result = np.zeros(self.row_group_count, stored.dtype)
+        result[np.repeat(has_blooms, np.diff(self.borders))] = stored
+        return result
+
+    @cached_property
+    def total_rows(self) -> list[int]:
+        """Rows of each sidecar."""
+        # Halves, because the sum of 64-bit counts can exceed 64 bits.
+        halves = [
+            np.diff(np.concatenate([[0], np.cumsum(half)])[self.borders]).tolist()
+            for half in (self.row_counts & 0xFFFF_FFFF, self.row_counts >> 32)
+        ]
+        return [low + (high << 32) for low, high in zip(*halves, strict=True)]
+
+    def row_groups_of(self, position: int) -> slice:
+        """Return which row groups are those of one sidecar."""
+        return slice(self._borders[position], self._borders[position + 1])
+
+
+def stack_alike(sidecars: Sequence[Sidecar]) -> list[list[int]]:
+    """Group sidecars that can be stacked, and that are short enough to be copied for it.
+
+    Args:
+        sidecars: In any order.
+
+    Returns:
+        The positions of the sidecars of each stack, ascending.
+    """
+    stacks: list[list[int]] = []
+    open_stacks: dict[ColumnSchema, tuple[list[int], int]] = {}
+    for position, sidecar in enumerate(sidecars):
+        stack, length_bytes = open_stacks.get(sidecar.schema, ([], 0))
+        if not stack or length_bytes + sidecar.size_bytes > _LONGEST_STACK_BYTES:
+            stack, length_bytes = [], 0
+            stacks.append(stack)
+        stack.append(position)
+        open_stacks[sidecar.schema] = (stack, length_bytes + sidecar.size_bytes)
+    return stacks
+
+
+def _joined_blocks(sidecars: Sequence[Sidecar], counts: Sequence[int], *, path: str | None) -> BlockTable:
+    sizes = np.array([len(sidecar.file) for sidecar in sidecars], np.int64)
+    gaps = -sizes % layout.WORD_BYTES
+    padding = [bytes(gap) for gap in range(layout.WORD_BYTES)]
+    pieces = [
+        piece for sidecar, gap in zip(sidecars, gaps.tolist(), strict=True) for piece in (sidecar.file, padding[gap])
+    ]
+    file = memoryview(b"".join(pieces))
+    begins = np.cumsum(sizes + gaps) - (sizes + gaps)
+    first_words = np.concatenate([sidecar.footer.block_entries for sidecar in sidecars]).astype(np.int64)
+    return BlockTable(
+        file=file,
+        words=np.frombuffer(file, "<u8"),
+        first_words=first_words + np.repeat(begins // layout.WORD_BYTES, counts),
+        snapshot_starts=np.repeat(begins, counts),
+        snapshot_stops=np.repeat(begins + sizes, counts),
+        stride_words=None,
+        column_count=sidecars[0].column_count,
+        path=path,
+    )

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from coldparquet.errors import FormatError
 from coldparquet.format import sidecar_layout as layout
-from coldparquet.format.footer_chain import check_footer_place, verify_chain
-from coldparquet.format.sidecar import Sidecar, open_snapshot
+from coldparquet.format.sidecar import Sidecar, check_footer_place, open_snapshot, verify_chain
 from coldparquet.format.sidecar_header import parse_name, parse_repetition
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,43 @@ import numpy.typing as npt
 from coldparquet.errors import FormatError, UnsupportedError
 from coldparquet.format import sidecar_layout as layout
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from coldparquet.format.types import ColumnType
+
+
 _MOST_SCHEMAS = 64
+
+
+class ColumnSchema:
+    """What was parsed so far of the columns of all sidecars with one description of them; compared by identity.
+
+    Filled by :class:`coldparquet.format.sidecar_chunks.RowGroupTable`, and by
+    :func:`coldparquet.format.sidecar_header.parse_columns_ahead` before the checksum is known; also from several threads: they
+    find the same. Only what is right is kept, so that errors name the sidecar in which they are met.
+
+    Attributes:
+        descriptors: Column descriptors by index.
+        types: Types by index.
+    """
+
+    def __init__(self) -> None:
+        self.descriptors: dict[int, ColumnDescriptor] = {}
+        self.types: dict[int, ColumnType] = {}
+
+
+@lru_cache(maxsize=_MOST_SCHEMAS)
+def shared_schema(description: bytes, annotations: bytes) -> ColumnSchema:  # noqa: ARG001 - together they are the key
+    """Return the schema of all sidecars that describe their columns in these bytes.
+
+    Args:
+        description: The beginning of each of them but for the committed size: flags, counts, descriptors, sorting columns and
+            names.
+        annotations: What the SCRATCHPAD says about the types of foreign columns; empty for QuestDB's files.
+    """
+    return ColumnSchema()
+
 
 _LARGEST_FILE_BYTES = 2**63 - 1
 
@@ -308,3 +345,29 @@ def _truncated(what: str, needed: int, available: int, *, offset: int, path: str
 
 def _invalid(message: str, offset: int, field: str, path: str | None) -> FormatError:
     return FormatError(message, kind="InvalidValue", path=path, offset=offset, field=field)
+
+
+_COLUMNS_PER_STEP = 32
+"""They take a quarter of a millisecond."""
+
+
+def parse_columns_ahead(beginning: memoryview) -> Iterator[None]:
+    """Parse the columns that the beginning of a sidecar describes, a few with each step.
+
+    Nothing is believed before the checksum of the whole was verified: what is found is kept under the very bytes that it was
+    found in, so that of a damaged sidecar nobody ever asks for it. What is wrong is left to whoever parses all of it.
+
+    Args:
+        beginning: The file from its first byte on; where it does not hold all descriptors and names, nothing is parsed.
+    """
+    try:
+        header = parse_header(beginning, path=None)
+        # Those of QuestDB have no annotations; where others have, their columns are parsed again.
+        schema = shared_schema(bytes(beginning[layout.CHECKSUM_START : header.names_stop]), b"")
+        for index in range(header.column_count):
+            if index % _COLUMNS_PER_STEP == 0:
+                yield
+            if index not in schema.descriptors:
+                schema.descriptors[index] = parse_column(beginning, index, path=None)
+    except (FormatError, UnsupportedError):
+        return

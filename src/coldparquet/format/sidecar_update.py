@@ -19,18 +19,17 @@ from typing import TYPE_CHECKING
 
 from coldparquet.errors import FormatError, InvalidInputError
 from coldparquet.format import sidecar_layout as layout
-from coldparquet.format.footer_to_sidecar import sidecar_content_from_footer
-from coldparquet.format.questdb_json import parse_questdb_json
-from coldparquet.format.sidecar_content import ColumnSpec, FooterSpec
-from coldparquet.format.sidecar_writer import encode_bloom_row, encode_footer, encode_row_group
+from coldparquet.format.parquet_footer import parse_questdb_json
+from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
+from coldparquet.format.sidecar_writer import ColumnSpec, FooterSpec, encode_bloom_row, encode_footer, encode_row_group
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from coldparquet.format.parquet_footer import ParquetFooter
     from coldparquet.format.sidecar import Sidecar
-    from coldparquet.format.sidecar_content import RowGroupSpec, SidecarContent
     from coldparquet.format.sidecar_footer import CoveringIndexEntry, ScratchpadEntry
+    from coldparquet.format.sidecar_writer import RowGroupSpec, SidecarContent
 
 _CLAIMS = layout.COLUMN_IS_ASCII | layout.COLUMN_LOCAL_KEY_IS_GLOBAL
 """Column flags that promise something about all values: a sidecar may keep quiet about it, but not say it wrongly."""

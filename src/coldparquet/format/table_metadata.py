@@ -1,4 +1,4 @@
-"""`_meta`: the columns of a table and how it is partitioned.
+"""`_meta`: the columns of a table and how it is partitioned, read and written; `_name`: what the table is called.
 
     header      128 bytes
     slots       32 bytes per column that the table ever had, in the order in which they were added
@@ -8,24 +8,146 @@
 A column is known for ever by its *writer index*, the position of its slot. A dropped column keeps its slot with a
 negative type. A change of type makes a new slot that says which slot it replaces and takes the place of that one in the
 order that people see, the *dense* order. All integers are little-endian.
-`coldparquet.format.table_metadata_writer` writes the file.
+`coldparquet.format.table_metadata` writes the file.
+
+How a column is to be written to Parquet: the encoding word of its slot in `_meta`.
+
+bits 0-7 encoding, 8-15 codec, 16-23 compression level + 1, 24 set for this column, 25 bloom filter
+
+`_name`: the name of a table, which need not be that of its directory since RENAME changes only this file.
+
+The file is the number of UTF-16 units as i32, the units, and one zero byte.
 """
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from coldparquet.errors import UnsupportedError
-from coldparquet.format import table_metadata_layout as layout
-from coldparquet.format.encoding_config import EncodingConfig, parse_encoding_word
-from coldparquet.format.partition_intervals import PartitionInterval
-from coldparquet.format.table_file_errors import invalid, truncated
+from coldparquet.errors import ColdParquetError, FormatError, InvalidInputError, UnsupportedError
+from coldparquet.format.partition_names import PartitionInterval
+from coldparquet.format.table_file_text import encode_name, invalid, parse_name, truncated
 from coldparquet.format.type_codes import TypeTag, is_nanosecond
-from coldparquet.format.utf16 import parse_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+class ParquetEncoding(IntEnum):
+    """Encodings that a column can ask for when its partitions become Parquet."""
+
+    DEFAULT = 0
+    PLAIN = 1
+    RLE_DICTIONARY = 2
+    DELTA_LENGTH_BYTE_ARRAY = 3
+    DELTA_BINARY_PACKED = 4
+    BYTE_STREAM_SPLIT = 5
+
+
+class ParquetCodec(IntEnum):
+    """Codecs that a column can ask for when its partitions become Parquet."""
+
+    DEFAULT = 0
+    UNCOMPRESSED = 1
+    SNAPPY = 2
+    GZIP = 3
+    BROTLI = 4
+    ZSTD = 5
+    LZ4_RAW = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodingConfig:
+    """How a column is to be written to Parquet; it says nothing about files that exist."""
+
+    encoding: int = ParquetEncoding.DEFAULT
+    """A `ParquetEncoding`, or a number that a newer version knows."""
+    codec: int = ParquetCodec.DEFAULT
+    """A `ParquetCodec`, or a number that a newer version knows."""
+    level: int | None = None
+    """Compression level; None for the codec's default."""
+    is_explicit: bool = False
+    """Set for this column, not taken over from the server."""
+    has_bloom_filter: bool = False
+
+
+def parse_encoding_word(word: int) -> EncodingConfig | None:
+    """Take the encoding word of a slot apart; None for 0, which asks for nothing."""
+    if word == 0:
+        return None
+    stored_level = word >> 16 & 0xFF
+    return EncodingConfig(
+        encoding=word & 0xFF,
+        codec=word >> 8 & 0xFF,
+        level=stored_level - 1 if stored_level else None,
+        is_explicit=bool(word >> 24 & 1),
+        has_bloom_filter=bool(word >> 25 & 1),
+    )
+
+
+def format_encoding_word(config: EncodingConfig | None) -> int:
+    """Put the encoding word of a slot together.
+
+    Raises:
+        InvalidInputError: A number does not fit its byte.
+    """
+    if config is None:
+        return 0
+    stored_level = 0 if config.level is None else config.level + 1
+    for what, value in (("encoding", config.encoding), ("codec", config.codec), ("level + 1", stored_level)):
+        if not 0 <= value <= 0xFF:
+            raise InvalidInputError(f"{what} of an encoding config is {value}; expected 0 to 255")
+    return (
+        config.encoding
+        | config.codec << 8
+        | stored_level << 16
+        | config.is_explicit << 24
+        | config.has_bloom_filter << 25
+    )
+
+
+TABLE_VERSION = 426
+"""The only version of the table format that QuestDB 9 opens."""
+
+HEADER = struct.Struct("<iiiiiiqq?ii79s")
+"""Slots, interval, designated timestamp, version, table id, most uncommitted rows, largest lag, metadata version, WAL,
+minor version word, TTL, reserved."""
+HEADER_OFFSETS = {"slot_count": 0, "interval": 4, "designated_timestamp": 8, "version": 12}
+SLOT = struct.Struct("<iqiiiii")
+"""Type, flags, index block capacity, symbol capacity, encoding word, replaced slot + 1, reserved."""
+REPLACED_INDEX_OFFSET = 24
+
+INDEXED_FLAG = 1 << 0
+SYMBOL_CACHE_FLAG = 1 << 2
+DEDUP_KEY_FLAG = 1 << 3
+
+NO_DESIGNATED_TIMESTAMP = -1
+LONGEST_NAME_UNITS = 255
+FIRST_MINOR_VERSION_WITH_ENCODINGS = 1
+
+_INSTEAD_OF_ZERO = -1337 & 0xFFFF
+"""A checksum of 0 would be in every file that knows no minor version."""
+
+
+def slot_offset(index: int) -> int:
+    """Return where a slot begins in the file."""
+    return HEADER.size + SLOT.size * index
+
+
+def minor_version_checksum(metadata_version: int, slot_count: int) -> int:
+    """Return the low 16 bits of the minor version word, as an unsigned integer; they prove that it was written."""
+    folded = 13 * ((metadata_version ^ metadata_version >> 32) & 0xFFFF_FFFF) + 37 * slot_count
+    checksum = (folded ^ folded >> 16) & 0xFFFF
+    return checksum or _INSTEAD_OF_ZERO
+
+
+def minor_version_of(word: int, metadata_version: int, slot_count: int) -> int | None:
+    """Return the minor version from its word, None where the checksum says that the word is something else."""
+    if word & 0xFFFF != minor_version_checksum(metadata_version, slot_count):
+        return None
+    return word >> 16 & 0xFFFF
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +234,7 @@ class TableMetadata:
     @property
     def has_encodings(self) -> bool:
         """Whether the encoding words of the slots mean something."""
-        return self.minor_version is not None and self.minor_version >= layout.FIRST_MINOR_VERSION_WITH_ENCODINGS
+        return self.minor_version is not None and self.minor_version >= FIRST_MINOR_VERSION_WITH_ENCODINGS
 
     @property
     def is_nanosecond(self) -> bool:
@@ -133,8 +255,8 @@ def parse_table_metadata(data: bytes | memoryview, *, path: str | None) -> Table
         UnsupportedError: Another version of the table format (kind `UnsupportedVersion`).
     """
     view = memoryview(data).cast("B")
-    if len(view) < layout.HEADER.size:
-        raise truncated("header", layout.HEADER.size, len(view), offset=0, path=path)
+    if len(view) < HEADER.size:
+        raise truncated("header", HEADER.size, len(view), offset=0, path=path)
     (
         slot_count,
         interval_code,
@@ -148,28 +270,28 @@ def parse_table_metadata(data: bytes | memoryview, *, path: str | None) -> Table
         minor_version_word,
         ttl,
         reserved,
-    ) = layout.HEADER.unpack_from(view)
-    if version != layout.TABLE_VERSION:
+    ) = HEADER.unpack_from(view)
+    if version != TABLE_VERSION:
         raise UnsupportedError(
-            f"the table has format version {version}; this library reads {layout.TABLE_VERSION}, as QuestDB 9 writes it:"
+            f"the table has format version {version}; this library reads {TABLE_VERSION}, as QuestDB 9 writes it:"
             " open the table once with such a version, which migrates it",
             kind="UnsupportedVersion",
             path=path,
-            offset=layout.HEADER_OFFSETS["version"],
+            offset=HEADER_OFFSETS["version"],
             field="version",
-            expected=layout.TABLE_VERSION,
+            expected=TABLE_VERSION,
         )
     try:
         interval = PartitionInterval(interval_code)
     except ValueError:
         message = f"interval {interval_code} is none of DAY 0, MONTH 1, YEAR 2, NONE 3, HOUR 4, WEEK 5"
-        raise invalid(message, offset=layout.HEADER_OFFSETS["interval"], field="interval", path=path) from None
+        raise invalid(message, offset=HEADER_OFFSETS["interval"], field="interval", path=path) from None
     slots, names_stop = _parse_slots(view, slot_count, path)
     _check_designated(designated, interval, slots, path)
-    minor_version = layout.minor_version_of(minor_version_word, metadata_version, slot_count)
+    minor_version = minor_version_of(minor_version_word, metadata_version, slot_count)
     return TableMetadata(
         interval=interval,
-        designated_timestamp=None if designated == layout.NO_DESIGNATED_TIMESTAMP else designated,
+        designated_timestamp=None if designated == NO_DESIGNATED_TIMESTAMP else designated,
         table_id=table_id,
         metadata_version=metadata_version,
         wal_enabled=wal_enabled,
@@ -186,19 +308,17 @@ def parse_table_metadata(data: bytes | memoryview, *, path: str | None) -> Table
 def _parse_slots(view: memoryview, count: int, path: str | None) -> tuple[tuple[MetadataSlot, ...], int]:
     """Parse slots and names; return where the names end."""
     if count < 0:
-        raise invalid(f"{count} columns", offset=layout.HEADER_OFFSETS["slot_count"], field="slot_count", path=path)
-    names_start = layout.slot_offset(count)
+        raise invalid(f"{count} columns", offset=HEADER_OFFSETS["slot_count"], field="slot_count", path=path)
+    names_start = slot_offset(count)
     if names_start > len(view):
-        raise truncated(f"{count} columns", names_start, len(view), offset=layout.HEADER.size, path=path)
+        raise truncated(f"{count} columns", names_start, len(view), offset=HEADER.size, path=path)
     slots: list[MetadataSlot] = []
     cursor = names_start
     for index in range(count):
-        type_code, flags, block_capacity, symbol_capacity, encoding_word, replaced, reserved = layout.SLOT.unpack_from(
-            view, layout.slot_offset(index)
+        type_code, flags, block_capacity, symbol_capacity, encoding_word, replaced, reserved = SLOT.unpack_from(
+            view, slot_offset(index)
         )
-        name, name_stop = parse_name(
-            view, cursor, longest_units=layout.LONGEST_NAME_UNITS, field="column name", path=path
-        )
+        name, name_stop = parse_name(view, cursor, longest_units=LONGEST_NAME_UNITS, field="column name", path=path)
         slots.append(
             MetadataSlot(
                 name=name,
@@ -226,21 +346,21 @@ def _check_live_slots(slots: list[MetadataSlot], path: str | None) -> None:
         latest_holders[place] = index
         if replaced is not None and not slots[replaced].is_dropped:
             message = f"column {slot.name!r} replaces column {slots[replaced].name!r}, which is still there"
-            offset = layout.slot_offset(index) + layout.REPLACED_INDEX_OFFSET
+            offset = slot_offset(index) + REPLACED_INDEX_OFFSET
             raise invalid(message, offset=offset, field="replaced_index", path=path)
         if slot.is_dropped:
             continue
         if slot.name in names_taken:
             message = f"two columns are named {slot.name!r}"
-            raise invalid(message, offset=layout.slot_offset(index), field="column name", path=path)
+            raise invalid(message, offset=slot_offset(index), field="column name", path=path)
         names_taken.add(slot.name)
 
 
 def _check_designated(
     index: int, interval: PartitionInterval, slots: tuple[MetadataSlot, ...], path: str | None
 ) -> None:
-    offset = layout.HEADER_OFFSETS["designated_timestamp"]
-    if index == layout.NO_DESIGNATED_TIMESTAMP:
+    offset = HEADER_OFFSETS["designated_timestamp"]
+    if index == NO_DESIGNATED_TIMESTAMP:
         if interval is not PartitionInterval.NONE:
             message = f"no designated timestamp, but the table is partitioned by {interval.name}"
             raise invalid(message, offset=offset, field="designated_timestamp", path=path)
@@ -283,10 +403,10 @@ def _dense_columns(slots: tuple[MetadataSlot, ...], *, has_encodings: bool) -> t
                 name=slot.name,
                 writer_index=newest,
                 type_code=slot.type_code,
-                is_indexed=bool(slot.flags & layout.INDEXED_FLAG),
-                is_dedup_key=bool(slot.flags & layout.DEDUP_KEY_FLAG),
+                is_indexed=bool(slot.flags & INDEXED_FLAG),
+                is_dedup_key=bool(slot.flags & DEDUP_KEY_FLAG),
                 symbol_capacity=slot.symbol_capacity if is_symbol else None,
-                is_symbol_cached=is_symbol and bool(slot.flags & layout.SYMBOL_CACHE_FLAG),
+                is_symbol_cached=is_symbol and bool(slot.flags & SYMBOL_CACHE_FLAG),
                 encoding_config=parse_encoding_word(slot.encoding_word) if has_encodings else None,
                 superseded=tuple(
                     SupersededColumn(writer_index=older, type_code=slots[older].type_code)
@@ -296,3 +416,83 @@ def _dense_columns(slots: tuple[MetadataSlot, ...], *, has_encodings: bool) -> t
             )
         )
     return tuple(columns)
+
+
+def encode_table_metadata(metadata: TableMetadata) -> bytes:
+    """Write a `_meta` file; what was parsed and not changed becomes the same bytes.
+
+    Raises:
+        InvalidInputError: A number does not fit its field, or a name, a type or the designated timestamp is none that
+            `parse_table_metadata` accepts.
+    """
+    minor_version_word = 0
+    if metadata.minor_version is not None:
+        checksum = minor_version_checksum(metadata.metadata_version, len(metadata.slots))
+        minor_version_word = metadata.minor_version << 16 | checksum
+    designated = metadata.designated_timestamp
+    try:
+        header = HEADER.pack(
+            len(metadata.slots),
+            metadata.interval,
+            NO_DESIGNATED_TIMESTAMP if designated is None else designated,
+            TABLE_VERSION,
+            metadata.table_id,
+            metadata.max_uncommitted_rows,
+            metadata.o3_max_lag_us,
+            metadata.metadata_version,
+            metadata.wal_enabled,
+            minor_version_word,
+            metadata.ttl,
+            metadata.reserved,
+        )
+        encoded = b"".join(
+            [
+                header,
+                *(_encode_slot(slot) for slot in metadata.slots),
+                *(encode_name(slot.name) for slot in metadata.slots),
+                metadata.trailer,
+            ]
+        )
+    except (struct.error, UnicodeEncodeError) as error:
+        raise InvalidInputError(f"this metadata does not fit a _meta file: {error}") from error
+    try:
+        parse_table_metadata(encoded, path=None)
+    except ColdParquetError as error:
+        raise InvalidInputError(f"this would not be a valid _meta file: {error.message}") from error
+    return encoded
+
+
+def _encode_slot(slot: MetadataSlot) -> bytes:
+    return SLOT.pack(
+        -slot.type_code if slot.is_dropped else slot.type_code,
+        slot.flags,
+        slot.index_block_capacity,
+        slot.symbol_capacity,
+        slot.encoding_word,
+        0 if slot.replaced_index is None else slot.replaced_index + 1,
+        slot.reserved,
+    )
+
+
+def parse_table_name(data: bytes | memoryview, *, path: str | None) -> str:
+    """Parse a `_name` file; bytes behind the name are not looked at.
+
+    Raises:
+        FormatError: `Truncated`, or `InvalidValue` for names that no table can have, such as `../x`.
+    """
+    name, _ = parse_name(memoryview(data).cast("B"), 0, longest_units=LONGEST_NAME_UNITS, field="table name", path=path)
+    return name
+
+
+def encode_table_name(name: str) -> bytes:
+    """Write a `_name` file.
+
+    Raises:
+        InvalidInputError: No table can have this name.
+    """
+    try:
+        encoded = encode_name(name) + b"\0"
+        parse_table_name(encoded, path=None)
+    except (FormatError, UnicodeEncodeError) as error:
+        raise InvalidInputError(f"{name!r} cannot be the name of a table: {error}") from error
+    return encoded

@@ -1,32 +1,469 @@
-"""Reading one partition whole: the checksum of its object, the checksums of its pages, and every value."""
+"""Reading one partition whole: checksums of object and pages, every value against bounds and bloom filters."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import tempfile
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from coldparquet.catalog.packed import CATALOGUE_FILE, CATALOGUE_REASON
 from coldparquet.concurrency import gather_or_cancel
-from coldparquet.maintenance.packed_bloom_check import compare_packed_blooms
-from coldparquet.maintenance.value_check import check_values
+from coldparquet.decode.arrow import PLAIN_TEXT, compute, to_domain_value
+from coldparquet.decode.row_group import OutputColumn, decode_row_group
+from coldparquet.decode.virtual_file import new_row_group_buffer
+from coldparquet.errors import ColdParquetError, InternalError, UnsupportedError
+from coldparquet.format.blooms import (
+    BLOCK_BYTES,
+    UNKNOWN,
+    block_numbers,
+    blocks_at,
+    bloom_hashes,
+    locate_blooms,
+    may_be_in_blocks,
+)
+from coldparquet.format.fetch import FetchedRanges
+from coldparquet.format.types import Comparison
 from coldparquet.options import MIB
-from coldparquet.plan.finding import Finding
+from coldparquet.plan.advice import Finding, finding_of_error
+from coldparquet.plan.answers import exact_bounds
+from coldparquet.plan.bind import BoundField, BoundIsNull
+from coldparquet.plan.coalesce import coalesce
+from coldparquet.plan.model import RowGroupRead
+from coldparquet.plan.pages import PageStatistics
+from coldparquet.plan.statistics import SidecarStatistics
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.object_checksums import WholeObjectCheck
-from coldparquet.storage.requests import RangeRequest
+from coldparquet.storage.checksums import WholeObjectCheck
+from coldparquet.storage.requests import RangeRequest, is_lasting_etag
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import IO
 
-    from coldparquet.catalog.partition_location import PartitionLocation
-    from coldparquet.maintenance.packed_bloom_check import PartitionBlooms
-    from coldparquet.plan.partition_check import PartitionCheck
+    from coldparquet.catalog.packed import CatalogueFile
+    from coldparquet.catalog.table_files import PartitionLocation
+    from coldparquet.format.blooms import BloomPlaces
+    from coldparquet.format.catalogue_blooms import PackedBloom
+    from coldparquet.format.catalogue_file import CatalogueIndex
+    from coldparquet.format.pages import PartitionPages
+    from coldparquet.format.sidecar import Sidecar
+    from coldparquet.plan.answers import ExactBounds
+    from coldparquet.plan.bounds import Bounds
+    from coldparquet.plan.checks import PartitionCheck
+    from coldparquet.plan.literals import DomainValue
     from coldparquet.storage.base import ObjectStore
-    from coldparquet.storage.objects import StoredChecksum
+    from coldparquet.storage.requests import StoredChecksum
+
+
+_MOST_VALUES = 1_000
+"""Distinct values of a row group that its filter is asked for, spread over all of them."""
+
+_LONGEST_RANGE_BYTES = 8 * 1024 * 1024
+
+
+class BloomCheck:
+    """The bloom filters of one column.
+
+    Args:
+        sidecar: The snapshot.
+        column: Index of the column in it.
+        read_at: Returns bytes of the Parquet file, given the first one and how many.
+    """
+
+    def __init__(self, sidecar: Sidecar, column: int, read_at: Callable[[int, int], bytes]) -> None:
+        self._sidecar = sidecar
+        self._column = column
+        self._type = sidecar.column_type(column)
+        self._read_at = read_at
+        self._places = located_blooms(sidecar, column, read_at) if column in sidecar.bloom_columns else None
+
+    def denied_values(self, row_group: int, values: Any) -> int:
+        """Count the values that the filter of a row group says are not there.
+
+        Args:
+            row_group: The row group.
+            values: All of its values, as an Arrow array of plain values.
+        """
+        places = self._places
+        if places is None or not places.present[row_group] or places.starts[row_group] == UNKNOWN:
+            return 0
+        asked = self._asked_for(row_group, values)
+        hashes = bloom_hashes(asked, self._type) if asked else None
+        if hashes is None or not len(hashes.hashes):
+            return 0
+        start, length_bytes = int(places.starts[row_group]), int(places.lengths[row_group])
+        stored = (
+            self._sidecar.file[start : start + length_bytes]
+            if places.in_sidecar
+            else self._read_at(start, length_bytes)
+        )
+        blocks = block_numbers(hashes.hashes, np.array([length_bytes])) * BLOCK_BYTES
+        hits = may_be_in_blocks(hashes.hashes, blocks_at(np.frombuffer(stored, np.uint8), blocks))
+        # A value with several forms, as the two zeros of floats, is there in one of them.
+        return len(np.unique(hashes.owners)) - len(np.unique(hashes.owners[hits]))
+
+    def _asked_for(self, row_group: int, values: Any) -> list[Any]:
+        """Choose values of which the writer of the filter has certainly put all in: not those that stand for NULL."""
+        chunks, descriptor = self._sidecar.chunks(self._column), self._sidecar.column(self._column)
+        has_nulls = not chunks.has_null_count[row_group] or bool(chunks.null_count[row_group])
+        if self._type.arrow.name == "list" or (has_nulls and descriptor.max_def_level == 0):
+            return []
+        distinct = compute.unique(compute.drop_null(values))
+        if self._type.comparison is Comparison.FLOAT:
+            distinct = distinct.filter(compute.invert(compute.is_nan(distinct)))
+        chosen = np.unique(np.linspace(0, max(len(distinct) - 1, 0), _MOST_VALUES).astype(np.int64))
+        asked = [to_domain_value(distinct[place]) for place in chosen.tolist()] if len(distinct) else []
+        return [value for value in asked if value != 0] if self._type.never_null else asked
+
+
+def located_blooms(sidecar: Sidecar, column: int, read_at: Callable[[int, int], bytes]) -> BloomPlaces:
+    """Find out where the filters of a column lie, and how long they are; reads their headers where nothing else says."""
+    places = locate_blooms(sidecar, column)
+    row_groups = np.arange(sidecar.row_group_count)
+    _, starts, stops = places.header_ranges(row_groups)
+    if len(starts):
+        pieces = coalesce(starts, stops, gap_bytes=0, max_request_bytes=_LONGEST_RANGE_BYTES)
+        fetched = FetchedRanges()
+        fetched.add_round(
+            [
+                (start, read_at(start, stop - start))
+                for start, stop in zip(pieces.starts.tolist(), pieces.stops.tolist(), strict=True)
+            ]
+        )
+        places.read_headers(row_groups, fetched)
+    return places
+
+
+PACK_AGAIN = "'coldparquet pack' writes the catalogue anew"
 
 _PIECE_BYTES = 8 * MIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionBlooms:
+    """The bloom filters of one partition in a catalogue."""
+
+    blooms: tuple[PackedBloom, ...]
+    data_etag: str | None
+    """Version of the Parquet object that they were packed from; None where it has none that lasts."""
+
+    def are_asked(self, location: PartitionLocation, *, found_etag: str | None) -> bool:
+        """Tell whether readers ask them: not where they find another version of the Parquet object.
+
+        Args:
+            location: The partition; where the table's transaction tells a size, that is the version.
+            found_etag: Version of the Parquet object that lies there.
+        """
+        is_another = is_lasting_etag(found_etag) and self.data_etag not in {None, found_etag}
+        return location.committed_size_bytes is not None or not is_another
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadPackedBlooms:
+    """The bloom filters in a catalogue, as far as they were read."""
+
+    findings: tuple[Finding, ...] = ()
+    """What is wrong with them as a whole."""
+    of_partition: Mapping[str, PartitionBlooms] = field(default_factory=dict)
+    """The filters, by the names of partitions."""
+
+
+async def read_packed_blooms(store: ObjectStore, file: CatalogueFile, *, deep: bool) -> ReadPackedBlooms:
+    """Read the bloom filters of a catalogue, with their checksums; or only check their index.
+
+    Requests: 1 per 8 MiB, of the filters or of their index; none where it came with the catalogue, or holds none. All filters
+    are in memory, twice.
+
+    Args:
+        store: Where the catalogue lies.
+        file: Its beginning.
+        deep: Whether to read the filters themselves.
+    """
+    index = file.index
+    if index is None or index.blooms_range is None:
+        return ReadPackedBlooms()
+    try:
+        data = await _fetch(store, file, index.blooms_range)
+        if not deep:
+            await asyncio.to_thread(index.parse_blooms, data)
+            return ReadPackedBlooms()
+        stripes = await _fetch(store, file, index.stripes_range)
+        return ReadPackedBlooms(of_partition=await asyncio.to_thread(_by_partition, index, data, stripes))
+    except InternalError:
+        raise
+    except ColdParquetError as error:
+        message = f"the bloom filters in {CATALOGUE_FILE} are not used: {error.message}"
+        finding = Finding(severity="warning", kind="CatalogueNotUsed", message=message, remedy=PACK_AGAIN)
+        return ReadPackedBlooms(findings=(finding,))
+
+
+async def _fetch(store: ObjectStore, file: CatalogueFile, place: ByteRange) -> bytes:
+    if place.stop <= len(file.beginning):
+        return file.beginning[place.start : place.stop]
+    requests = [
+        RangeRequest(
+            path=file.path,
+            byte_range=ByteRange(start, min(start + _PIECE_BYTES, place.stop)),
+            reason=CATALOGUE_REASON,
+            if_match=file.etag,
+        )
+        for start in range(place.start, place.stop, _PIECE_BYTES)
+    ]
+    return b"".join([answer.data for answer in await gather_or_cancel([store.get(request) for request in requests])])
+
+
+def _by_partition(index: CatalogueIndex, data: bytes, stripes: bytes) -> dict[str, PartitionBlooms]:
+    of_entries = index.parse_blooms(data).bitsets_of_entries(memoryview(stripes))
+    return {
+        name: PartitionBlooms(blooms=tuple(of_entries[entry]), data_etag=index.data_etags[entry])
+        for name, entry in index.entry_of.items()
+        if entry in of_entries
+    }
+
+
+def compare_packed_blooms(
+    sidecar: Sidecar, packed: Sequence[PackedBloom], read_at: Callable[[int, int], bytes]
+) -> list[Finding]:
+    """Compare filters of a catalogue with those of the Parquet file, bit by bit. Blocks.
+
+    Args:
+        sidecar: Says where the file has its filters, or holds them.
+        packed: Those of the catalogue.
+        read_at: Returns bytes of the Parquet file, given the first one and how many.
+    """
+    columns = {sidecar.column(column).name: column for column in sidecar.bloom_columns}
+    packed_columns = columns.keys() & {bloom.column for bloom in packed}
+    places = {name: located_blooms(sidecar, columns[name], read_at) for name in packed_columns}
+    differing: dict[str, list[int]] = {}
+    for bloom in packed:
+        of_column = places.get(bloom.column)
+        stored = None if of_column is None else _stored_bitset(of_column, bloom.row_group, sidecar, read_at)
+        if stored != bloom.bitset:
+            differing.setdefault(bloom.column, []).append(bloom.row_group)
+    return [
+        Finding(
+            severity="error",
+            kind="CatalogueDiffers",
+            message=f"column {column!r}: its bloom filters in {CATALOGUE_FILE}, by which readers leave out row groups, are not"
+            " those of the Parquet file",
+            remedy=f"readers may miss rows: {PACK_AGAIN}",
+            column=column,
+            row_groups=tuple(row_groups),
+        )
+        for column, row_groups in differing.items()
+    ]
+
+
+def _stored_bitset(
+    places: BloomPlaces, row_group: int, sidecar: Sidecar, read_at: Callable[[int, int], bytes]
+) -> bytes | None:
+    """Read the filter of a row group; None where there is none."""
+    if row_group >= len(places.present) or not places.present[row_group]:
+        return None
+    start, length_bytes = int(places.starts[row_group]), int(places.lengths[row_group])
+    if places.in_sidecar:
+        return bytes(sidecar.file[start : start + length_bytes])
+    return None if start == UNKNOWN else read_at(start, length_bytes)
+
+
+_REMEDY = (
+    "readers may miss rows: make the sidecar anew with 'coldparquet index --force', and tell whoever wrote the file"
+)
+
+
+def check_values(
+    sidecar: Sidecar, pages: PartitionPages | None, read_at: Callable[[int, int], bytes], *, path: str
+) -> list[Finding]:
+    """Decode every column chunk, with the checksums of its pages, and compare its values with what is claimed of them.
+
+    Claims are those that reads rely on: numbers of rows and nulls, bounds of row groups and of pages, bounds that stand for
+    values, bloom filters, and that the designated timestamp never goes back within a row group. One chunk is in memory
+    at a time. Blocks.
+
+    Args:
+        sidecar: What is claimed.
+        pages: What is claimed of single pages; None for nothing.
+        read_at: Returns bytes of the Parquet file, given the first one and how many.
+        path: The Parquet file, for the findings.
+    """
+    findings: list[Finding] = []
+    for column in range(sidecar.column_count):
+        try:
+            claims = _ColumnClaims.of(sidecar, column, pages)
+            blooms = BloomCheck(sidecar, column, read_at)
+        except UnsupportedError as error:
+            findings.append(replace(finding_of_error(error), severity="warning", column=sidecar.column(column).name))
+            continue
+        problems: dict[tuple[str, str, str | None], list[int]] = {}
+        for row_group in np.flatnonzero(sidecar.row_counts).tolist():
+            try:
+                values = _decode(sidecar, column, row_group, read_at, path=path)
+            except ColdParquetError as error:
+                finding = finding_of_error(error)
+                findings.append(replace(finding, column=claims.field.name, row_groups=(row_group,)))
+                continue
+            found = list(claims.problems(row_group, values))
+            if blooms.denied_values(row_group, values):
+                found.append(("BloomMismatch", "its bloom filter denies values that are there", None))
+            for kind, message, named in found:
+                problems.setdefault((kind, message, named), []).append(row_group)
+        findings += [
+            Finding(
+                severity="error",
+                kind=kind,
+                message=f"column {claims.field.name!r}: {message}",
+                remedy=_REMEDY,
+                column=claims.field.name,
+                row_groups=tuple(row_groups),
+                field=field,
+            )
+            for (kind, message, field), row_groups in problems.items()
+        ]
+    return findings
+
+
+def _decode(sidecar: Sidecar, column: int, row_group: int, read_at: Callable[[int, int], bytes], *, path: str) -> Any:
+    """Decode one chunk, as an Arrow array of plain values; one without bytes is made as reads make it."""
+    chunks = sidecar.chunks(column)
+    start, length_bytes = int(chunks.byte_range_start[row_group]), int(chunks.total_compressed_bytes[row_group])
+    fetched = (column,) if length_bytes else ()
+    read = RowGroupRead(
+        partition_index=0,
+        row_group=row_group,
+        row_group_rows=int(sidecar.row_counts[row_group]),
+        selection=None,
+        columns=fetched,
+        column_rows=(None,) * len(fetched),
+        piece_columns=np.zeros(len(fetched), dtype=np.int64),
+        piece_starts=np.full(len(fetched), start, dtype=np.int64),
+        piece_stops=np.full(len(fetched), start + length_bytes, dtype=np.int64),
+        made_columns=() if fetched else (column,),
+        all_rows_match=True,
+    )
+    buffer = new_row_group_buffer(read, sidecar, path=path)
+    if fetched:
+        buffer.place(int(read.buffer_offsets[0]), memoryview(read_at(start, length_bytes)))
+    descriptor = sidecar.column(column)
+    output = OutputColumn(name=descriptor.name, type=sidecar.column_type(column), place=column)
+    rows = decode_row_group(
+        buffer, read, sidecar, columns=[output], text=PLAIN_TEXT, path=path, check_page_checksums=True
+    )
+    return rows.column(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _ColumnClaims:
+    """What is claimed of one column, in every row group."""
+
+    field: BoundField
+    exact: ExactBounds
+    of_pages: PageStatistics | None
+    is_sorted: bool
+    """Whether it is the designated timestamp."""
+
+    @classmethod
+    def of(cls, sidecar: Sidecar, column: int, pages: PartitionPages | None) -> _ColumnClaims:
+        field = BoundField(name=sidecar.column(column).name, index=column, type=sidecar.column_type(column))
+        places: dict[int, int | None] = {column: column}
+        of_pages = None
+        if pages is not None:
+            of_pages = PageStatistics(
+                BoundIsNull(field),
+                sidecar=sidecar,
+                places=places,
+                pages=pages,
+                row_groups=np.arange(sidecar.row_group_count),
+                by_row_group=SidecarStatistics(sidecar, places),
+            )
+        return cls(
+            field=field,
+            exact=exact_bounds(sidecar, column, field),
+            of_pages=of_pages,
+            is_sorted=sidecar.designated_timestamp == column,
+        )
+
+    def problems(self, row_group: int, values: Any) -> Iterator[tuple[str, str, str | None]]:
+        """Yield what is wrong in one row group: kind, message, field of the sidecar."""
+        facts = _Facts.of(values, self.field)
+        exact = self.exact
+        stated_nulls = int(exact.null_counts[row_group])
+        if stated_nulls not in {-1, facts.null_count}:
+            message = f"{facts.null_count:,} rows are NULL, {stated_nulls:,} by the sidecar"
+            yield "StatisticsMismatch", message, "NULL_COUNT"
+        if exact.bounds is not None:
+            outside = list(_outside(exact.bounds, row_group, facts, "the sidecar"))
+            yield from outside or self._not_exact(row_group, facts)
+        if self.of_pages is not None:
+            yield from self._page_problems(self.of_pages, row_group, values)
+        if self.is_sorted and compute.any(compute.less(values[1:], values[:-1])).as_py():
+            yield "UnsortedTimestamps", "the designated timestamp goes back within a row group", None
+
+    def _not_exact(self, row_group: int, facts: _Facts) -> Iterator[tuple[str, str, str | None]]:
+        """Compare bounds that answer ``min`` and ``max`` with the values themselves."""
+        marked = np.zeros(len(self.exact.null_counts), np.bool_)
+        marked[row_group] = True
+        if self.exact.is_least_known[row_group] and self.exact.least(marked) != facts.least:
+            yield "StatisticsMismatch", "the minimum is marked as exact, and no value has it", "MIN"
+        if self.exact.is_greatest_known[row_group] and self.exact.greatest(marked) != facts.greatest:
+            yield "StatisticsMismatch", "the maximum is marked as exact, and no value has it", "MAX"
+
+    def _page_problems(
+        self, of_pages: PageStatistics, row_group: int, values: Any
+    ) -> Iterator[tuple[str, str, str | None]]:
+        bounds, segments = of_pages.bounds(self.field), of_pages.segments
+        if bounds is None:
+            return
+        for segment in np.flatnonzero(segments.row_groups == row_group).tolist():
+            start, stop = int(segments.starts[segment]), int(segments.stops[segment])
+            facts = _Facts.of(values[start:stop], self.field)
+            yield from dict.fromkeys(_outside(bounds, segment, facts, "_pages"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Facts:
+    """What some values are, in the terms of bounds."""
+
+    null_count: int
+    value_count: int
+    """Values that are not NULL."""
+    least: DomainValue | None
+    """None without any value, or for types without an order; NaN counts for neither."""
+    greatest: DomainValue | None
+
+    @classmethod
+    def of(cls, values: Any, field: BoundField) -> _Facts:
+        least = greatest = None
+        if field.type.comparison is not Comparison.NONE and field.type.arrow.name != "list":
+            ordered = compute.drop_null(values)
+            if field.type.comparison is Comparison.FLOAT:
+                ordered = ordered.filter(compute.invert(compute.is_nan(ordered)))
+            extremes = compute.min_max(ordered)
+            least, greatest = to_domain_value(extremes["min"]), to_domain_value(extremes["max"])
+        return cls(
+            null_count=values.null_count,
+            value_count=len(values) - values.null_count,
+            least=least,
+            greatest=greatest,
+        )
+
+
+def _outside(bounds: Bounds, unit: int, facts: _Facts, source: str) -> Iterator[tuple[str, str, str | None]]:
+    """Yield the claims of one row group or page that its values break."""
+    if facts.value_count and not bounds.may_hold_values[unit]:
+        yield "StatisticsMismatch", f"there are values where all rows are NULL by {source}", "NULL_COUNT"
+    if facts.null_count and not bounds.may_hold_nulls[unit]:
+        yield "StatisticsMismatch", f"there are NULLs where none is by {source}", "NULL_COUNT"
+    lower, upper = bounds.lower, bounds.upper
+    if facts.least is not None and lower is not None and lower.known[unit] and lower.above(facts.least)[unit]:
+        yield "StatisticsMismatch", f"a value lies below the minimum of {source}", "MIN"
+    most = facts.greatest
+    if most is not None and upper is not None and upper.known[unit] and not upper.at_or_above(most)[unit]:
+        yield "StatisticsMismatch", f"a value lies above the maximum of {source}", "MAX"
+
+
 _PIECES_AT_ONCE = 4
 """So much of each partition that is read at the time is in memory."""
 

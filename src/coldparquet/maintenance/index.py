@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from coldparquet.catalog.discovery import discover
-from coldparquet.catalog.missing_data import NOT_IN_PARQUET, advice_for_misnamed
+from coldparquet.catalog.discovery import NOT_IN_PARQUET, advice_for_misnamed, discover
 from coldparquet.catalog.other_layouts import refuse_inside_logged_table
-from coldparquet.catalog.partition import Partition
-from coldparquet.catalog.partition_location import DATA_FILE, SIDECAR_FILE, partition_location
-from coldparquet.catalog.sidecar_lookup import look_up_sidecar, shorter_than_committed
+from coldparquet.catalog.partition import Partition, look_up_sidecar, shorter_than_committed
+from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE, partition_location
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import (
     AccessError,
@@ -24,34 +22,34 @@ from coldparquet.errors import (
     InvalidInputError,
     NotFoundError,
 )
-from coldparquet.format.footer_blooms import BloomTransfer
+from coldparquet.format.blooms import BloomTransfer
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.maintenance.index_pages import PagesIndexer
 from coldparquet.maintenance.pack import renew_catalogue
 from coldparquet.options import ReadOptions
-from coldparquet.plan.coalescing_choice import choose_coalescing
-from coldparquet.plan.stated_times import misplaced_times, stated_times_ns
-from coldparquet.plan.store_speed import StoreSpeed
-from coldparquet.plan.wording import few_names, plural
-from coldparquet.scanning.bloom_fetch import fetch_bloom_ranges
-from coldparquet.storage.objects import is_written_after
-from coldparquet.storage.open_store import shown_url
-from coldparquet.storage.opened_store import opened_store
-from coldparquet.storage.wrappers.checked import CheckedStore
+from coldparquet.plan.coalescing import choose_coalescing
+from coldparquet.plan.model import StoreSpeed
+from coldparquet.plan.prune import misplaced_times, stated_times_ns
+from coldparquet.scan.closer import fetch_bloom_ranges
+from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.open import opened_store
+from coldparquet.storage.requests import is_written_after
+from coldparquet.storage.urls import shown_url
+from coldparquet.text import few_names, plural
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from coldparquet.catalog.partition_location import PartitionLocation
-    from coldparquet.catalog.sidecar_lookup import SidecarLookup
+    from coldparquet.catalog.partition import SidecarLookup
+    from coldparquet.catalog.table_files import PartitionLocation
     from coldparquet.format.sidecar import Sidecar
-    from coldparquet.format.sidecar_content import SidecarContent
+    from coldparquet.format.sidecar_writer import SidecarContent
     from coldparquet.maintenance.index_pages import IndexedPages, PagesAction
     from coldparquet.maintenance.pack import PackReport
     from coldparquet.options import StoreOptions
-    from coldparquet.plan.finding import Finding
-    from coldparquet.plan.read_plan import MetadataRequest
+    from coldparquet.plan.advice import Finding
+    from coldparquet.plan.model import MetadataRequest
     from coldparquet.storage.base import ObjectStore
 
 _MISPLACED = (

@@ -8,25 +8,22 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from coldparquet.catalog.page_lookup import PAGES_FILE, look_up_pages_file, parse_pages_lookup, read_page_index
+from coldparquet.catalog.pages import PAGES_FILE, look_up_pages_file, parse_pages_lookup, read_page_index
 from coldparquet.catalog.partition import Partition
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import AccessError, ColdParquetError, NotFoundError
-from coldparquet.format.chunk_places import chunk_places
-from coldparquet.format.page_walk import WINDOW_BYTES, ChunkWalk, check_walked_pages
+from coldparquet.format.page_headers import WINDOW_BYTES, ChunkWalk, check_walked_pages
+from coldparquet.format.pages import chunk_places, join_pages
 from coldparquet.format.pages_file import encode_pages_file, stated_etag
-from coldparquet.format.partition_pages import join_pages
 from coldparquet.options import KIB
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.objects import is_lasting_etag
-from coldparquet.storage.requests import RangeRequest
+from coldparquet.storage.requests import RangeRequest, is_lasting_etag
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coldparquet.catalog.partition_location import PartitionLocation
-    from coldparquet.format.chunk_places import ChunkPlaces
-    from coldparquet.format.partition_pages import PagesFound, PartitionPages
+    from coldparquet.catalog.table_files import PartitionLocation
+    from coldparquet.format.pages import ChunkPlaces, PagesFound, PartitionPages
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.options import ReadOptions
     from coldparquet.storage.base import ObjectStore

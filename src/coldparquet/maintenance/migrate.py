@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from coldparquet.catalog.discovery import discover
-from coldparquet.catalog.partition_location import SIDECAR_FILE
-from coldparquet.catalog.table_files import TRANSACTION_FILE
+from coldparquet.catalog.table_files import SIDECAR_FILE, TRANSACTION_FILE
 from coldparquet.errors import NotFoundError
-from coldparquet.format.partition_intervals import PartitionInterval
-from coldparquet.format.txn_layout import DELTA_BIT
+from coldparquet.format.partition_names import PartitionInterval
+from coldparquet.format.partition_records import DELTA_BIT
 from coldparquet.maintenance.index import (
     IndexedPartition,
     IndexReport,
@@ -22,14 +21,14 @@ from coldparquet.maintenance.index import (
 )
 from coldparquet.maintenance.index_pages import PagesIndexer
 from coldparquet.options import ReadOptions, StoreOptions
-from coldparquet.storage.open_store import shown_url
-from coldparquet.storage.opened_store import opened_store
-from coldparquet.storage.wrappers.checked import CheckedStore
+from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.open import opened_store
+from coldparquet.storage.urls import shown_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from coldparquet.catalog.partition_location import PartitionLocation
+    from coldparquet.catalog.table_files import PartitionLocation
     from coldparquet.storage.base import ObjectStore
 
 

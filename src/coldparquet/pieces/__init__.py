@@ -9,8 +9,6 @@ Anywhere else, for each of them::
     for batch in coldparquet.pieces.read_piece_batches(task): ...
 """
 
-from coldparquet.pieces.open_stores import close_stores
-from coldparquet.pieces.reading import PieceStream, read_piece, read_piece_batches
-from coldparquet.pieces.scan_piece import ScanPiece, ScanPieces
+from coldparquet.pieces.read import PieceStream, ScanPiece, ScanPieces, close_stores, read_piece, read_piece_batches
 
 __all__ = ["PieceStream", "ScanPiece", "ScanPieces", "close_stores", "read_piece", "read_piece_batches"]

@@ -16,12 +16,11 @@ from coldparquet.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from coldparquet.pipelines.compact_job import CompactJob
-    from coldparquet.pipelines.convert_job import ConvertJob
+    from coldparquet.pipelines.convert import ConvertJob
     from coldparquet.pipelines.index_job import IndexJob, MigrateJob
-    from coldparquet.pipelines.local_engine import LocalEngine
+    from coldparquet.pipelines.model import PipelineReport
     from coldparquet.pipelines.publish_job import PublishJob
-    from coldparquet.pipelines.report import PipelineReport
-    from coldparquet.pipelines.run import run_pipeline
+    from coldparquet.pipelines.run import LocalEngine, run_pipeline
     from coldparquet.pipelines.tier_job import TierJob
     from coldparquet.pipelines.verify_job import VerifyJob
 
@@ -40,11 +39,11 @@ __all__ = [
 
 _MODULES = {
     "CompactJob": "coldparquet.pipelines.compact_job",
-    "ConvertJob": "coldparquet.pipelines.convert_job",
+    "ConvertJob": "coldparquet.pipelines.convert",
     "IndexJob": "coldparquet.pipelines.index_job",
-    "LocalEngine": "coldparquet.pipelines.local_engine",
+    "LocalEngine": "coldparquet.pipelines.run",
     "MigrateJob": "coldparquet.pipelines.index_job",
-    "PipelineReport": "coldparquet.pipelines.report",
+    "PipelineReport": "coldparquet.pipelines.model",
     "PublishJob": "coldparquet.pipelines.publish_job",
     "TierJob": "coldparquet.pipelines.tier_job",
     "VerifyJob": "coldparquet.pipelines.verify_job",

@@ -10,23 +10,20 @@ from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import ColdParquetError, InvalidInputError
 from coldparquet.options import MIB
 from coldparquet.pipelines.index_job import renew_catalogues
-from coldparquet.pipelines.tables import plan_tables
-from coldparquet.pipelines.work import WorkItem, WorkPlan, WorkResult, failure
-from coldparquet.storage.local.store import LocalStore
-from coldparquet.write.compact import compact_table
-from coldparquet.write.compaction_report import CompactionOptions
-from coldparquet.write.local_files import LocalFiles
+from coldparquet.pipelines.lakes import plan_tables
+from coldparquet.pipelines.model import WorkItem, WorkPlan, WorkResult, failure
+from coldparquet.storage.local import LocalStore
+from coldparquet.write.compact import CompactionOptions, compact_table
+from coldparquet.write.files import LocalFiles
 from coldparquet.write.options import WriteOptions
-from coldparquet.write.superseded import purge_superseded
+from coldparquet.write.versions import purge_superseded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coldparquet.pipelines.access import LakeStores
-    from coldparquet.pipelines.lakes import Lake
-    from coldparquet.pipelines.tables import TableToPlan
-    from coldparquet.pipelines.work import Outcome
-    from coldparquet.write.compaction_report import CompactedPartition
+    from coldparquet.pipelines.lakes import TableToPlan
+    from coldparquet.pipelines.model import Lake, LakeStores, Outcome
+    from coldparquet.write.compact import CompactedPartition
 
 _HOUR_S = 3600
 

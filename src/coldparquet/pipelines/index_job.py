@@ -6,31 +6,29 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from coldparquet.catalog.discovery import discover
-from coldparquet.catalog.page_lookup import PAGES_FILE
-from coldparquet.catalog.partition_location import DATA_FILE, SIDECAR_FILE
+from coldparquet.catalog.pages import PAGES_FILE
+from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE
 from coldparquet.concurrency import both, gather_or_cancel
 from coldparquet.maintenance.index import PartitionIndexer, index_with_pages
 from coldparquet.maintenance.index_pages import PagesIndexer, make_window_slots
 from coldparquet.maintenance.migrate import migrate_partition, recorded_partitions
 from coldparquet.maintenance.pack import renew_catalogue
-from coldparquet.pipelines.tables import listed_objects, location_as_data, location_from_data, plan_tables
-from coldparquet.pipelines.work import WorkItem, WorkPlan, WorkResult
-from coldparquet.plan.finding import with_remedy
-from coldparquet.storage.wrappers.checked import CheckedStore
+from coldparquet.pipelines.lakes import listed_objects, location_as_data, location_from_data, plan_tables
+from coldparquet.pipelines.model import WorkItem, WorkPlan, WorkResult
+from coldparquet.plan.advice import with_remedy
+from coldparquet.storage.checked import CheckedStore
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Mapping, Sequence
     from typing import Literal
 
-    from coldparquet.catalog.partition_location import PartitionLocation
+    from coldparquet.catalog.table_files import PartitionLocation
     from coldparquet.maintenance.index import IndexedPartition
-    from coldparquet.pipelines.access import LakeStores
-    from coldparquet.pipelines.lakes import Lake
-    from coldparquet.pipelines.tables import TableToPlan
-    from coldparquet.pipelines.work import Outcome
-    from coldparquet.plan.finding import Finding
-    from coldparquet.storage.objects import ObjectInfo
+    from coldparquet.pipelines.lakes import TableToPlan
+    from coldparquet.pipelines.model import Lake, LakeStores, Outcome
+    from coldparquet.plan.advice import Finding
+    from coldparquet.storage.requests import ObjectInfo
 
 _ITEMS_AT_ONCE = 32
 """An item is a few small requests, one after the other: as many as may be in flight."""

@@ -1,76 +1,34 @@
-"""From what a person calls a lake to its tables: a table, a directory of tables at any depth, or a pattern of them."""
+"""From what a person calls a lake to its tables and partitions; a bad table does not keep others from being planned."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from coldparquet.catalog.other_layouts import refuse_inside_logged_table, refuse_logged_table
-from coldparquet.catalog.partition_location import DATA_FILE
-from coldparquet.catalog.table_files import TRANSACTION_FILE
+from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE, TRANSACTION_FILE, PartitionLocation
 from coldparquet.concurrency import gather_or_cancel
-from coldparquet.errors import ColdParquetError, InvalidInputError, NotFoundError
-from coldparquet.format.partition_names import parse_partition_directory
-from coldparquet.storage.local.store import LocalStore
-from coldparquet.storage.open_store import shown_url
+from coldparquet.errors import AccessError, ColdParquetError, NotFoundError
+from coldparquet.format.partition_names import PartitionDirectory, PartitionInterval, parse_partition_directory
+from coldparquet.format.partition_records import PartitionRecord
+from coldparquet.pipelines.model import NOT_OPENED, Lake, WorkItem, WorkPlan, failure
+from coldparquet.storage.local import LocalStore
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
+    from coldparquet.pipelines.model import LakeStores, WorkResult
     from coldparquet.storage.base import ObjectStore
-    from coldparquet.storage.objects import Listing
+    from coldparquet.storage.requests import Listing, ObjectInfo
 
-_PATTERN_CHARACTERS = frozenset("*?[")
 
 _DEEPEST = 16
 """Levels of directories below a lake."""
 
 _LISTINGS_AT_ONCE = 16
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lake:
-    """Where to look for tables."""
-
-    url: str
-    """A directory: everything before the first part with a pattern."""
-    pattern: tuple[str, ...] = ()
-    """Patterns of the names of the directories below it, one for each level; empty for all tables at any depth."""
-
-    @property
-    def full_url(self) -> str:
-        """The directory and the pattern."""
-        return "/".join((self.url.rstrip("/"), *self.pattern)) if self.pattern else self.url
-
-    @classmethod
-    def parse(cls, url: str) -> Lake:
-        """Take a URL apart.
-
-        Args:
-            url: ``s3://bucket/db/trades`` (a table), ``s3://bucket/db`` (all tables below it) or ``s3://bucket/db/*_2024``
-                (those of these names, and all tables below such directories). ``*``, ``?`` and ``[ab]`` match within one name.
-
-        Raises:
-            InvalidInputError: It is empty, holds a secret, or its pattern begins where a bucket is named.
-        """
-        if shown_url(url) != url:
-            raise InvalidInputError(
-                "the URL of a lake becomes part of every piece of work, so that it must hold no password and no signature;"
-                " pass them in storage_options, or leave them to the environment",
-                path=shown_url(url),
-            )
-        scheme, separator, path = url.rpartition("://")
-        parts = path.rstrip("/").split("/")
-        plain = next((place for place, part in enumerate(parts) if _PATTERN_CHARACTERS & set(part)), len(parts))
-        base = "/".join(parts[:plain])
-        if not url or (plain < len(parts) and not base and separator):
-            raise InvalidInputError(f"{url!r} names no lake; needed: s3://bucket/path, or a local path", path=url)
-        if not base:
-            base = "/" if path.startswith("/") else "."
-        return cls(url=f"{scheme}{separator}{base}", pattern=tuple(parts[plain:]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,3 +181,162 @@ def _is_table(listing: Listing) -> bool:
 
 def _object_names(listing: Listing) -> set[str]:
     return {info.path.rpartition("/")[2] for info in listing.objects}
+
+
+_TABLES_AT_ONCE = 16
+_LAKES_AT_ONCE = 4
+"""A search lists 16 directories at once, and each lake has a store of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableToPlan:
+    """One table of a lake, while a job is planned."""
+
+    item: WorkItem
+    """The table as work on the whole of it."""
+    store: ObjectStore
+    path: str
+    """Of its directory, without a trailing slash."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablesToPlan:
+    """The tables of all lakes, and the places in which nobody could look for any."""
+
+    tables: tuple[TableToPlan, ...]
+    failures: tuple[WorkResult, ...]
+    """One for each lake, or directory of one, that could not be opened."""
+
+
+async def plan_tables(
+    lakes: Sequence[Lake], stores: LakeStores, plan_one: Callable[[TableToPlan], Awaitable[WorkPlan]]
+) -> WorkPlan:
+    """Plan table after table, some at once.
+
+    Args:
+        lakes: Where to look for tables.
+        stores: Where they lie.
+        plan_one: Plans one; its errors become results of that table.
+
+    Raises:
+        ColdParquetError: No lake could be opened; the error is that of the first one.
+    """
+    slots = asyncio.Semaphore(_TABLES_AT_ONCE)
+
+    async def plan(table: TableToPlan) -> WorkPlan:
+        async with slots:
+            try:
+                return await plan_one(table)
+            except ColdParquetError as error:
+                return WorkPlan(items=(), settled=(failure(table.item, error),))
+
+    found = await tables_of(lakes, stores)
+    plans = await gather_or_cancel([plan(table) for table in found.tables])
+    return join_plans([WorkPlan(items=(), settled=found.failures), *plans])
+
+
+async def listed_objects(table: TableToPlan) -> dict[str, ObjectInfo] | None:
+    """List all objects below a table, by their paths. 1 request per 1,000 objects.
+
+    Returns:
+        None where the store has no such listings, or allows none: then nobody knows what is there.
+    """
+    if not table.store.has_version_listings:
+        return None
+    try:
+        found = await table.store.list_between(table.path, start=f"{table.path}/", stop=f"{table.path}0")
+    except AccessError:
+        return None
+    return {info.path: info for info in found}
+
+
+def join_plans(plans: Iterable[WorkPlan]) -> WorkPlan:
+    """Put plans behind each other."""
+    plans = list(plans)
+    return WorkPlan(
+        items=tuple(item for plan in plans for item in plan.items),
+        settled=tuple(result for plan in plans for result in plan.settled),
+        notes=tuple(note for plan in plans for note in plan.notes),
+    )
+
+
+async def tables_of(lakes: Sequence[Lake], stores: LakeStores) -> TablesToPlan:
+    """Find the tables of all lakes, each once. Requests: those of :func:`~coldparquet.pipelines.lakes.search_tables`.
+
+    Args:
+        lakes: Where to look for tables.
+        stores: Where they lie.
+
+    Raises:
+        ColdParquetError: No lake could be opened; the error is that of the first one.
+    """
+    tables: dict[str, TableToPlan] = {}
+    failures: dict[str, WorkResult] = {}
+    errors: list[ColdParquetError] = []
+    slots = asyncio.Semaphore(_LAKES_AT_ONCE)
+    searches = await gather_or_cancel([_search(lake, stores, slots) for lake in lakes])
+    for lake, found in zip(lakes, searches, strict=True):
+        if isinstance(found, ColdParquetError):
+            errors.append(found)
+            failures[lake.full_url] = _not_opened(WorkItem(lake=lake.full_url, table=""), found)
+            continue
+        for table in found.tables:
+            item = WorkItem(lake=lake.url, table=table)
+            store, path = stores.table(item)
+            tables.setdefault(item.table_url, TableToPlan(item=item, store=store, path=path))
+        for directory, error in found.failures.items():
+            item = WorkItem(lake=lake.url, table=directory)
+            failures[item.table_url] = _not_opened(item, error)
+    if len(errors) == len(lakes):
+        raise errors[0]
+    return TablesToPlan(tables=tuple(tables.values()), failures=tuple(failures.values()))
+
+
+async def _search(lake: Lake, stores: LakeStores, slots: asyncio.Semaphore) -> FoundTables | ColdParquetError:
+    async with slots:
+        try:
+            store, root = stores.lake(lake.url)
+            return await search_tables(store, root, lake.pattern)
+        except ColdParquetError as error:
+            return error
+
+
+def _not_opened(place: WorkItem, error: ColdParquetError) -> WorkResult:
+    return replace(failure(place, error), action=NOT_OPENED)
+
+
+def location_as_data(location: PartitionLocation, table_path: str) -> dict[str, Any]:
+    """Return where a partition lies as JSON can hold it, without the table's path."""
+    directory = location.directory
+    interval = None if directory is None or directory.interval is None else directory.interval.name
+    return {
+        "name": location.name,
+        "is_whole_table": location.directory_path == table_path,
+        "is_listed": location.is_listed,
+        "directory": None if directory is None else {**asdict(directory), "interval": interval},
+        "record": None if location.record is None else asdict(location.record),
+    }
+
+
+def location_from_data(data: Mapping[str, Any], table_path: str) -> PartitionLocation:
+    """Return a partition as :func:`location_as_data` has described it.
+
+    Args:
+        data: What it returned.
+        table_path: Directory of the table in its store.
+    """
+    name, directory, record = data["name"], data["directory"], data["record"]
+    path = table_path if data["is_whole_table"] else f"{table_path}/{name}"
+    if directory is not None:
+        interval = directory["interval"]
+        interval = None if interval is None else PartitionInterval[interval]
+        directory = PartitionDirectory(**{**directory, "interval": interval})
+    return PartitionLocation(
+        name=name,
+        directory_path=path,
+        data_path=f"{path}/{DATA_FILE}",
+        sidecar_path=f"{path}/{SIDECAR_FILE}",
+        directory=directory,
+        record=None if record is None else PartitionRecord(**record),
+        is_listed=data["is_listed"],
+    )

@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from coldparquet.catalog.table_files import TRANSACTION_FILE
 from coldparquet.errors import InvalidInputError
-from coldparquet.pipelines.tables import plan_tables
-from coldparquet.pipelines.work import WorkItem, WorkPlan, WorkResult, join_url
-from coldparquet.publish.options import PublishOptions
+from coldparquet.pipelines.lakes import plan_tables
+from coldparquet.pipelines.model import WorkItem, WorkPlan, WorkResult, join_url
 from coldparquet.publish.publisher import publish_table
-from coldparquet.publish.storage_classes import parse_storage_class_rule
+from coldparquet.publish.report import PublishOptions
+from coldparquet.publish.source import parse_storage_class_rule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coldparquet.pipelines.access import LakeStores
-    from coldparquet.pipelines.lakes import Lake
-    from coldparquet.pipelines.tables import TableToPlan
-    from coldparquet.pipelines.work import Outcome
+    from coldparquet.pipelines.lakes import TableToPlan
+    from coldparquet.pipelines.model import Lake, LakeStores, Outcome
 
 _HOUR_S = 3600
 

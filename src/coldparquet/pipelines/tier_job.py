@@ -6,35 +6,33 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from coldparquet.archive.objects import ArchivedObject, needs_restore, restore_offer
+from coldparquet.archive.restore import request_restores
 from coldparquet.catalog.discovery import discover
-from coldparquet.catalog.page_lookup import PAGES_FILE, look_up_pages_file, parse_pages_lookup
-from coldparquet.catalog.sidecar_lookup import look_up_sidecar
+from coldparquet.catalog.pages import PAGES_FILE, look_up_pages_file, parse_pages_lookup
+from coldparquet.catalog.partition import look_up_sidecar
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import AccessError, InvalidInputError
-from coldparquet.format.chunk_places import chunk_places
+from coldparquet.format.pages import chunk_places
 from coldparquet.format.pages_file import encode_pages_file
 from coldparquet.options import KIB, RestoreTerms
 from coldparquet.pipelines.index_job import renew_catalogues
-from coldparquet.pipelines.tables import listed_objects, location_as_data, location_from_data, plan_tables
-from coldparquet.pipelines.work import WorkItem, WorkPlan, WorkResult
+from coldparquet.pipelines.lakes import listed_objects, location_as_data, location_from_data, plan_tables
+from coldparquet.pipelines.model import WorkItem, WorkPlan, WorkResult
 from coldparquet.prices import BYTES_PER_PRICED_GB, STANDARD, PriceTable
-from coldparquet.publish.storage_classes import parse_storage_class_rule, storage_class_of
-from coldparquet.restoring.archive_state import needs_restore
-from coldparquet.restoring.archived_objects import ArchivedObject, restore_offer
-from coldparquet.restoring.restore_requests import request_restores
+from coldparquet.publish.source import parse_storage_class_rule, storage_class_of
+from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.refusals import classes_unsupported
-from coldparquet.storage.wrappers.checked import CheckedStore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from coldparquet.catalog.partition_location import PartitionLocation
-    from coldparquet.pipelines.access import LakeStores
-    from coldparquet.pipelines.lakes import Lake
-    from coldparquet.pipelines.tables import TableToPlan
-    from coldparquet.publish.storage_classes import StorageClassRule
+    from coldparquet.catalog.table_files import PartitionLocation
+    from coldparquet.pipelines.lakes import TableToPlan
+    from coldparquet.pipelines.model import Lake, LakeStores
+    from coldparquet.publish.source import StorageClassRule
     from coldparquet.storage.base import ObjectStore
-    from coldparquet.storage.objects import ObjectInfo
+    from coldparquet.storage.requests import ObjectInfo
 
 _DAY_S = 86_400
 _SECOND_NS = 1_000_000_000

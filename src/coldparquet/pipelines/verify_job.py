@@ -5,21 +5,24 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from coldparquet.maintenance.catalogue_check import PackedEntry, catalogue_findings, open_catalogue
-from coldparquet.maintenance.packed_bloom_check import read_packed_blooms
-from coldparquet.maintenance.partition_verifier import PartitionVerifier
-from coldparquet.maintenance.verify import find_verifiable
-from coldparquet.pipelines.tables import location_as_data, location_from_data, plan_tables
-from coldparquet.pipelines.work import WorkItem, WorkPlan, WorkResult
-from coldparquet.storage.wrappers.checked import CheckedStore
+from coldparquet.maintenance.deep_check import read_packed_blooms
+from coldparquet.maintenance.verify import (
+    PackedEntry,
+    PartitionVerifier,
+    catalogue_findings,
+    find_verifiable,
+    open_catalogue,
+)
+from coldparquet.pipelines.lakes import location_as_data, location_from_data, plan_tables
+from coldparquet.pipelines.model import WorkItem, WorkPlan, WorkResult
+from coldparquet.storage.checked import CheckedStore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coldparquet.pipelines.access import LakeStores
-    from coldparquet.pipelines.lakes import Lake
-    from coldparquet.pipelines.tables import TableToPlan
-    from coldparquet.plan.finding import Finding
+    from coldparquet.pipelines.lakes import TableToPlan
+    from coldparquet.pipelines.model import Lake, LakeStores
+    from coldparquet.plan.advice import Finding
 
 _ITEMS_AT_ONCE = 32
 _DEEP_AT_ONCE = 2

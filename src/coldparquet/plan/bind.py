@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from coldparquet.errors import InvalidInputError, UnsupportedError
-from coldparquet.format.column_types import ColumnType
-from coldparquet.format.column_types import Comparison as Order
+from coldparquet.format.types import ColumnType
+from coldparquet.format.types import Comparison as Order
 from coldparquet.plan.bounds import SortedValues
+from coldparquet.plan.columns import unknown_column
 from coldparquet.plan.literals import DomainValue, Place, PlacedLiteral, format_value, place_literal, place_literals
 from coldparquet.plan.predicate import (
     And,
@@ -29,7 +30,6 @@ from coldparquet.plan.predicate import (
     quote_name,
     value_text,
 )
-from coldparquet.plan.projection import unknown_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

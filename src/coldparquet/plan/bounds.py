@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coldparquet.errors import InternalError
-from coldparquet.format.distinct_values import distinct_values
+from coldparquet.format.types import distinct_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable

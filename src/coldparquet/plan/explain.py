@@ -1,24 +1,209 @@
-"""A read plan in words, for people at night."""
+"""A read plan in words for people and as plain data for programs, with its price and what other goals would cost."""
 
 from __future__ import annotations
 
 from collections import Counter
 from textwrap import wrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from coldparquet.plan.explain_cost import fetch_section, goal_table
-from coldparquet.plan.wording import aligned, cut_short, few_names, human_bytes, labelled, plural
+from coldparquet.options import COALESCING_BY_GOAL
+from coldparquet.plan.budget import (
+    Spending,
+    compare_goals,
+    exceeded_limits,
+    has_budget,
+    planned_restores,
+    what_would_fit,
+)
+from coldparquet.plan.cost import (
+    ClassReads,
+    about_dollars,
+    describe_hours,
+    dollars_of,
+    metadata_dollars,
+    plan_seconds,
+    prices_of,
+    reads_by_class,
+    restore_offers_of,
+)
+from coldparquet.prices import STANDARD
+from coldparquet.ranges import SuffixRange
+from coldparquet.text import aligned, cut_short, few_names, human_bytes, human_dollars, human_seconds, labelled, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from coldparquet.plan.read_plan import ReadPlan, Technique, TechniqueName
+    from coldparquet.options import ReadOptions
+    from coldparquet.plan.cost import Dollars, RestoreOffer
+    from coldparquet.plan.model import MetadataOperation, MetadataRequest, ReadPlan, Technique, TechniqueName
+    from coldparquet.prices import PriceTable
+
+
+_ON_THE_INVOICE: dict[MetadataOperation, str] = {"get": "GET", "info": "HEAD", "list": "LIST"}
+_MILLION = 1e6
+_CENT = 0.01
+_TEXT_WIDTH = 66
+"""With the label before it, lines have 80 columns."""
+
+
+def fetch_section(plan: ReadPlan) -> list[str]:
+    """Say what fetching the rows takes and costs, and what making the plan has cost."""
+    if not plan.requests:
+        lines = labelled("fetch", ["nothing: no data byte is needed"])
+    else:
+        wanted, fetched = plan.bytes_wanted, plan.bytes_fetched
+        gap, longest = human_bytes(plan.widest_gap_bytes), human_bytes(plan.longest_request_bytes)
+        overhead = f"{(fetched - wanted) / wanted:.1%} more" if fetched != wanted else "nothing more"
+        lines = labelled(
+            "fetch",
+            [
+                f"{plural(plan.request_count, 'request')} in {plural(plan.round_trips, 'round trip')}",
+                f"{human_bytes(fetched)} for {human_bytes(wanted)} wanted ({overhead})",
+                f"goal {plan.options.goal}: gaps up to {gap} read over, requests up to {longest}",
+            ],
+        )
+        lines += labelled("time", [*_restore_first(plan, describe_hours, "for an unknown time"), *_time(plan)])
+        prices = _restore_first(plan, lambda offer: about_dollars(offer.dollars), "at an unknown price")
+        lines += labelled("price", [*prices, *_price(plan)])
+    lines += labelled("spent so far", _spent(plan))
+    return lines + (labelled("budget", _budget(plan)) if has_budget(plan.options) else [])
+
+
+def goal_table(plan: ReadPlan) -> list[str]:
+    """Compare the goals side by side; the one of the plan is marked."""
+    costs = compare_goals(plan) if plan.requests else ()
+    if len(costs) < len(COALESCING_BY_GOAL):
+        return []
+    _, scale = _scale(min(cost.dollars.amount for cost in costs), "read")
+    rows = [("goal", "requests", "fetched", "round trips", "time", "price" if scale == 1 else "price of a million")]
+    rows += [
+        (
+            f"{cost.goal}{' *' if cost.goal == plan.options.goal else ''}",
+            f"{cost.request_count:,}",
+            human_bytes(cost.bytes_fetched),
+            f"{cost.round_trips:,}",
+            human_seconds(cost.seconds),
+            human_dollars(cost.dollars.amount * scale),
+        )
+        for cost in costs
+    ]
+    return aligned(rows, left={0})
+
+
+def _time(plan: ReadPlan) -> list[str]:
+    speed = plan.speed
+    first_byte = f"{human_seconds(speed.first_byte_s)} to each first byte"
+    throughput = f"{human_bytes(int(speed.connection_bytes_per_s))}/s each"
+    if speed.is_first_byte_measured and speed.is_throughput_measured:
+        figures = f"{first_byte}, then {throughput} (measured at this store)"
+    elif speed.is_first_byte_measured:
+        figures = f"{first_byte} (measured), then {throughput} (published for S3)"
+    else:
+        doubt = "not measured yet" if speed.is_remote else "a disk is faster"
+        figures = f"{first_byte}, then {throughput} (published for S3; {doubt})"
+    return [f"about {human_seconds(plan_seconds(plan))} with up to {speed.connections} connections", figures]
+
+
+def _restore_first(plan: ReadPlan, describe: Callable[[RestoreOffer], str], unknown: str) -> list[str]:
+    """Say of each tier what restoring the archived partitions takes, before any of what follows; nothing if none is."""
+    offers = restore_offers_of(plan)
+    if offers is None:
+        return []
+    tiers = ", ".join(f"{offer.tier} {describe(offer)}" for offer in offers) or unknown
+    return [f"a restore first, for {plural(plan.options.restore.days, 'day')}: {tiers}; then"]
+
+
+def _price(plan: ReadPlan) -> list[str]:
+    prices, reads = prices_of(plan.options), reads_by_class(plan)
+    dollars = dollars_of(reads, prices)
+    times, scale = _scale(dollars.amount, "read")
+    where = "leaving the region" if prices.counts_transfer_out else "in the region"
+    is_assumed = all(partition.storage_class is None for partition in plan.partitions)
+    is_free = _is_free(plan)
+    charged = "as S3 Standard would charge, " if is_free else ""
+    lines = [
+        f"{_sum(dollars, scale)} {times}, data requests only, {where}",
+        f"{charged}with the prices of {prices.name}, {prices.as_of}",
+    ]
+    for read in [] if is_free else reads:
+        found = prices.find(read.storage_class)
+        doubt = "" if found is None or found.is_verified else " (price unverified)"
+        assumed = " (assumed)" if is_assumed else ""
+        lines.append(
+            f"{plural(read.request_count, 'request')}, {human_bytes(read.fetched_bytes)} in {read.storage_class}"
+            f"{assumed}{doubt}"
+        )
+    return lines + wrap(_elsewhere(plan, prices, scale), _TEXT_WIDTH) if is_assumed else lines
+
+
+def _elsewhere(plan: ReadPlan, prices: PriceTable, scale: float) -> str:
+    """Say what the plan would cost if its objects were in the other classes that answer a GET at once."""
+    found: dict[str, list[str]] = {}
+    for of_class in prices.classes:
+        if of_class.must_be_restored or of_class.name == STANDARD:
+            continue
+        read = ClassReads(
+            storage_class=of_class.name, request_count=plan.request_count, fetched_bytes=plan.bytes_fetched
+        )
+        amount = human_dollars(dollars_of([read], prices).amount * scale)
+        found.setdefault(amount, []).append(of_class.name)
+    return "in other classes " + ", ".join(f"{amount} ({few_names(names)})" for amount, names in found.items())
+
+
+def _spent(plan: ReadPlan) -> list[str]:
+    requests = plan.metadata_requests
+    fetched_bytes = sum(request.fetched_bytes for request in requests)
+    lines = [f"{plural(len(requests), 'metadata request')}, {human_bytes(fetched_bytes)} to make this plan"]
+    if requests:
+        operations = Counter(request.operation for request in requests)
+        counts = [plural(operations[kind], noun) for kind, noun in _ON_THE_INVOICE.items() if operations[kind]]
+        several = " and ".join([", ".join(counts[:-1]), counts[-1]] if len(counts) > 1 else counts)
+        dollars = metadata_dollars(plan, prices_of(plan.options))
+        times, scale = _scale(dollars.amount, "plan")
+        asked = "S3 would charge " if _is_free(plan) else ""
+        lines.append(f"{several}: {asked}{_sum(dollars, scale)} {times}")
+    return lines
+
+
+def _budget(plan: ReadPlan) -> list[str]:
+    breaches, restores = exceeded_limits(plan), planned_restores(plan)
+    counted = "" if restores is None else f", with {restores}"
+    if not breaches:
+        return [f"within the budget of {_limits(plan.options)}{counted}"]
+    return [
+        f"exceeded{counted}, so that nothing would be read: {' and '.join(breaches)}",
+        what_would_fit(plan, Spending(), restores=restores),
+    ]
+
+
+def _is_free(plan: ReadPlan) -> bool:
+    """Tell whether the store charges nothing: it is local, and knows no storage classes."""
+    return not plan.speed.is_remote and all(partition.storage_class is None for partition in plan.partitions)
+
+
+def _limits(options: ReadOptions) -> str:
+    limits = [] if options.max_requests is None else [plural(options.max_requests, "request")]
+    limits += [] if options.max_bytes is None else [human_bytes(options.max_bytes)]
+    limits += [] if options.max_usd is None else [human_dollars(options.max_usd)]
+    return " and ".join(limits)
+
+
+def _sum(dollars: Dollars, scale: float) -> str:
+    missing = f" and what {', '.join(dollars.unpriced_classes)} costs" if dollars.unpriced_classes else ""
+    return f"{human_dollars(dollars.amount * scale)}{missing}"
+
+
+def _scale(dollars: float, noun: str) -> tuple[str, float]:
+    """Return for how many reads or plans a price is told, in words and as a number.
+
+    One of them costs millionths of a dollar; the price of a million can be compared.
+    """
+    return (f"for a million {noun}s like this", _MILLION) if dollars < _CENT else (f"for this {noun}", 1)
+
 
 _LISTED = 20
 """Partitions, and requests, that the text lists before it says how many more there are."""
 
-_TEXT_WIDTH = 66
-"""Longer reasons are continued on a second line. With the label before it, lines have 80 columns."""
 
 _ACHIEVED: dict[TechniqueName, str] = {
     "bloom filter": "ruled out",
@@ -215,3 +400,158 @@ def _request_table(plan: ReadPlan) -> list[str]:
 
 def _and_more(count: int) -> list[str]:
     return [f"  ... and {count - _LISTED:,} more"] if count > _LISTED else []
+
+
+def explain_dict(plan: ReadPlan) -> dict[str, Any]:
+    """Describe a plan as plain data that ``json.dumps`` takes. Byte ranges are half-open."""
+    return {
+        "table": plan.table,
+        "columns": list(plan.columns),
+        "snapshot": plan.snapshot,
+        "notes": list(plan.notes),
+        "predicate": plan.predicate,
+        "limit": plan.limit,
+        "rows_at_least": plan.rows_at_least,
+        "rows_at_most": plan.rows_at_most,
+        "request_count": plan.request_count,
+        "bytes_wanted": plan.bytes_wanted,
+        "bytes_fetched": plan.bytes_fetched,
+        "round_trips": plan.round_trips,
+        "estimate": _estimate_dict(plan),
+        "goals": _goals_dict(plan),
+        "partitions_pruned": [{"name": pruned.name, "reason": pruned.reason} for pruned in plan.partitions_pruned],
+        "partitions_skipped": [
+            {"name": skipped.name, "storage_class": skipped.storage_class, "size_bytes": skipped.size_bytes}
+            for skipped in plan.partitions_skipped
+        ],
+        "partitions": [_partition_dict(plan, index) for index in range(len(plan.partitions))],
+        "requests": [
+            {
+                "partition": plan.partitions[request.partition_index].name,
+                "path": request.path,
+                "start": request.byte_range.start,
+                "stop": request.byte_range.stop,
+                "reason": request.reason,
+                "stage": request.stage,
+            }
+            for request in plan.requests
+        ],
+        "metadata_requests": [_metadata_dict(request) for request in plan.metadata_requests],
+        "options": {
+            "goal": plan.options.goal,
+            "coalesce_gap_bytes": plan.widest_gap_bytes,
+            "max_request_bytes": plan.longest_request_bytes,
+            "max_concurrency": plan.options.max_concurrency,
+            "max_bytes": plan.options.max_bytes,
+            "max_requests": plan.options.max_requests,
+            "max_usd": plan.options.max_usd,
+        },
+    }
+
+
+def _estimate_dict(plan: ReadPlan) -> dict[str, Any]:
+    prices, speed = prices_of(plan.options), plan.speed
+    reads = reads_by_class(plan)
+    data, metadata = dollars_of(reads, prices), metadata_dollars(plan, prices)
+    restores = planned_restores(plan)
+    readable = [entry for entry in prices.classes if not entry.must_be_restored]
+    in_class = {
+        entry.name: ClassReads(
+            storage_class=entry.name, request_count=plan.request_count, fetched_bytes=plan.bytes_fetched
+        )
+        for entry in readable
+    }
+    return {
+        "seconds": plan_seconds(plan),
+        "dollars": data.amount,
+        "metadata_dollars": metadata.amount,
+        "restores": [offer.as_dict() for offer in restore_offers_of(plan) or ()],
+        "unpriced_classes": sorted({*data.unpriced_classes, *metadata.unpriced_classes}),
+        "by_storage_class": [
+            {"storage_class": read.storage_class, "requests": read.request_count, "bytes": read.fetched_bytes}
+            for read in reads
+        ],
+        "dollars_if_all_in": {name: dollars_of([read], prices).amount for name, read in in_class.items()},
+        "unverified_prices": [entry.name for entry in prices.classes if not entry.is_verified],
+        "prices": prices.name,
+        "prices_as_of": prices.as_of,
+        "counts_transfer_out": prices.counts_transfer_out,
+        "first_byte_s": speed.first_byte_s,
+        "is_first_byte_measured": speed.is_first_byte_measured,
+        "connection_bytes_per_s": speed.connection_bytes_per_s,
+        "is_throughput_measured": speed.is_throughput_measured,
+        "concurrency": speed.connections,
+        "restore_dollars": None if restores is None else restores.dollars,
+        "exceeded": exceeded_limits(plan),
+    }
+
+
+def _goals_dict(plan: ReadPlan) -> dict[str, Any]:
+    return {
+        cost.goal: {
+            "request_count": cost.request_count,
+            "bytes_fetched": cost.bytes_fetched,
+            "round_trips": cost.round_trips,
+            "seconds": cost.seconds,
+            "dollars": cost.dollars.amount,
+        }
+        for cost in compare_goals(plan)
+    }
+
+
+def _partition_dict(plan: ReadPlan, index: int) -> dict[str, Any]:
+    partition, numbers = plan.partitions[index], plan.numbers_of(index)
+    return {
+        "name": partition.name,
+        "data_path": partition.data_path,
+        "parquet_size_bytes": partition.parquet_size_bytes,
+        "storage_class": partition.storage_class,
+        "is_archived": partition.is_archived,
+        "is_being_restored": partition.is_being_restored,
+        "metadata_source": partition.metadata_source,
+        "row_groups_total": partition.row_groups_total,
+        "row_groups_read": partition.row_groups_read,
+        "row_groups": list(dict.fromkeys(read.row_group for read in plan.row_groups_of(index))),
+        "rows_total": partition.rows_total,
+        "rows_read": partition.rows_read,
+        "request_count": numbers.request_count,
+        "bytes_wanted": numbers.bytes_wanted,
+        "bytes_fetched": numbers.bytes_fetched,
+        "dropped": [
+            {"reason": dropped.reason, "row_groups": dropped.row_groups}
+            for dropped in partition.dropped
+            if dropped.row_groups
+        ],
+        "made_columns": list(partition.made_columns),
+        "techniques": [
+            {
+                "name": technique.name,
+                "is_used": technique.is_used,
+                "affected": technique.affected,
+                "considered": technique.considered,
+                "unit": technique.unit,
+                "reason": technique.reason,
+                "details": technique.details,
+            }
+            for technique in partition.techniques
+        ],
+        "notes": list(partition.notes),
+    }
+
+
+def _metadata_dict(request: MetadataRequest) -> dict[str, Any]:
+    asked: dict[str, int | None]
+    match request.byte_range:
+        case None:
+            asked = {"start": None, "stop": None, "suffix_bytes": None}
+        case SuffixRange(length_bytes):
+            asked = {"start": None, "stop": None, "suffix_bytes": length_bytes}
+        case byte_range:
+            asked = {"start": byte_range.start, "stop": byte_range.stop, "suffix_bytes": None}
+    return {
+        "operation": request.operation,
+        "path": request.path,
+        **asked,
+        "reason": request.reason,
+        "fetched_bytes": request.fetched_bytes,
+    }

@@ -22,23 +22,26 @@ from uuid import UUID
 import numpy as np
 
 from coldparquet.errors import InvalidInputError
-from coldparquet.format.column_types import TypeTag
-from coldparquet.plan.instant import (
+from coldparquet.format.types import TypeTag
+from coldparquet.plan.predicate import (
     NANOSECONDS_PER_UNIT,
     Instant,
+    Operator,
+    Value,
     format_instant,
     format_time_of_day,
     instant_of,
     instant_of_date,
     parse_instant,
     parse_time_of_day,
+    quote_name,
+    value_text,
 )
-from coldparquet.plan.predicate import Operator, Value, quote_name, value_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from coldparquet.format.column_types import ColumnType
+    from coldparquet.format.types import ColumnType
 
 DomainValue: TypeAlias = bool | int | float | bytes
 """A value as columns hold it: integers in the column's own unit (unscaled for decimals), text as UTF-8."""

@@ -1,8 +1,18 @@
-"""Drop row groups and partitions that provably hold no matching row.
+"""Drop row groups and partitions that provably hold no matching row, by statistics and by time.
 
 For every row group three questions have an answer that errs on the safe side: may the predicate be true for one of its
 rows, may it be false, may it be NULL? A row group survives if it may be true; all of its rows match, so that no filter
 has to run, if it may be neither false nor NULL.
+
+Which times the rows of a partition have, as far as its statistics say; its directory's name promises others or not.
+
+Partitions are left out of a read by their names alone. One whose rows are of other times than its name says loses rows
+without anybody noticing; its statistics, where they are read, tell.
+
+What a predicate says about the designated timestamp: the smallest range that holds every row it can select.
+
+Partitions in QuestDB's native format have no statistics, but their rows are in time order: the range of the timestamps
+becomes a range of rows. The designated timestamp is never null.
 """
 
 from __future__ import annotations
@@ -13,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from coldparquet.errors import InternalError
+from coldparquet.errors import InternalError, UnsupportedError
 from coldparquet.plan.bind import (
     BoundAnd,
     BoundComparison,
@@ -25,10 +35,15 @@ from coldparquet.plan.bind import (
     BoundPredicate,
     ConstantUnlessNull,
 )
-from coldparquet.plan.predicate import Operator
+from coldparquet.plan.bounds import NumericSide
+from coldparquet.plan.predicate import NANOSECONDS_PER_UNIT, Instant, Operator
+from coldparquet.plan.statistics import BOUNDS_OF_COLUMNS
 
 if TYPE_CHECKING:
-    from coldparquet.plan.bounds import BoolArray, Bounds
+    from collections.abc import Iterable
+
+    from coldparquet.format.sidecar_chunks import RowGroupTable
+    from coldparquet.plan.bounds import BoolArray, Bounds, IntArray
     from coldparquet.plan.literals import DomainValue
     from coldparquet.plan.statistics import StatisticsSource
 
@@ -263,3 +278,201 @@ def _constant(everywhere: BoolArray, *, value: bool | None) -> Verdict:
         may_be_false=yes if value is False else no,
         may_be_null=yes if value is None else no,
     )
+
+
+StatedTimes = tuple[int, int]
+"""The first and the last time of some rows, in nanoseconds since 1970."""
+
+
+def misplaced_times(stated: StatedTimes | None, time_range_ns: tuple[int, int]) -> str | None:
+    """Say which times the rows of a partition have, if some of them lie outside of the range that it stands for.
+
+    Args:
+        stated: What its statistics say; None where they say nothing.
+        time_range_ns: The range, half-open, in nanoseconds since 1970.
+
+    Returns:
+        ``2024-03-01T00:00:00Z to 2024-03-01T23:59:59Z``; None where nothing is known to lie outside.
+    """
+    if stated is None or time_range_ns[0] <= stated[0] <= stated[1] < time_range_ns[1]:
+        return None
+    return f"{_readable(stated[0])} to {_readable(stated[1])}"
+
+
+def _readable(time_ns: int) -> str:
+    text = str(Instant(time_ns))
+    return text if text.endswith("Z") else "a time outside of the years 1 to 9999"
+
+
+def stated_times_ns(table: RowGroupTable, column: int, borders: IntArray) -> list[StatedTimes | None]:
+    """Return the first and the last time of partitions, by their row groups that state both exactly.
+
+    Args:
+        table: Their row groups.
+        column: Index of the designated timestamp in them.
+        borders: The first row group of each partition and, at the end, the number of row groups; shape
+            ``(partitions + 1,)``.
+
+    Returns:
+        One for each partition; None where nothing is stated.
+    """
+    nothing: list[StatedTimes | None] = [None] * (len(borders) - 1)
+    try:
+        type_ = table.column_type(column)
+    except UnsupportedError:
+        return nothing
+    bounds, chunks = BOUNDS_OF_COLUMNS.of(table, column), table.chunks(column)
+    lower, upper = bounds.lower, bounds.upper
+    if type_.arrow.name != "timestamp" or not isinstance(lower, NumericSide) or not isinstance(upper, NumericSide):
+        return nothing
+    known = lower.known & upper.known & chunks.min.exact & chunks.max.exact
+    partition = np.repeat(np.arange(len(nothing)), np.diff(borders))[known]
+    limits = np.iinfo(np.int64)
+    first, last = np.full(len(nothing), limits.max), np.full(len(nothing), limits.min)
+    np.minimum.at(first, partition, lower.numbers[known].astype(np.int64))
+    np.maximum.at(last, partition, upper.numbers[known].astype(np.int64))
+    unit_ns = NANOSECONDS_PER_UNIT[type_.arrow.unit or "ns"]
+    is_stated = np.isin(np.arange(len(nothing)), partition).tolist()
+    return [
+        (begin * unit_ns, end * unit_ns) if is_known else None
+        for begin, end, is_known in zip(first.tolist(), last.tolist(), is_stated, strict=True)
+    ]
+
+
+_LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
+
+
+def timestamp_bounds(predicate: BoundPredicate | None, timestamp_index: int | None) -> tuple[int | None, int | None]:
+    """Bound the timestamps of the rows that a predicate can select.
+
+    Args:
+        predicate: What the rows satisfy; None selects every row.
+        timestamp_index: Index of the designated timestamp among the table's columns; None where there is none.
+
+    Returns:
+        Lower and upper bound, both inclusive, in the unit of the column; None where the predicate does not say. A lower
+        bound above the upper one: no row.
+    """
+    found = _interval(predicate, timestamp_index)
+    return (
+        found.lower if found.lower > _LEAST else None,
+        found.upper if found.upper < _GREATEST else None,
+    )
+
+
+def is_time_range(predicate: BoundPredicate | None, timestamp_index: int | None) -> bool:
+    """Tell whether a predicate selects just the rows within its :func:`timestamp_bounds`, so that no filter has to run.
+
+    Args:
+        predicate: What the rows satisfy.
+        timestamp_index: Index of the designated timestamp among the table's columns; None where there is none.
+    """
+    return _interval(predicate, timestamp_index).is_exact
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Interval:
+    """Timestamps ``lower`` to ``upper``, both included; none of them if ``lower`` is above ``upper``."""
+
+    lower: int
+    upper: int
+    is_exact: bool
+    """True: the predicate is true for all timestamps inside and false, not NULL, for all others."""
+
+    @property
+    def is_empty(self) -> bool:
+        return self.lower > self.upper
+
+
+_ALL = _Interval(lower=_LEAST, upper=_GREATEST, is_exact=True)
+_NONE = _Interval(lower=_GREATEST, upper=_LEAST, is_exact=True)
+_UNKNOWN = _Interval(lower=_LEAST, upper=_GREATEST, is_exact=False)
+_NEVER_TRUE = _Interval(lower=_GREATEST, upper=_LEAST, is_exact=False)
+"""No row is selected; but some may be NULL rather than false, so that the opposite does not select every row."""
+
+
+def _interval(  # noqa: PLR0911 - one case per kind of predicate
+    predicate: BoundPredicate | None, timestamp: int | None
+) -> _Interval:
+    match predicate:
+        case None:
+            return _ALL
+        case BoundAnd(parts=parts):
+            return _intersection(_interval(part, timestamp) for part in parts)
+        case BoundOr(parts=parts):
+            return _union([_interval(part, timestamp) for part in parts])
+        case BoundNot(part=part):
+            return _complement(_interval(part, timestamp))
+        case BoundLiteral(value=None):
+            return _NEVER_TRUE
+        case BoundLiteral(value=value):
+            return _ALL if value else _NONE
+        case BoundComparison() | BoundIn() | BoundIsNull() | ConstantUnlessNull():
+            if predicate.field.index == timestamp:
+                return _of_timestamp(predicate)
+            never_true = isinstance(predicate, ConstantUnlessNull) and not predicate.value
+            return _NEVER_TRUE if never_true else _UNKNOWN
+    return _UNKNOWN
+
+
+def _of_timestamp(predicate: BoundComparison | BoundIn | BoundIsNull | ConstantUnlessNull) -> _Interval:
+    match predicate:
+        case BoundIsNull():
+            return _NONE
+        case ConstantUnlessNull(value=value):
+            return _ALL if value else _NONE
+        case BoundIn(values=values):
+            return _Interval(lower=int(values[0]), upper=int(values[-1]), is_exact=False)
+        case BoundComparison(operator=operator, value=value):
+            return _of_comparison(operator, int(value))
+
+
+def _of_comparison(operator: Operator, value: int) -> _Interval:
+    match operator:
+        case Operator.EQUAL:
+            return _Interval(lower=value, upper=value, is_exact=True)
+        case Operator.NOT_EQUAL:
+            return _UNKNOWN
+        case Operator.LESS:
+            return _Interval(lower=_LEAST, upper=value - 1, is_exact=True)
+        case Operator.LESS_OR_EQUAL:
+            return _Interval(lower=_LEAST, upper=value, is_exact=True)
+        case Operator.GREATER:
+            return _Interval(lower=value + 1, upper=_GREATEST, is_exact=True)
+        case Operator.GREATER_OR_EQUAL:
+            return _Interval(lower=value, upper=_GREATEST, is_exact=True)
+
+
+def _intersection(parts: Iterable[_Interval]) -> _Interval:
+    found = _ALL
+    for part in parts:
+        found = _Interval(
+            lower=max(found.lower, part.lower),
+            upper=min(found.upper, part.upper),
+            is_exact=found.is_exact and part.is_exact,
+        )
+    return found
+
+
+def _union(parts: list[_Interval]) -> _Interval:
+    filled = sorted((part for part in parts if not part.is_empty), key=lambda part: part.lower)
+    is_exact = all(part.is_exact for part in parts)
+    if not filled:
+        return _NONE if is_exact else _NEVER_TRUE
+    upper = filled[0].upper
+    for part in filled[1:]:
+        is_exact = is_exact and part.lower <= upper + 1  # a hole between the parts belongs to neither
+        upper = max(upper, part.upper)
+    return _Interval(lower=filled[0].lower, upper=upper, is_exact=is_exact)
+
+
+def _complement(part: _Interval) -> _Interval:
+    if not part.is_exact:
+        return _UNKNOWN
+    if part.is_empty:
+        return _ALL
+    if part.lower == _LEAST:
+        return _NONE if part.upper == _GREATEST else _Interval(lower=part.upper + 1, upper=_GREATEST, is_exact=True)
+    if part.upper == _GREATEST:
+        return _Interval(lower=_LEAST, upper=part.lower - 1, is_exact=True)
+    return _UNKNOWN

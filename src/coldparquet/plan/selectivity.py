@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from coldparquet.errors import InternalError, UnsupportedError
-from coldparquet.format.column_types import Comparison
 from coldparquet.format.sidecar_layout import ENCODING_RLE_DICTIONARY, WORD_BYTES, Codec
+from coldparquet.format.types import Comparison
 from coldparquet.plan.bind import (
     BoundAnd,
     BoundComparison,
@@ -28,14 +28,14 @@ from coldparquet.plan.bind import (
     ConstantUnlessNull,
 )
 from coldparquet.plan.bounds import NumericSide, SortedValues
-from coldparquet.plan.column_facts import ColumnFacts
 from coldparquet.plan.predicate import Operator
 from coldparquet.plan.prune import prune
+from coldparquet.plan.statistics import ColumnFacts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from coldparquet.format.row_group_table import RowGroupTable
+    from coldparquet.format.sidecar_chunks import RowGroupTable
     from coldparquet.plan.bind import BoundField
     from coldparquet.plan.bounds import BoolArray, Bounds, IntArray, Side
     from coldparquet.plan.statistics import StatisticsSource

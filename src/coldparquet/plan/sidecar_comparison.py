@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from coldparquet.format import sidecar_layout as layout
-from coldparquet.plan.finding import Finding
-from coldparquet.plan.wording import row_group_spans
+from coldparquet.plan.advice import Finding
+from coldparquet.text import row_group_spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.format.sidecar_chunks import ChunkColumn, RawBounds
     from coldparquet.format.sidecar_header import ColumnDescriptor
+    from coldparquet.plan.advice import Severity
     from coldparquet.plan.bounds import BoolArray
-    from coldparquet.plan.finding import Severity
 
 _COLUMNS_NAMED = 5
 """Columns with the same difference that get a finding of their own; one more finding counts the others."""

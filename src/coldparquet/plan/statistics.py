@@ -2,32 +2,160 @@
 
 A sidecar's bounds are believed only as far as its writers deserve it: what QuestDB and others are known to get wrong is
 left out here, so that pruning itself needs no exceptions. Where this module errs, it errs towards "not known".
+
+Statistics of a column whose type was changed since: what they prove about the converted values.
+
+Bounds stay bounds where the conversion keeps the order, makes no value of a null, and makes a null of no value; such a
+bound may be rounded as the values are. Everything else proves nothing, so no row group is dropped and none is taken as
+a whole.
+
+What a writer stored about the values of many chunks, or pages, of one column: the shape that both have.
+
+``plan/statistics.py`` says how far it may be believed, once for chunks and pages alike.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, cast
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
 from coldparquet.errors import UnsupportedError
-from coldparquet.format.column_types import ColumnType, Comparison, StatisticsTrust
 from coldparquet.format.sidecar_layout import ENCODING_RLE_DICTIONARY, PhysicalType
+from coldparquet.format.types import ColumnType, Comparison, StatisticsTrust, TypeTag
 from coldparquet.plan.bounds import PREFIX_BYTES, BoolArray, Bounds, ByteSide, IntArray, NumericSide, Side
-from coldparquet.plan.column_facts import ColumnFacts
-from coldparquet.plan.converted_statistics import bounds_after_type_change
+from coldparquet.plan.predicate import NANOSECONDS_PER_UNIT
+from coldparquet.plan.type_changes import Family, bounds_factor, family_of, holds_same_values, keeps_bounds, widens
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from coldparquet.format.row_group_table import RowGroupTable
+    from coldparquet.format.sidecar_chunks import RowGroupTable
     from coldparquet.format.sidecar_header import ColumnDescriptor
     from coldparquet.plan.bind import BoundField
-    from coldparquet.plan.bloom_probes import BloomAnswers
     from coldparquet.plan.literals import DomainValue
-    from coldparquet.plan.stored_statistics import StoredBounds, StoredStatistics
+
+
+Fact = TypeVar("Fact")
+
+
+class ColumnFacts(Generic[Fact]):
+    """One fact about every column of every sidecar, or stack of sidecars, that is in use.
+
+    Args:
+        find: Works it out; what it raises is not kept. Two threads may do so at the same time: they find the same.
+    """
+
+    def __init__(self, find: Callable[[RowGroupTable, int], Fact]) -> None:
+        self._find = find
+        self._known: WeakKeyDictionary[RowGroupTable, dict[int, Fact]] = WeakKeyDictionary()
+
+    def of(self, table: RowGroupTable, column: int) -> Fact:
+        """Return the fact about one column.
+
+        Args:
+            table: The row groups.
+            column: Index of the column in it.
+        """
+        of_table = self._known.get(table)
+        if of_table is None:
+            of_table = self._known.setdefault(table, {})
+        if column not in of_table:
+            of_table[column] = self._find(table, column)
+        return of_table[column]
+
+
+_INTEGER_BYTES = {TypeTag.BYTE: 1, TypeTag.SHORT: 2, TypeTag.INT: 4, TypeTag.LONG: 8}
+_GREATEST_INT64 = (1 << 63) - 1
+
+
+def bounds_after_type_change(
+    bounds: Bounds, stored: ColumnType, wanted: ColumnType, *, has_nulls: bool
+) -> Bounds | None:
+    """Return what the bounds of stored values prove about the values that they become.
+
+    Args:
+        bounds: Of the values as they are stored.
+        stored: Their type.
+        wanted: The type of the column in the table.
+        has_nulls: Whether the file can mark nulls. In a type without null they mark the rows from before the column
+            existed, which read as null once the column has a type with null.
+
+    Returns:
+        None if nothing is proved.
+    """
+    if holds_same_values(stored, wanted) and (stored.arrow == wanted.arrow or family_of(stored) is Family.TEXT):
+        return bounds
+    if wanted.is_unified and widens(stored, wanted):
+        return _widened(bounds, stored, wanted) if keeps_bounds(stored, wanted) else None
+    match family_of(stored), family_of(wanted):
+        case Family.INSTANT, Family.INSTANT:
+            return _scaled(bounds, _nanoseconds(stored) // _nanoseconds(wanted))
+        case Family.FLOAT, Family.FLOAT if wanted.arrow.name == "float64":
+            # NaN and infinities, which QuestDB has no use for, become null when FLOAT becomes DOUBLE.
+            return replace(bounds, may_hold_nulls=np.ones_like(bounds.may_hold_nulls))
+        case _ if not _keeps_every_integer(stored, wanted):
+            return None
+    if stored.never_null and not wanted.never_null and has_nulls:
+        bounds = replace(bounds, may_hold_nulls=np.ones_like(bounds.may_hold_nulls))
+    return _rounded(bounds, wanted) if family_of(wanted) is Family.FLOAT else bounds
+
+
+def _widened(bounds: Bounds, stored: ColumnType, wanted: ColumnType) -> Bounds | None:
+    factor = bounds_factor(stored, wanted)
+    if factor != 1:
+        return _scaled(bounds, factor)
+    becomes_float = wanted.comparison is Comparison.FLOAT and stored.comparison is not Comparison.FLOAT
+    return _rounded(bounds, wanted) if becomes_float else bounds
+
+
+def _keeps_every_integer(stored: ColumnType, wanted: ColumnType) -> bool:
+    """Tell whether whole numbers become whole numbers of the same value, or the nearest float."""
+    source, target = family_of(stored), family_of(wanted)
+    if source is Family.INSTANT:
+        return stored.arrow.name != "date32" and (wanted.tag is TypeTag.LONG or target is Family.FLOAT)
+    if source is not Family.INTEGER:
+        return False
+    if target is Family.INTEGER:
+        return _INTEGER_BYTES[wanted.tag] > _INTEGER_BYTES[stored.tag]
+    return target in (Family.INSTANT, Family.FLOAT)
+
+
+def _nanoseconds(instant: ColumnType) -> int:
+    return NANOSECONDS_PER_UNIT[instant.arrow.unit or "d"]
+
+
+def _scaled(bounds: Bounds, factor: int) -> Bounds | None:
+    """Multiply: not where a bound, and so perhaps a value, leaves 64 bits. The factor 0 stands for a coarser unit."""
+    lower, upper = bounds.lower, bounds.upper
+    if factor == 0 or not (isinstance(lower, NumericSide) and isinstance(upper, NumericSide)):
+        return None
+    limit = _GREATEST_INT64 // factor
+    fits = lower.known & upper.known & (lower.numbers >= -limit) & (upper.numbers <= limit)
+    # Where it does not fit, values may wrap around to anything, the least number among them, which is null.
+    return Bounds(
+        lower=NumericSide(fits, np.where(fits, lower.numbers, 0) * factor),
+        upper=NumericSide(fits, np.where(fits, upper.numbers, 0) * factor),
+        may_hold_values=bounds.may_hold_values,
+        may_hold_nulls=bounds.may_hold_nulls | ~fits & bounds.may_hold_values,
+        may_hold_nan=bounds.may_hold_nan,
+    )
+
+
+def _rounded(bounds: Bounds, wanted: ColumnType) -> Bounds:
+    """Round whole numbers to the nearest float, which keeps their order."""
+    float_type = np.float32 if wanted.arrow.name == "float32" else np.float64
+    return replace(bounds, lower=_nearest(bounds.lower, float_type), upper=_nearest(bounds.upper, float_type))
+
+
+def _nearest(side: Side | None, float_type: type[np.float32 | np.float64]) -> Side | None:
+    if not isinstance(side, NumericSide):
+        return None
+    return NumericSide(side.known, side.numbers.astype(float_type).astype(np.float64))
+
 
 _LITTLE_ENDIAN_NUMBERS: dict[PhysicalType, npt.DTypeLike] = {
     PhysicalType.INT32: np.int32,
@@ -329,3 +457,66 @@ def _include_zero(sides: _Sides, *, where: BoolArray, only_zero: BoolArray) -> _
         NumericSide(lower.known | only_zero, np.where(only_zero, 0, least)),
         NumericSide(upper.known | only_zero, np.where(only_zero, 0, greatest)),
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BloomAnswers:
+    """What bloom filters know about the values of a predicate."""
+
+    found: Mapping[LookupKey, BoolArray]
+    notes: tuple[str, ...]
+    """Filters that were not asked because they cannot be right, one sentence per column and reason."""
+
+    def may_hold_any_of(self, field: BoundField, values: tuple[DomainValue, ...]) -> BoolArray | None:
+        """Tell for each row group whether it may hold one of the values; None if no filter was asked for them."""
+        return self.found.get((field.index, values))
+
+
+LookupKey: TypeAlias = "tuple[int, tuple[DomainValue, ...]]"
+"""Index of the field, and the values that are looked for in it."""
+
+
+class StoredBounds(Protocol):
+    """One side's bounds as raw bytes; every array has shape ``(units,)``. See ``RawBounds``, which holds those of chunks."""
+
+    @property
+    def inlined(self) -> npt.NDArray[np.bool_]:
+        """Whether ``raw`` holds the bytes of a bound."""
+
+    @property
+    def raw(self) -> npt.NDArray[np.uint64]:
+        """The bytes of each bound in little-endian order, zeros behind its end."""
+
+    def prefix_words(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
+        """Return the first 8 bytes of each bound read big-endian, and its length, -1 where there is none."""
+
+    def bytes_at(self, unit: int, /) -> bytes | None:
+        """Return the bytes of one bound."""
+
+
+class StoredStatistics(Protocol):
+    """The statistics of one column; every array has shape ``(units,)``. ``ChunkColumn`` holds those of chunks."""
+
+    @property
+    def min(self) -> StoredBounds:
+        """Lower bounds."""
+
+    @property
+    def max(self) -> StoredBounds:
+        """Upper bounds."""
+
+    @property
+    def encodings(self) -> npt.NDArray[np.uint8]:
+        """Mask of ``sidecar_layout.ENCODING_*``: those of the chunk."""
+
+    @property
+    def num_values(self) -> npt.NDArray[np.int64]:
+        """Number of values, nulls included."""
+
+    @property
+    def null_count(self) -> npt.NDArray[np.int64]:
+        """Number of nulls; 0 where it is unknown."""
+
+    @property
+    def has_null_count(self) -> npt.NDArray[np.bool_]:
+        """Whether the number of nulls is known."""

@@ -1,4 +1,4 @@
-"""Which type a column may have had before ``ALTER COLUMN TYPE``, so that its old values can be converted.
+"""Which types a column may have had before: by ``ALTER COLUMN TYPE``, or in other files of the same table.
 
 The pairs are those that QuestDB 9.3.4 accepts:
 
@@ -14,18 +14,175 @@ The pairs are those that QuestDB 9.3.4 accepts:
 
 What becomes of a value is the matter of ``coldparquet.decode.conversion``. Later versions add DECIMAL to and from text
 and DECIMAL to other numbers; how those round is not established, so they are not here.
+
+Types that one column has in several foreign files -> the type that holds the values of all, as Arrow unifies them.
+
+The results are those of ``pyarrow.unify_schemas(..., promote_options="permissive")`` but where values would be rounded on
+the way (a decimal is never made a float), and for text and lists, which are what they were. A value that the result cannot
+hold is an error when it is read: 2**60 + 1 among doubles, 2**64 - 1 among signed integers.
+
+Types of QuestDB's columns in a table with ``_meta`` are another matter: see ``coldparquet.plan.type_changes``.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import Enum
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from coldparquet.format.type_codes import TypeTag, is_decimal
-from coldparquet.plan.type_widening import widens
+from coldparquet.format.sidecar_layout import PhysicalType
+from coldparquet.format.type_codes import (
+    NANOSECOND_BIT,
+    UNKNOWN_TYPE_CODE,
+    TypeTag,
+    decimal_type_code,
+    is_decimal,
+    is_geohash,
+)
+from coldparquet.format.types import ArrowKind, Comparison, ForeignAnnotation, canonical_type, resolve_type
+from coldparquet.plan.predicate import NANOSECONDS_PER_UNIT
 
 if TYPE_CHECKING:
-    from coldparquet.format.column_types import ColumnType
+    from coldparquet.format.types import ColumnType
+
+
+_INTEGERS = {f"{sign}int{bits}": (not sign, bits) for sign in ("", "u") for bits in (8, 16, 32, 64)}
+"""Whether each is signed, and its bits."""
+_DECIMAL_DIGITS = {(True, 64): 18, (False, 64): 19, 32: 9, 16: 4, 8: 2}
+"""Digits before the point that Arrow gives to an integer that becomes a decimal."""
+_FLOATS = frozenset({"float32", "float64"})
+_DECIMALS = frozenset({"decimal128", "decimal256"})
+_BYTES = frozenset({"string", "dictionary", "binary", "fixed_size_binary"})
+_TIMES_OF_DAY = frozenset({"time32", "time64"})
+_UNITS = ("ms", "us", "ns")
+
+_MADE_TYPES = {
+    column_type.arrow: column_type
+    for column_type in (
+        *(canonical_type(tag) for tag in (TypeTag.INT, TypeTag.LONG, TypeTag.FLOAT, TypeTag.DOUBLE, TypeTag.BINARY)),
+        *(canonical_type(code) for code in (TypeTag.DATE, TypeTag.TIMESTAMP, TypeTag.TIMESTAMP | NANOSECOND_BIT)),
+        *(
+            resolve_type(tag, physical_type, 0, 0, annotation)
+            for tag, physical_type, annotation in (
+                (TypeTag.BOOLEAN, PhysicalType.BOOLEAN, ForeignAnnotation.NULLABLE),
+                (TypeTag.BYTE, PhysicalType.INT32, ForeignAnnotation.NULLABLE),
+                (TypeTag.SHORT, PhysicalType.INT32, ForeignAnnotation.NULLABLE),
+                (TypeTag.INT, PhysicalType.INT32, ForeignAnnotation.UINT_8),
+                (TypeTag.INT, PhysicalType.INT32, ForeignAnnotation.UINT_16),
+                (TypeTag.INT, PhysicalType.INT32, ForeignAnnotation.UINT_32),
+                (TypeTag.LONG, PhysicalType.INT64, ForeignAnnotation.UINT_64),
+                (TypeTag.TIMESTAMP | NANOSECOND_BIT, PhysicalType.INT64, ForeignAnnotation.TIMESTAMP_NANOS_LOCAL),
+                (TypeTag.LONG, PhysicalType.INT64, ForeignAnnotation.TIME_NANOS),
+            )
+        ),
+    )
+}
+"""Nullable types by their Arrow types: those that the columns of a table may have to get though no file has them."""
+
+
+@lru_cache(maxsize=4096)
+def type_in_table(stored: ColumnType) -> ColumnType:
+    """Return the type that a column of a foreign file gives its table: one that other files may lack values of."""
+    if stored.never_null and _is_plain(stored):
+        stored = _MADE_TYPES.get(stored.arrow, stored)
+    return replace(stored, is_unified=True)
+
+
+def unified_type(first: ColumnType, second: ColumnType) -> ColumnType | None:
+    """Return the type that holds the values of both, None where there is none."""
+    if widens(second, first):
+        return first
+    if widens(first, second):
+        return replace(second, is_unified=True)
+    arrow = _unified(first.arrow, second.arrow)
+    if arrow is None or not (_is_plain(first) and _is_plain(second)):
+        return None
+    made = _decimal_type(arrow) if arrow.name in _DECIMALS else _MADE_TYPES.get(arrow)
+    return made and replace(made, is_unified=True)
+
+
+@lru_cache(maxsize=4096)
+def widens(stored: ColumnType, wanted: ColumnType) -> bool:
+    """Tell whether the values of a type are read as those of another one that can hold them."""
+    if stored == wanted:
+        return True
+    if wanted.never_null and not stored.never_null:
+        return False
+    return _is_plain(stored) and _is_plain(wanted) and _unified(stored.arrow, wanted.arrow) == wanted.arrow
+
+
+def keeps_bounds(stored: ColumnType, wanted: ColumnType) -> bool:
+    """Tell whether what is proved of numbers of one type, times ``bounds_factor``, is proved of those that they are read as."""
+    ordered = {Comparison.SIGNED, Comparison.UNSIGNED, Comparison.FLOAT}
+    if stored.arrow == wanted.arrow:
+        return stored.comparison is wanted.comparison
+    if stored.comparison is Comparison.DECIMAL or wanted.comparison is Comparison.DECIMAL:
+        return stored.comparison is wanted.comparison and stored.arrow.scale == wanted.arrow.scale
+    return stored.comparison in ordered and wanted.comparison in ordered
+
+
+def bounds_factor(stored: ColumnType, wanted: ColumnType) -> int:
+    """Return how many steps of a time of one type are a step of the other; 1 for all other types."""
+    before, after = ("d" if kind.name == "date32" else kind.unit for kind in (stored.arrow, wanted.arrow))
+    return NANOSECONDS_PER_UNIT[before] // NANOSECONDS_PER_UNIT[after] if before and after else 1
+
+
+def _is_plain(column_type: ColumnType) -> bool:
+    """Leave out types that are more than their Arrow types."""
+    return column_type.tag not in {TypeTag.CHAR, TypeTag.IPV4, TypeTag.ARRAY} and not is_geohash(column_type.tag)
+
+
+def _unified(first: ArrowKind, second: ArrowKind) -> ArrowKind | None:  # noqa: PLR0911 - a table, read from the top
+    names = {first.name, second.name}
+    if first == second:
+        return first
+    if names <= _INTEGERS.keys():
+        return ArrowKind(name=_integer(_INTEGERS[first.name], _INTEGERS[second.name]))
+    if names <= _INTEGERS.keys() | _FLOATS:
+        are_small = all(name == "float32" or _INTEGERS.get(name, (True, 64))[1] < 32 for name in names)
+        return ArrowKind(name="float32" if are_small else "float64")
+    if names <= _INTEGERS.keys() | _DECIMALS:
+        return _decimal(first, second)
+    if names == {"timestamp"} and first.timezone == second.timezone:
+        return ArrowKind(name="timestamp", unit=_finer_unit(first, second), timezone=first.timezone)
+    if names <= _TIMES_OF_DAY:
+        return ArrowKind(name="time64", unit=_finer_unit(first, second))
+    if names <= _BYTES and not names <= {"string", "dictionary"}:
+        return ArrowKind(name="binary")
+    return None
+
+
+def _integer(first: tuple[bool, int], second: tuple[bool, int]) -> str:
+    (is_signed, bits), (is_other_signed, other_bits) = first, second
+    if is_signed == is_other_signed:
+        return f"{'' if is_signed else 'u'}int{max(bits, other_bits)}"
+    signed_bits, unsigned_bits = (bits, other_bits) if is_signed else (other_bits, bits)
+    return f"int{min(max(signed_bits, 2 * unsigned_bits), 64)}"
+
+
+def _decimal(first: ArrowKind, second: ArrowKind) -> ArrowKind | None:
+    digits = max(_digits_before_point(kind) for kind in (first, second))
+    scale = max(first.scale, second.scale)
+    if digits + scale > 76:
+        return None
+    return ArrowKind(name="decimal256" if digits + scale > 38 else "decimal128", precision=digits + scale, scale=scale)
+
+
+def _digits_before_point(kind: ArrowKind) -> int:
+    if kind.name in _DECIMALS:
+        return kind.precision - kind.scale
+    is_signed, bits = _INTEGERS[kind.name]
+    return _DECIMAL_DIGITS.get(bits) or _DECIMAL_DIGITS[is_signed, bits]
+
+
+def _decimal_type(arrow: ArrowKind) -> ColumnType | None:
+    code = decimal_type_code(arrow.precision, arrow.scale)
+    return None if code == UNKNOWN_TYPE_CODE else canonical_type(code)
+
+
+def _finer_unit(first: ArrowKind, second: ArrowKind) -> str:
+    return max(str(first.unit), str(second.unit), key=_UNITS.index)
 
 
 class Family(Enum):

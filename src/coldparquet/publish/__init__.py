@@ -27,10 +27,9 @@ can be restored so. To such a table QuestDB adds rows behind the last one only i
 while it was published.
 """
 
-from coldparquet.publish.options import PublishOptions
 from coldparquet.publish.publisher import publish_table
-from coldparquet.publish.report import PublishedPartition, PublishProgress, PublishReport
-from coldparquet.publish.storage_classes import StorageClassRule, parse_storage_class_rule
+from coldparquet.publish.report import PublishedPartition, PublishOptions, PublishProgress, PublishReport
+from coldparquet.publish.source import StorageClassRule, parse_storage_class_rule
 
 __all__ = [
     "PublishOptions",

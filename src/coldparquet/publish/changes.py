@@ -6,23 +6,20 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from coldparquet.errors import InvalidInputError
-from coldparquet.format.partition_intervals import partition_floor_ns
-from coldparquet.format.partition_names import UNVERSIONED, format_partition_directory
-from coldparquet.plan.wording import few_names, plural
-from coldparquet.publish.native_state import native_states
-from coldparquet.publish.source import is_parquet, nothing_to_publish, record_of
-from coldparquet.publish.storage_classes import storage_class_of
+from coldparquet.format.partition_names import UNVERSIONED, format_partition_directory, partition_floor_ns
+from coldparquet.publish.native import native_states
+from coldparquet.publish.source import is_parquet, nothing_to_publish, record_of, storage_class_of
+from coldparquet.text import few_names, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from coldparquet.catalog.partition_location import PartitionLocation
+    from coldparquet.catalog.table_files import PartitionLocation
     from coldparquet.format.partition_records import PartitionRecord
     from coldparquet.format.table_metadata import TableMetadata
-    from coldparquet.publish.native_state import NativeState
-    from coldparquet.publish.published import PublishedTable, PublishedVersion
-    from coldparquet.publish.source import SourceTable
-    from coldparquet.publish.storage_classes import StorageClassRule
+    from coldparquet.publish.destination import PublishedTable, PublishedVersion
+    from coldparquet.publish.native import NativeState
+    from coldparquet.publish.source import SourceTable, StorageClassRule
 
 DroppedPartitions = Literal["refuse", "keep", "remove"]
 """What to do about published partitions that the source has dropped."""

@@ -1,48 +1,50 @@
-"""Partitions in QuestDB's native format, which are written as Parquet on their way to the published table."""
+"""Partitions in QuestDB's native format: written as Parquet on their way to the published table, unless nothing changed."""
 
 from __future__ import annotations
 
 import asyncio
 import tempfile
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
-from coldparquet.catalog.partition_location import DATA_FILE, SIDECAR_FILE
 from coldparquet.catalog.snapshot import TableOrigin
-from coldparquet.catalog.table_files import read_table_files
-from coldparquet.concurrency import TableThreads
+from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE, read_table_files
+from coldparquet.concurrency import TableThreads, run_to_end, wait_in_thread
 from coldparquet.errors import NotFoundError, ObjectChangedError, UnsupportedError
+from coldparquet.format.column_versions import ABSENT_TOP
+from coldparquet.format.partition_names import UNVERSIONED
 from coldparquet.options import ReadOptions
-from coldparquet.plan.store_speed import StoreSpeed
-from coldparquet.publish.source import PartitionContent, record_of, source_changed
-from coldparquet.scan import Scan
-from coldparquet.scanning.native_partition import MISSING_COLUMN_FILE, MISSING_FOR_QUESTDB
-from coldparquet.scanning.question import Question
-from coldparquet.storage.local.store import LocalStore
-from coldparquet.storage.threads import run_to_end, wait_in_thread
-from coldparquet.storage.upload import StoreSource
-from coldparquet.storage.wrappers.checked import CheckedStore
-from coldparquet.write.local_files import LocalFiles
+from coldparquet.plan.model import StoreSpeed
+from coldparquet.publish.source import PartitionContent, is_parquet, record_of, source_changed
+from coldparquet.scan.model import Question
+from coldparquet.scan.planned import MISSING_COLUMN_FILE, MISSING_FOR_QUESTDB
+from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.local import LocalStore
+from coldparquet.storage.transfer import StoreSource
+from coldparquet.table_scan import Scan
+from coldparquet.write.columns import row_schema_of, timestamp_name
+from coldparquet.write.files import LocalFiles
 from coldparquet.write.options import WriteOptions
-from coldparquet.write.partition_writer import PartitionEncoder
-from coldparquet.write.row_schema import row_schema_of, timestamp_name
+from coldparquet.write.partition import PartitionEncoder
 from coldparquet.write.table_symbols import TableSymbols
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Iterator, Mapping
 
     from coldparquet.catalog.partition import Partition
-    from coldparquet.catalog.partition_location import PartitionLocation
     from coldparquet.catalog.snapshot import TableSnapshot
+    from coldparquet.catalog.table_files import PartitionLocation
     from coldparquet.publish.source import SourceTable
-    from coldparquet.scanning.batch_stream import BatchStream
-    from coldparquet.write.partition_writer import WrittenPartition
+    from coldparquet.scan.stream import BatchStream
+    from coldparquet.write.partition import WrittenPartition
+
 
 _LEAST_ROWS = 100
 """A row group of fewer rows costs more in the footer than it saves memory."""
@@ -208,3 +210,72 @@ def _rows(
     """Take the rows of a stream in another thread than that of its event loop, as columns of the table."""
     while (batch := wait_in_thread(stream.next_batch(), loop, give_up)) is not None:
         yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+
+_UNCHANGED_COLUMN = (UNVERSIONED, 0)
+"""Name txn and top of a column that no UPDATE has touched, in a partition that began with it."""
+
+_NUMBERS = ("name_txn", "row_count", "squash_count", "seq_txn", "truncate_version")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NativeState:
+    """What a table's files say of a native partition. As long as they say the same, it has the same rows."""
+
+    name_txn: int
+    row_count: int
+    squash_count: int
+    seq_txn: int
+    truncate_version: int
+    columns: Mapping[int, tuple[int, int]]
+    """Name txn and top of the columns that have values in it, by writer index; any that is not here has
+    ``_UNCHANGED_COLUMN``."""
+
+    def has_same_rows(self, now: NativeState) -> bool:
+        """Tell whether a file that was made of this state holds the rows of a later one.
+
+        Columns that were dropped since do not matter: the file has them, and nobody reads them.
+        """
+        return replace(self, columns={}) == replace(now, columns={}) and all(
+            self.columns.get(writer_index, _UNCHANGED_COLUMN) == version
+            for writer_index, version in now.columns.items()
+        )
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> NativeState:
+        """Read what :meth:`as_json` has made.
+
+        Raises:
+            ValueError, TypeError, KeyError or AttributeError: It is something else.
+        """
+        numbers = {name: int(document[name]) for name in _NUMBERS}
+        columns = {int(index): (int(name_txn), int(top)) for index, (name_txn, top) in document["columns"].items()}
+        return cls(**numbers, columns=columns)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what ``json.dumps`` takes, without what goes without saying."""
+        changed = {str(index): list(version) for index, version in self.columns.items() if version != _UNCHANGED_COLUMN}
+        return {**{name: getattr(self, name) for name in _NUMBERS}, "columns": changed}
+
+
+def native_states(source: SourceTable) -> dict[int, NativeState]:
+    """Return the states of the native partitions of the source by their timestamps."""
+    records = [record_of(location) for location in source.locations if not is_parquet(location)]
+    columns: list[dict[int, tuple[int, int]]] = [{} for _ in records]
+    timestamps = np.array([record.timestamp for record in records], np.int64)
+    for column in source.metadata.columns:
+        name_txns, tops = source.column_versions.columns(timestamps, column.writer_index)
+        for record, known, name_txn, top in zip(records, columns, name_txns.tolist(), tops.tolist(), strict=True):
+            if ABSENT_TOP < top < record.row_count:
+                known[column.writer_index] = (name_txn, top)
+    return {
+        record.timestamp: NativeState(
+            name_txn=record.name_txn,
+            row_count=record.row_count,
+            squash_count=record.squash_count,
+            seq_txn=record.native_seq_txn,
+            truncate_version=source.transaction.truncate_version,
+            columns=known,
+        )
+        for record, known in zip(records, columns, strict=True)
+    }

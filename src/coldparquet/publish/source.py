@@ -1,16 +1,16 @@
-"""One committed state of the table that is to be published."""
+"""One committed state of the table that is to be published, and the storage class of each partition by its age."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from coldparquet.catalog.discovery import discover
-from coldparquet.catalog.page_lookup import look_up_pages_file, parse_pages_lookup
-from coldparquet.catalog.partition import Partition
-from coldparquet.catalog.sidecar_lookup import look_up_sidecar
+from coldparquet.catalog.pages import look_up_pages_file, parse_pages_lookup
+from coldparquet.catalog.partition import Partition, look_up_sidecar
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import (
     FormatError,
@@ -20,27 +20,29 @@ from coldparquet.errors import (
     ObjectChangedError,
     UnsupportedError,
 )
-from coldparquet.format.chunk_places import chunk_places
+from coldparquet.format.pages import chunk_places
 from coldparquet.format.pages_file import encode_pages_file
-from coldparquet.format.partition_intervals import PartitionInterval
+from coldparquet.format.partition_names import PartitionInterval
 from coldparquet.format.sidecar_layout import COMMITTED_SIZE
 from coldparquet.options import ReadOptions
+from coldparquet.prices import PriceTable
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.objects import is_lasting_etag
-from coldparquet.storage.requests import RangeRequest
-from coldparquet.storage.upload import StoreSource
-from coldparquet.storage.wrappers.checked import CheckedStore
+from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.requests import RangeRequest, is_lasting_etag
+from coldparquet.storage.transfer import StoreSource
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from coldparquet.catalog.discovery import Discovery
-    from coldparquet.catalog.partition_location import PartitionLocation
-    from coldparquet.catalog.table_files import TableFiles
+    from coldparquet.catalog.table_files import PartitionLocation, TableFiles
     from coldparquet.format.column_versions import ColumnVersions
     from coldparquet.format.partition_records import PartitionRecord
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.format.table_metadata import TableMetadata
     from coldparquet.format.txn import TableTransaction
     from coldparquet.storage.base import ObjectStore
+
 
 _PARQUET_MAGIC = b"PAR1"
 
@@ -246,3 +248,55 @@ async def _with_size(store: ObjectStore, location: PartitionLocation) -> Partiti
         return location
     found = await store.info(location.data_path)
     return replace(location, record=replace(record, parquet_size=found.size_bytes or 0))
+
+
+_RULE = re.compile(r"(?P<days>\d{1,6})d=(?P<storage_class>[A-Z_]{1,30})", re.ASCII)
+_DAY_S = 86_400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageClassRule:
+    """Partitions that ended so long ago are written to this class."""
+
+    after_days: int
+    storage_class: str
+    """One of those in the library's price table that answer a GET at once."""
+
+    def __post_init__(self) -> None:
+        known = [prices.name for prices in PriceTable.default().classes if not prices.must_be_restored]
+        if self.storage_class not in known:
+            raise InvalidInputError(
+                f"storage class {self.storage_class!r} is none of {', '.join(known)}; partitions in archive classes"
+                " could not be read without restoring them first, so move them there by a lifecycle rule if you want to",
+                kind="UnknownStorageClass",
+            )
+        if self.after_days < 0:
+            raise InvalidInputError(f"an age of {self.after_days} days; expected 0 or more")
+
+
+def parse_storage_class_rule(text: str) -> StorageClassRule:
+    """Parse a rule such as ``30d=GLACIER_IR``.
+
+    Raises:
+        InvalidInputError: It does not read so, or the class is unknown.
+    """
+    match = _RULE.fullmatch(text)
+    if match is None:
+        raise InvalidInputError(f"{text!r} is no rule for a storage class; write it as 30d=GLACIER_IR")
+    return StorageClassRule(after_days=int(match["days"]), storage_class=match["storage_class"])
+
+
+def storage_class_of(ended_s: float, rules: Sequence[StorageClassRule], *, now_s: float) -> str | None:
+    """Return the class of the rule with the largest age that a partition has reached; None for the bucket's own.
+
+    Args:
+        ended_s: End of the partition, in seconds since 1970.
+        rules: In any order.
+        now_s: The present, in seconds since 1970.
+    """
+    reached = [rule for rule in rules if now_s - ended_s >= rule.after_days * _DAY_S]
+    return max(reached, key=_after_days).storage_class if reached else None
+
+
+def _after_days(rule: StorageClassRule) -> int:
+    return rule.after_days

@@ -1,21 +1,250 @@
-"""Everything that is told of one scan after it was read, as plain data."""
+"""What is told of one scan after it was read: plain data, and one HTML page that needs nothing else."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from coldparquet.plan.cost import prices_of
-from coldparquet.scanning.scan_statistics import request_dollars
+from coldparquet.report.kinds import COLOURS, KIND_NAMES, escaped, escaped_lines, kind_of, remarks_on
+from coldparquet.report.waterfall_drawing import WATERFALL_STYLE, draw_waterfall
+from coldparquet.scan.stats import request_dollars
+from coldparquet.text import few_names, human_bytes, human_dollars, human_seconds, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from coldparquet.plan.read_plan import ReadPlan
+    from coldparquet.plan.model import ReadPlan
     from coldparquet.prices import PriceTable
-    from coldparquet.scan import Scan
-    from coldparquet.scanning.scan_statistics import ScanStatistics
-    from coldparquet.storage.wrappers.trace import RequestRecord
+    from coldparquet.scan.stats import ScanStatistics
+    from coldparquet.storage.log import RequestRecord
+    from coldparquet.table_scan import Scan
+
+
+_MOST_ROWS = 5_000
+"""Requests that the table lists before it says how many more there are; browsers become slow beyond."""
+
+_STYLE = """\
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--paper); color: var(--ink); font: 15px/1.5 ui-sans-serif, system-ui, sans-serif; }
+main { max-width: 1180px; margin: 0 auto; padding: 28px 20px 48px; }
+h1 { font-size: 21px; margin: 0 0 2px; overflow-wrap: anywhere; }
+h2 { font-size: 16px; margin: 34px 0 10px; }
+p { margin: 0 0 4px; overflow-wrap: anywhere; }
+.faint, footer { color: var(--faint); }
+code, pre { font: 13px/1.5 ui-monospace, monospace; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(165px, 1fr)); gap: 10px; margin-top: 20px; }
+.tile { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: 10px 14px; }
+.tile b { display: block; font-size: 22px; font-weight: 600; font-variant-numeric: tabular-nums; line-height: 1.35; }
+.tile span { display: block; font-size: 13px; color: var(--faint); line-height: 1.4; }
+.wide { overflow-x: auto; border: 1px solid var(--line); border-radius: 8px; }
+.wide svg { display: block; min-width: 900px; }
+table { border-collapse: collapse; width: 100%; font-size: 13px; font-variant-numeric: tabular-nums; }
+th, td { text-align: right; padding: 4px 10px; border-bottom: 1px solid var(--line); white-space: nowrap; }
+th { color: var(--faint); font-weight: 600; }
+td.text, th.text { text-align: left; white-space: normal; overflow-wrap: anywhere; min-width: 160px; }
+tr:last-child td { border-bottom: 0; }
+.dot { display: inline-block; width: 10px; height: 10px; border-radius: 2px; margin-right: 7px; }
+pre { margin: 0; padding: 12px 14px; background: var(--card); }
+summary { cursor: pointer; font-weight: 600; font-size: 16px; margin: 34px 0 10px; }
+footer { margin-top: 36px; font-size: 13px; }
+"""
+_DOT_STYLE = "".join(f".dot.{kind} {{ background: var(--{kind}); }}\n" for kind in KIND_NAMES)
+
+
+def html_report(report: ScanReport) -> str:
+    """Write a report as an HTML page.
+
+    The page asks for no other resource, and forbids the browser to: its policy allows nothing but its own style.
+    """
+    return "\n".join(
+        [
+            "<!doctype html>",
+            '<html lang="en">',
+            "<head>",
+            '<meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            """<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">""",
+            f"<title>coldparquet: {escaped(report.url)}</title>",
+            f"<style>\n{COLOURS}{_STYLE}{_DOT_STYLE}{WATERFALL_STYLE}</style>",
+            "</head>",
+            "<body>",
+            "<main>",
+            *_question(report),
+            *_tiles(report),
+            "<h2>Requests over time</h2>",
+            f'<div class="wide">{draw_waterfall(report.records)}</div>',
+            "<h2>What they were for</h2>",
+            f'<div class="wide">{_by_kind(report)}</div>',
+            *_plan(report),
+            f"<details><summary>All {plural(len(report.records), 'request')}</summary>",
+            f'<div class="wide">{_request_table(report)}</div></details>',
+            _footer(report),
+            "</main>",
+            "</body>",
+            "</html>",
+            "",
+        ]
+    )
+
+
+def _question(report: ScanReport) -> Iterator[str]:
+    yield f"<h1>{escaped(report.url)}</h1>"
+    yield f"<p>{escaped(few_names(report.columns) or 'no columns')}</p>"
+    if report.predicate is not None:
+        yield f"<p>where <code>{escaped(report.predicate)}</code></p>"
+    if report.limit is not None:
+        yield f"<p>at most {plural(report.limit, 'row')}</p>"
+
+
+def _tiles(report: ScanReport) -> Iterator[str]:
+    stats = report.statistics
+    yield '<div class="tiles">'
+    yield _tile("time", human_seconds(stats.elapsed_s), _time_remarks(stats))
+    yield _tile("requests", f"{stats.request_count:,}", _request_remarks(report))
+    yield _tile("bytes fetched", human_bytes(stats.fetched_bytes), _byte_remarks(stats))
+    if report.has_prices:
+        price = "unknown" if stats.dollars is None else human_dollars(stats.dollars)
+        remark = "the storage class has no known price" if stats.dollars is None else _per_million(stats.dollars)
+        yield _tile("price", price, [remark, *_opening_price(report)])
+    yield _tile("rows", f"{stats.row_count:,}", [f"decoded in {human_seconds(stats.decode_s)}, all threads together"])
+    yield "</div>"
+
+
+def _tile(label: str, value: str, remarks: list[str]) -> str:
+    lines = "".join(f"<span>{escaped(line)}</span>" for line in remarks)
+    return f'<div class="tile"><span>{label}</span><b>{escaped(value)}</b>{lines}</div>'
+
+
+def _time_remarks(stats: ScanStatistics) -> list[str]:
+    times = stats.times_physical_limit
+    return [] if times is None else [f"{times:.1f} x the least possible, {human_seconds(stats.physical_limit_s)}"]
+
+
+def _request_remarks(report: ScanReport) -> list[str]:
+    stats = report.statistics
+    remarks = [f"in {plural(stats.round_trips, 'round trip')}"]
+    if report.earlier_requests:
+        remarks.append(f"{report.earlier_requests:,} more before, to open the table")
+    if stats.cache_hits:
+        remarks.append(f"{plural(stats.cache_hits, 'answer')} from the cache")
+    if stats.retries:
+        remarks.append(f"{stats.retries:,} sent again")
+    if stats.hedges_sent:
+        remarks.append(f"{plural(stats.hedges_sent, 'hedge')}, {stats.hedges_won:,} won")
+    return remarks
+
+
+def _byte_remarks(stats: ScanStatistics) -> list[str]:
+    remarks = [f"{human_bytes(stats.wanted_bytes)} of data wanted"]
+    if stats.gap_bytes:
+        remarks.append(f"{human_bytes(stats.gap_bytes)} of gaps read over")
+    if stats.cache_hit_bytes:
+        remarks.append(f"{human_bytes(stats.cache_hit_bytes)} from the cache")
+    return remarks
+
+
+def _per_million(dollars: float) -> str:
+    return f"{human_dollars(dollars * 1e6)} for a million times"
+
+
+def _opening_price(report: ScanReport) -> list[str]:
+    if not report.earlier_requests:
+        return []
+    dollars = report.earlier_dollars
+    return [f"{'unknown' if dollars is None else human_dollars(dollars)} more before, to open the table"]
+
+
+def _by_kind(report: ScanReport) -> str:
+    rows = []
+    for kind, name in KIND_NAMES.items():
+        records = [record for record in report.records if kind_of(record) == kind]
+        if records:
+            dot = f'<span class="dot {kind}"></span>{name}'
+            rows.append(
+                [
+                    dot,
+                    f"{sum(record.http_requests for record in records):,}",
+                    human_bytes(sum(record.fetched_bytes for record in records)),
+                    _milliseconds(records[0].started_s),
+                    _milliseconds(max(record.finished_s for record in records)),
+                    *_price_cell(report, records),
+                ]
+            )
+    header = ["", "requests", "bytes", "first sent", "last done", *(["price"] if report.has_prices else [])]
+    return _table(header, rows, text_columns={0})
+
+
+def _plan(report: ScanReport) -> Iterator[str]:
+    if report.plan is not None:
+        yield "<details open><summary>The plan, made before any data was fetched</summary>"
+        yield f'<div class="wide"><pre>{escaped_lines(report.plan.explain())}</pre></div></details>'
+
+
+def _request_table(report: ScanReport) -> str:
+    rows = []
+    for record in report.records[:_MOST_ROWS]:
+        kind = kind_of(record)
+        rows.append(
+            [
+                _milliseconds(record.started_s),
+                _milliseconds(record.finished_s - record.started_s),
+                "" if record.first_byte_s is None else _milliseconds(record.first_byte_s - record.started_s),
+                human_bytes(record.fetched_bytes) if record.operation == "get" else "",
+                "" if record.byte_range is None else escaped(str(record.byte_range)),
+                f'<span class="dot {kind}"></span>{escaped(record.reason)}',
+                escaped(record.path),
+                escaped(", ".join((record.storage_class or "", *remarks_on(record))).strip(", ")),
+                *_price_cell(report, [record]),
+            ]
+        )
+    header = [
+        "sent",
+        "took",
+        "first byte",
+        "bytes",
+        "range",
+        "for",
+        "object",
+        "remarks",
+        *(["price"] if report.has_prices else []),
+    ]
+    table = _table(header, rows, text_columns={5, 6, 7})
+    left_out = len(report.records) - _MOST_ROWS
+    return table if left_out <= 0 else f"{table}<p>... and {plural(left_out, 'more request')}</p>"
+
+
+def _price_cell(report: ScanReport, records: list[RequestRecord]) -> list[str]:
+    if not report.has_prices:
+        return []
+    dollars = [request_dollars(record, report.prices) for record in records]
+    known = [price for price in dollars if price is not None]
+    return [human_dollars(sum(known)) if len(known) == len(dollars) else "unknown"]
+
+
+def _table(header: list[str], rows: list[list[str]], *, text_columns: set[int]) -> str:
+    """Put cells, which are HTML already, into a table."""
+
+    def cells(tag: str, row: list[str]) -> str:
+        texts = [' class="text"' if column in text_columns else "" for column in range(len(row))]
+        return "".join(f"<{tag}{text}>{cell}</{tag}>" for text, cell in zip(texts, row, strict=True))
+
+    body = "\n".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
+    return f"<table><thead><tr>{cells('th', header)}</tr></thead><tbody>\n{body}\n</tbody></table>"
+
+
+def _footer(report: ScanReport) -> str:
+    prices = f" Prices: {escaped(report.prices.name)}, {escaped(report.prices.as_of)}." if report.has_prices else ""
+    return (
+        f"<footer>coldparquet {escaped(version('coldparquet'))}.{prices} Round trips: the longest chain of requests of which"
+        " each began when the one before was over. Least possible time: round trips x time to the first byte, and bytes over"
+        " the throughput of all connections.</footer>"
+    )
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1000:,.1f} ms"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,15 +6,13 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from coldparquet.plan.wording import human_bytes, plural
-from coldparquet.report.colours import COLOURS
-from coldparquet.report.escaping import escaped
-from coldparquet.report.request_kinds import KIND_NAMES, kind_of, purpose_of, remarks_on
+from coldparquet.report.kinds import COLOURS, KIND_NAMES, escaped, kind_of, purpose_of, remarks_on
+from coldparquet.text import human_bytes, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from coldparquet.storage.wrappers.trace import RequestRecord
+    from coldparquet.storage.log import RequestRecord
 
 _MOST_LINES = 500
 """More requests than this are summed up in the last line; nobody looks at so many."""
@@ -44,7 +42,7 @@ _STYLE = """\
 _KIND_STYLE = "".join(f".waterfall .{kind} {{ fill: var(--{kind}); }}\n" for kind in KIND_NAMES)
 
 WATERFALL_STYLE = _STYLE + _KIND_STYLE
-"""What the drawing needs besides :data:`~coldparquet.report.colours.COLOURS`."""
+"""What the drawing needs besides :data:`~coldparquet.report.kinds.COLOURS`."""
 
 
 @dataclass(frozen=True, slots=True)

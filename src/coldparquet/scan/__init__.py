@@ -1,6 +1,1 @@
-"""A question about a table: :class:`Scan`."""
-
-from coldparquet.scan.row_questions import row_limit
-from coldparquet.scan.table_scan import Scan
-
-__all__ = ["Scan", "row_limit"]
+"""From a question to rows: planning each partition, fetching ahead, decoding in order."""

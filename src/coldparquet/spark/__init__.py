@@ -12,9 +12,8 @@ from coldparquet.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from coldparquet.spark.engine import SparkEngine
-    from coldparquet.spark.explaining import explain
-    from coldparquet.spark.failures import error_of, own_errors
-    from coldparquet.spark.helpers import count, explain_read, min_max, read
+    from coldparquet.spark.errors import error_of, own_errors
+    from coldparquet.spark.helpers import count, explain, explain_read, min_max, read
     from coldparquet.spark.writer import write
 
 __all__ = ["SparkEngine", "count", "error_of", "explain", "explain_read", "min_max", "own_errors", "read", "write"]
@@ -22,11 +21,11 @@ __all__ = ["SparkEngine", "count", "error_of", "explain", "explain_read", "min_m
 _MODULES = {
     "SparkEngine": "coldparquet.spark.engine",
     "count": "coldparquet.spark.helpers",
-    "error_of": "coldparquet.spark.failures",
-    "explain": "coldparquet.spark.explaining",
+    "error_of": "coldparquet.spark.errors",
+    "explain": "coldparquet.spark.helpers",
     "explain_read": "coldparquet.spark.helpers",
     "min_max": "coldparquet.spark.helpers",
-    "own_errors": "coldparquet.spark.failures",
+    "own_errors": "coldparquet.spark.errors",
     "read": "coldparquet.spark.helpers",
     "write": "coldparquet.spark.writer",
 }

@@ -1,20 +1,27 @@
-"""What a data source of Spark cannot do: read only what is asked for, and answer from metadata."""
+"""What a data source of Spark cannot do: read only what is asked for, answer from metadata, show the library's plan."""
 
 from __future__ import annotations
 
 import json
+import pickle
 from typing import TYPE_CHECKING, Any
 
 from coldparquet.concurrency import background, gather_or_cancel
-from coldparquet.scan.row_questions import python_value
-from coldparquet.spark.arrow_schema import arrow_schema_of
-from coldparquet.spark.arrow_tasks import map_in_arrow
-from coldparquet.spark.cores import TASKS_PER_CORE, core_count
-from coldparquet.spark.early_plan import explanation_text
+from coldparquet.errors import InvalidInputError, UnsupportedError
 from coldparquet.spark.options import SourceOptions
-from coldparquet.spark.planning import ScanOfTables, any_column, opened_tables, schema_of
-from coldparquet.spark.task import read_pieces
-from coldparquet.spark.task_settings import TaskSettings
+from coldparquet.spark.planning import (
+    TASKS_PER_CORE,
+    PiecesPartition,
+    ScanOfTables,
+    any_column,
+    core_count,
+    explanation_text,
+    opened_tables,
+    schema_of,
+)
+from coldparquet.spark.task import TaskSettings, map_in_arrow, read_pieces
+from coldparquet.spark.types import arrow_schema_of
+from coldparquet.table_scan import python_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,8 +30,63 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from coldparquet.scan import Scan
-    from coldparquet.spark.early_plan import PlannedShares
+    from coldparquet.spark.planning import PlannedShares
+    from coldparquet.table_scan import Scan
+
+
+_SCAN = "DataSourceV2ScanRelation"
+_TABLE = "PythonTable"
+
+
+def explain(df: DataFrame) -> str:
+    """Say which requests a DataFrame will cost, and why, for each ``spark.read.format("coldparquet")`` in it.
+
+    It is the plan that Spark holds for the DataFrame, with the filters that Spark pushed, and not one made for the occasion; making it
+    costs what planning the first action costs, which then need not do it again.
+
+    DataFrames of :func:`coldparquet.spark.read`, and those of Spark Connect, hold no plan of ours:
+    :func:`coldparquet.spark.explain_read` says what reading costs.
+
+    Args:
+        df: Of a classic session. Scans that hide in a cached DataFrame or in a subquery are not found.
+
+    Raises:
+        UnsupportedError: The session is one of Spark Connect, whose plans lie on the server (kind ``ConnectSession``).
+        InvalidInputError: Nothing in the DataFrame is read by the data source (kind ``NoColdParquetScan``).
+    """
+    execution = getattr(df, "_jdf", None)
+    if execution is None:
+        raise UnsupportedError(
+            "a Spark Connect client does not hold the plan of a DataFrame; ask for the same columns and rows with"
+            " coldparquet.spark.explain_read(spark, url, columns=..., where=...)",
+            kind="ConnectSession",
+        )
+    texts = [text for scan in _scans(execution.queryExecution().optimizedPlan()) if (text := _text(scan)) is not None]
+    if not texts:
+        raise InvalidInputError(
+            'nothing in this DataFrame is read with spark.read.format("coldparquet"); if it is one of'
+            " coldparquet.spark.read(), which Spark holds no plan of, give the same arguments to"
+            " coldparquet.spark.explain_read(spark, url, columns=..., where=...)",
+            kind="NoColdParquetScan",
+        )
+    return "\n\n".join(texts)
+
+
+def _scans(plan: Any) -> Iterator[Any]:
+    leaves = plan.collectLeaves()
+    for position in range(leaves.size()):
+        leaf = leaves.apply(position)
+        if leaf.getClass().getSimpleName() == _SCAN and leaf.relation().table().getClass().getSimpleName() == _TABLE:
+            yield leaf.scan()
+
+
+def _text(scan: Any) -> str | None:
+    """Return the explanation that travels in the first partition; None for data sources of others."""
+    partitions = scan.toBatch().planInputPartitions()
+    first = pickle.loads(bytes(partitions[0].pickedPartition())) if len(partitions) else None  # noqa: S301 - from our own driver
+    if not isinstance(first, PiecesPartition) or first.explanation is None:
+        return None
+    return explanation_text(first.explanation)
 
 
 def read(
@@ -92,7 +154,7 @@ def count(
 ) -> int:
     """Count rows on the driver, without a Spark job.
 
-    Requests: metadata alone where it decides; see :meth:`coldparquet.scan.Scan.count`. Arguments: those of :func:`read`.
+    Requests: metadata alone where it decides; see :meth:`coldparquet.table_scan.Scan.count`. Arguments: those of :func:`read`.
     """
     asked = _options(url, where, storage_options, options)
     return sum(_answers(asked, lambda scan: scan.count()))
@@ -109,7 +171,7 @@ def min_max(
 ) -> tuple[Any, Any]:
     """Find the smallest and the largest value of a column on the driver, without a Spark job.
 
-    Requests: metadata alone where it is exact; see :meth:`coldparquet.scan.Scan.min_max`. Arguments: those of :func:`read`.
+    Requests: metadata alone where it is exact; see :meth:`coldparquet.table_scan.Scan.min_max`. Arguments: those of :func:`read`.
 
     Returns:
         Both as Python objects, None where there is no value.
@@ -151,10 +213,10 @@ def _options(
         "secret_options": None if storage_options is None else json.dumps(dict(storage_options)),
         **options,
     }
-    return SourceOptions.parse({name: _text(value) for name, value in given.items() if value is not None})
+    return SourceOptions.parse({name: _option_text(value) for name, value in given.items() if value is not None})
 
 
-def _text(value: Any) -> str:
+def _option_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -179,7 +241,7 @@ def _task(
     """
 
     def read_shares(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from coldparquet.spark.failures import told_to_spark  # noqa: PLC0415 - it travels by value, and imports where it runs
+        from coldparquet.spark.errors import told_to_spark  # noqa: PLC0415 - it travels by value, and imports where it runs
 
         with told_to_spark():
             for batch in batches:

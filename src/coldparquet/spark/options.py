@@ -1,4 +1,4 @@
-"""The options of the data source: names, what they take, and the settings of the library that they stand for.
+"""The options of the data source, its streams and its writer: names, what they take, and what they stand for.
 
 | option | meaning |
 |---|---|
@@ -25,32 +25,190 @@
 | ``credentials``, ``secret_options``, ``storage_options``, ``storage.KEY`` | see :mod:`coldparquet.spark.credentials` |
 
 Names are the same in letters of any case; an unknown one is refused.
+
+The options of a stream, beside those of every scan (:mod:`coldparquet.spark.options`).
+
+| option | meaning |
+|---|---|
+| ``on_change`` | ``error`` (default), ``ignore``, ``reread`` or ``append``: what to do about partitions that were rewritten after their rows had been handed over |
+| ``starting_from`` | ``earliest`` (default): all rows of the table; ``latest``: only those that are added after the stream was first started |
+| ``maxPartitionsPerTrigger`` | most partitions of a batch |
+| ``maxRowsPerTrigger`` | most rows of a batch, before ``where`` is applied; a partition may come in several batches |
+| ``maxBytesPerTrigger`` | most bytes of Parquet files of a batch, such as ``500MB``, in proportion to the rows of a partition that is cut |
+| ``poll_seconds`` | least time between two looks at the table, by default 1: Spark's default trigger asks for news 100 times a second, and a look takes 1 listing and 2 small requests |
+
+Names are the same in letters of any case. Several limits hold together. Row groups that a limit cuts are fetched for both
+batches, so that the first limit is the cheapest.
+
+The options of ``df.write.format("coldparquet")``: names, what they take, and what of the library they stand for.
+
+| option | meaning |
+|---|---|
+| ``path`` (the argument of ``save``) | the table's directory |
+| ``timestamp`` | the designated timestamp; needed for a new table |
+| ``partition_by`` | ``HOUR``, ``DAY`` (default for a new table), ``WEEK``, ``MONTH`` or ``YEAR`` |
+| ``symbols`` | names with commas between them: text columns of a new table that become SYMBOL |
+| ``types`` | JSON object: QuestDB types of columns of a new table, where not the usual ones, as in ``{"id": "UUID"}`` |
+| ``if_exists`` | ``append`` (default), ``error`` or ``ignore``; with ``mode("append")``, because Spark offers Python sources no other modes than that and ``overwrite`` |
+| ``clustered`` | ``true``: all rows of a partition are in one task, so that nothing has to be joined; ``coldparquet.spark.write`` sees to that |
+| ``codec``, ``codec_level``, ``row_group_rows``, ``page_rows``, ``pages``, ``bloom_columns`` | those of :class:`coldparquet.write.WriteOptions` |
+| ``memory_limit`` | rows that wait to be sorted in each task: 256MiB |
+| ``max_attempts``, ``credentials``, ``secret_options``, ``storage_options``, ``storage.KEY`` | as for reading |
+
+Names are the same in letters of any case; an unknown one is refused, those of reading too.
 """
 
 from __future__ import annotations
 
+import difflib
+import json
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, get_args
 
-from coldparquet.byte_sizes import parse_byte_count
-from coldparquet.errors import InvalidInputError
-from coldparquet.options import ReadOptions, RestoreTerms, StoreOptions
+from coldparquet.errors import InvalidInputError, UnsupportedError
+from coldparquet.follow.changes import ON_CHANGE, StepLimit
+from coldparquet.options import ReadOptions, RestoreTerms, StoreOptions, parse_byte_count
 from coldparquet.prices import PriceTable
-from coldparquet.spark.credentials import Credentials
-from coldparquet.spark.option_reading import (
-    OptionReading,
-    column_names,
-    list_of_texts,
-    number,
-    one_of,
-    positive_count,
-    truth,
-    whole_number,
-)
+from coldparquet.spark.credentials import STORAGE_PREFIX, Credentials
+from coldparquet.write.begin import MEMORY_LIMIT_BYTES, WriteMode
+from coldparquet.write.options import WriteOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    from coldparquet.follow.changes import OnChange
+
+
+_OF_CATALOG_TABLES = frozenset({"location", "owner"})
+"""Properties that Spark's catalog gives to the tables that it makes: none of our options is called so."""
+
+
+class OptionReading:
+    """The options that are given, each turned into the value that it stands for.
+
+    Args:
+        options: As Spark hands them over, with names in letters of any case.
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self.given = {name.lower(): value for name, value in options.items()}
+        """The texts, by names in lower case."""
+
+    def refuse_unknown(self, known: frozenset[str]) -> None:
+        """Make sure that all names are known, and that it is not Spark's catalog who asks.
+
+        Args:
+            known: Names in lower case; ``storage.KEY`` is known anyway.
+
+        Raises:
+            InvalidInputError: One is not (kind ``InvalidOption``).
+            UnsupportedError: They are those of a table in Spark's catalog (kind ``CatalogTable``).
+        """
+        if not _OF_CATALOG_TABLES.isdisjoint(self.given):
+            raise UnsupportedError(
+                "Spark's catalog keeps no coldparquet tables, only temporary views: CREATE TEMPORARY VIEW trades USING coldparquet"
+                " OPTIONS (path 's3://bucket/db/trades'); to write, coldparquet.spark.write(df, url)",
+                kind="CatalogTable",
+            )
+        for name in self.given:
+            if name in known or name.startswith(STORAGE_PREFIX):
+                continue
+            near = difflib.get_close_matches(name, known, n=1)
+            advice = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(known))} and storage.KEY"
+            raise InvalidInputError(f"there is no option {name!r}; {advice}", kind="InvalidOption", option=name)
+
+    def one(self, name: str, convert: Callable[[str], Any]) -> Any:
+        """Return the value of one option, None where it is not given.
+
+        Args:
+            name: In letters of any case.
+            convert: Takes the text; its ``ValueError`` says what it must be.
+
+        Raises:
+            InvalidInputError: The text cannot be converted (kind ``InvalidOption``).
+        """
+        text = self.given.get(name.lower())
+        if text is None:
+            return None
+        try:
+            return convert(text)
+        except InvalidInputError:
+            raise
+        except ValueError as error:
+            raise InvalidInputError(
+                f"the option {name} is {text!r}; {error}", kind="InvalidOption", option=name
+            ) from None
+
+    def keywords(self, **wanted: tuple[str, Callable[[str], Any]]) -> dict[str, Any]:
+        """Return the values of those options that are given, by the names that the library has for them.
+
+        Args:
+            **wanted: For each name of the library, that of the option and what converts it.
+        """
+        values = {keyword: self.one(name, convert) for keyword, (name, convert) in wanted.items()}
+        return {keyword: value for keyword, value in values.items() if value is not None}
+
+
+def column_names(text: str) -> tuple[str, ...]:
+    """Read names with commas between them, or a JSON list of them."""
+    if text.lstrip().startswith("["):
+        return list_of_texts(text)
+    return tuple(name for part in text.split(",") if (name := part.strip()))
+
+
+def list_of_texts(text: str) -> tuple[str, ...]:
+    """Read a JSON list of texts; ``ValueError`` says what it must be."""
+    try:
+        values = json.loads(text)
+    except ValueError:
+        values = None
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise ValueError('it must be a JSON list of texts such as ["ts", "price"]')
+    return tuple(values)
+
+
+def whole_number(text: str) -> int:
+    """Read a whole number; ``ValueError`` says what it must be."""
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError("it must be a whole number") from None
+
+
+def positive_count(text: str) -> int:
+    """Read a whole number that is at least 1; ``ValueError`` says what it must be."""
+    count = whole_number(text)
+    if count < 1:
+        raise ValueError("it must be at least 1")
+    return count
+
+
+def number(text: str) -> float:
+    """Read a number; ``ValueError`` says what it must be."""
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError("it must be a number") from None
+
+
+def truth(text: str) -> bool:
+    """Read ``true`` or ``false``; ``ValueError`` says what it must be."""
+    if text.lower() not in ("true", "false"):
+        raise ValueError("it must be true or false")
+    return text.lower() == "true"
+
+
+def one_of(*words: str) -> Callable[[str], str]:
+    """Make what reads one of some words, which are in lower case; ``ValueError`` says which ones there are."""
+
+    def read(text: str) -> str:
+        if text.lower() not in words:
+            raise ValueError(f"it must be one of {', '.join(map(repr, words))}")
+        return text.lower()
+
+    return read
+
 
 NanosecondsAs: TypeAlias = Literal["timestamp", "long"]
 """TIMESTAMP_NS: as Spark's timestamp, cut to microseconds, or as nanoseconds since 1970."""
@@ -160,3 +318,152 @@ def table_urls(read: OptionReading) -> tuple[str, ...]:
             'no table is named: spark.read.format("coldparquet").load("s3://bucket/db/trades")', kind="InvalidOption"
         )
     return found
+
+
+StartingFrom: TypeAlias = Literal["earliest", "latest"]
+_POLL_S = 1.0
+
+MOST_PARTITIONS = "maxPartitionsPerTrigger"
+MOST_ROWS = "maxRowsPerTrigger"
+MOST_BYTES = "maxBytesPerTrigger"
+
+STREAM_OPTIONS = frozenset(
+    {"on_change", "starting_from", "poll_seconds", MOST_PARTITIONS.lower(), MOST_ROWS.lower(), MOST_BYTES.lower()}
+)
+"""Names in lower case."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamOptions:
+    """How a stream goes on."""
+
+    on_change: OnChange
+    starting_from: StartingFrom
+    limit: StepLimit
+    """Of one batch."""
+    poll_s: float
+    """Least time between two looks at the table."""
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> Self:
+        """Understand the options of a stream; others are not looked at.
+
+        Args:
+            options: As Spark hands them over.
+
+        Raises:
+            InvalidInputError: A value is none that the option takes (kind ``InvalidOption``).
+        """
+        read = OptionReading(options)
+        poll_s = read.one("poll_seconds", _seconds)
+        return cls(
+            on_change=read.one("on_change", one_of(*ON_CHANGE)) or "error",
+            starting_from=read.one("starting_from", one_of(*get_args(StartingFrom))) or "earliest",
+            limit=StepLimit(
+                partitions=read.one(MOST_PARTITIONS, positive_count),
+                rows=read.one(MOST_ROWS, positive_count),
+                compressed_bytes=read.one(MOST_BYTES, _byte_limit),
+            ),
+            poll_s=_POLL_S if poll_s is None else poll_s,
+        )
+
+
+def _seconds(text: str) -> float:
+    message = "it must be a number of seconds, 0 or more"
+    try:
+        seconds = float(text)
+    except ValueError:
+        raise ValueError(message) from None
+    if not 0 <= seconds < float("inf"):
+        raise ValueError(message)
+    return seconds
+
+
+def _byte_limit(text: str) -> int:
+    limit_bytes = parse_byte_count(text)
+    if limit_bytes < 1:
+        raise ValueError("it must be at least 1 byte")
+    return limit_bytes
+
+
+_OPTIONS_OF_WRITER = frozenset(
+    """
+    bloom_columns clustered codec codec_level credentials if_exists max_attempts memory_limit page_rows pages partition_by path
+    paths row_group_rows secret_options storage_options symbols timestamp types
+    """.split()  # noqa: SIM905 - twenty quoted words, one per line, would be harder to read
+)
+
+_IF_EXISTS = tuple(mode for mode in get_args(WriteMode) if mode != "overwrite")
+"""``overwrite`` is Spark's own mode."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriterOptions:
+    """What a person asked the writer for."""
+
+    url: str
+    mode: WriteMode
+    timestamp: str | None
+    partition_by: str | None
+    symbols: tuple[str, ...]
+    types: Mapping[str, str]
+    is_clustered: bool
+    write_options: WriteOptions
+    memory_limit_bytes: int
+    store_options: StoreOptions
+    credentials: Credentials
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], *, overwrite: bool) -> WriterOptions:
+        """Understand the options of a write.
+
+        Args:
+            options: As Spark hands them over.
+            overwrite: Whether the mode is ``overwrite``.
+
+        Raises:
+            InvalidInputError: No table or several are named, an option is unknown, or its value is none that it takes (kind
+                ``InvalidOption``).
+        """
+        read = OptionReading(options)
+        read.refuse_unknown(_OPTIONS_OF_WRITER)
+        urls = table_urls(read)
+        if len(urls) != 1:
+            raise InvalidInputError(f"{len(urls)} tables are named; rows are written to one", kind="InvalidOption")
+        if_exists: WriteMode = read.one("if_exists", one_of(*_IF_EXISTS)) or "append"
+        return cls(
+            url=urls[0],
+            mode="overwrite" if overwrite else if_exists,
+            timestamp=read.one("timestamp", str),
+            partition_by=read.one("partition_by", str),
+            symbols=read.one("symbols", column_names) or (),
+            types=read.one("types", _types) or {},
+            is_clustered=read.one("clustered", truth) or False,
+            write_options=WriteOptions(
+                **read.keywords(
+                    codec=("codec", str),
+                    codec_level=("codec_level", whole_number),
+                    row_group_rows=("row_group_rows", whole_number),
+                    page_rows=("page_rows", whole_number),
+                    pages=("pages", truth),
+                    bloom_columns=("bloom_columns", column_names),
+                )
+            ),
+            memory_limit_bytes=read.one("memory_limit", parse_byte_count) or MEMORY_LIMIT_BYTES,
+            store_options=StoreOptions(**read.keywords(max_attempts=("max_attempts", whole_number))),
+            credentials=Credentials.parse(read.given),
+        )
+
+    def access(self) -> dict[str, Any]:
+        """Return how to reach the store, resolved in this process, as the functions of the library take it."""
+        return {"storage_options": self.credentials.storage_options(), "store_options": self.store_options}
+
+
+def _types(text: str) -> dict[str, str]:
+    try:
+        types = json.loads(text)
+    except ValueError:
+        types = None
+    if not isinstance(types, dict) or not all(isinstance(type_name, str) for type_name in types.values()):
+        raise ValueError('it must be a JSON object such as {"id": "UUID"}')
+    return types

@@ -1,37 +1,204 @@
-"""What the driver does for a scan: open the tables, check the schema, take filters over, plan, cut the plan."""
+"""What the driver does for a scan: open the tables, check the schema, take filters over, plan, cut the plan into tasks."""
 
 from __future__ import annotations
 
 import atexit
 import json
+import math
 import os
 import time
+import zlib
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
 
+from pyspark.errors import PySparkAttributeError
+from pyspark.sql import functions
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from coldparquet.concurrency import background, gather_or_cancel
-from coldparquet.errors import ColdParquetError, InvalidInputError, UnsupportedError
+from coldparquet.errors import ColdParquetError, InternalError, InvalidInputError, UnsupportedError
+from coldparquet.opening import open_table
+from coldparquet.options import ReadOptions
 from coldparquet.plan.predicate import And, Predicate
 from coldparquet.plan.where import parse_predicate
-from coldparquet.spark.early_plan import EarlyPlan, PlannedShares
+from coldparquet.spark.errors import told_to_spark
 from coldparquet.spark.filters import ColumnMeanings
-from coldparquet.spark.table_urls import expand_urls
-from coldparquet.spark.task_shares import BYTES_PER_TASK, shares_of
+from coldparquet.spark.task import TaskSettings
 from coldparquet.spark.types import check_requested, spark_schema
-from coldparquet.table import open_table
+from coldparquet.storage.open import opened_store
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
+    from pyspark.sql import SparkSession
     from pyspark.sql.datasource import Filter
 
-    from coldparquet.pieces import ScanPieces
-    from coldparquet.scan import Scan
+    from coldparquet.options import StoreOptions
+    from coldparquet.pieces import ScanPiece, ScanPieces
     from coldparquet.spark.options import SourceOptions
     from coldparquet.table import Table
+    from coldparquet.table_scan import Scan
+
+
+TASKS_PER_CORE = 3
+"""Enough for cores that are done early to take another task, and few enough for what each costs."""
+
+_NUMBERS = 1 << 16
+"""Spark cuts so many into one partition per core."""
+
+
+def core_count(spark: SparkSession) -> int:
+    """Return how many tasks Spark makes of something that can be cut at will: one per core, unless it is told otherwise.
+
+    Through Spark Connect, which offers no other way to ask, this is a Spark job of its own.
+    """
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except PySparkAttributeError:  # of Connect
+        places = spark.range(_NUMBERS).select(functions.spark_partition_id().alias("place"))
+        last = places.agg(functions.max("place")).first()
+        return 1 + (last[0] if last is not None else 0)
+
+
+_EARLY_PLAN_LASTS_S = 60
+"""A DataFrame that is loaded and queried by one script is planned once; who comes back to it later sees the table as it is then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedShares:
+    """A plan, cut."""
+
+    shares: tuple[tuple[bytes, ...], ...]
+    """For each task its pieces; at least one task, so that there is somebody to carry the explanation."""
+    explanation: bytes
+    """Text, compressed; see :func:`explanation_text`."""
+
+    @classmethod
+    def of(cls, shares: Sequence[tuple[bytes, ...]], explanation: str) -> Self:
+        """Take the pieces of each task, and what the plan says."""
+        return cls(shares=tuple(shares) or ((),), explanation=zlib.compress(explanation.encode()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlyPlan:
+    """A plan that was made when the columns were looked up: Spark does that in one process, and plans in another."""
+
+    schema: str
+    """The columns, as :meth:`StructType.json` writes them."""
+    shares: PlannedShares
+    made_s: float
+    """Unix time."""
+
+    def shares_for(self, schema: StructType) -> PlannedShares | None:
+        """Return the plan if it is of these columns and still new, else None."""
+        is_new = abs(time.time() - self.made_s) <= _EARLY_PLAN_LASTS_S
+        return self.shares if is_new and self.schema == schema.json() else None
+
+
+def explanation_text(explanation: bytes) -> str:
+    """Return the text of :attr:`PlannedShares.explanation`."""
+    return zlib.decompress(explanation).decode()
+
+
+_PATTERN_CHARACTERS = frozenset("*?[")
+_WEB_SCHEMES = ("http", "https")
+
+
+async def expand_urls(
+    urls: Sequence[str], *, storage_options: Mapping[str, Any], store_options: StoreOptions
+) -> tuple[str, ...]:
+    """Replace patterns by the tables that they match, in alphabetical order; other URLs stay as they are.
+
+    Requests: 1 listing for each directory that a pattern leads into.
+
+    Args:
+        urls: As they were given; ``*``, ``?`` and ``[ab]`` stand for characters of one directory's name.
+        storage_options: Settings of the store.
+        store_options: How patient to be.
+
+    Raises:
+        NotFoundError: A pattern matches no table.
+    """
+    found: list[str] = []
+    for url in urls:
+        found += await _matching(url, storage_options, store_options) if is_pattern(url) else [url]
+    return tuple({url.rstrip("/"): url for url in found}.values())  # each once, or its rows would come twice
+
+
+def is_pattern(url: str) -> bool:
+    """Tell whether a URL stands for the tables that it matches."""
+    scheme, _, path = url.rpartition("://")
+    # A question mark on the web begins a query string, and on S3 ``?versionId=`` the version of one object.
+    return scheme not in _WEB_SCHEMES and "?versionId=" not in path and bool(_PATTERN_CHARACTERS & set(path))
+
+
+async def _matching(url: str, storage_options: Mapping[str, Any], store_options: StoreOptions) -> list[str]:
+    from coldparquet.pipelines.lakes import find_tables  # noqa: PLC0415 - as the next
+    from coldparquet.pipelines.model import Lake  # noqa: PLC0415 - only patterns need the pipelines
+
+    lake = Lake.parse(url)
+    async with opened_store(
+        lake.url,
+        storage_options=storage_options,
+        store_options=store_options,
+        store=None,
+        max_concurrency=ReadOptions().max_concurrency,
+    ) as opened:
+        tables = await find_tables(opened.stack.store, opened.path, lake.pattern)
+    return [f"{lake.url.rstrip('/')}/{table}" if table else lake.url for table in tables]
+
+
+BYTES_PER_TASK = 128 * 1024 * 1024
+"""Compressed and decoded bytes that a task is worth, if nobody says how many there shall be. They take 0.4 s or more; a Python task
+costs 25-30 ms whatever it does. Spark's own tasks read 128 MB of compressed bytes alone."""
+
+_UNBOUNDED_TASKS = 128
+"""So many tasks of that size are made in any case. Of more work each task gets more: a data source is planned in a process that
+Spark (4.1 to 4.3 at least) tells neither its settings nor how many cores there are, so that it cannot make 3 tasks per core."""
+
+
+def default_task_count(worthwhile: int) -> int:
+    """Return how many tasks to make of so many that would be worth their cost, where nobody says how many cores there are.
+
+    The square root lets both grow, the tasks and what each does: 400 GB of compressed and decoded bytes become 617 tasks of
+    about 2 seconds, which are 3 for each of 200 cores, and cost 1.5 % more on two of them.
+    """
+    if worthwhile <= _UNBOUNDED_TASKS:
+        return worthwhile
+    return math.isqrt(_UNBOUNDED_TASKS * worthwhile)
+
+
+def shares_of(pieces: Sequence[ScanPiece], *, most: int | None, together: bool = False) -> list[list[ScanPiece]]:
+    """Give pieces to tasks.
+
+    Args:
+        pieces: In table order.
+        most: Largest number of tasks; None leaves it to the size, see :func:`default_task_count`.
+        together: Whether small neighbours become one task: the pieces of many small tables.
+
+    Returns:
+        For each task its pieces, in table order.
+    """
+    weights = [max(piece.fetched_bytes, 1) for piece in pieces]
+    # Decoded bytes are about three times the fetched ones.
+    worthwhile = max(1, -(-sum(weights) * 4 // BYTES_PER_TASK)) if together else len(pieces)
+    count = default_task_count(worthwhile) if most is None else min(most, worthwhile)
+    if count >= len(pieces):
+        return [[piece] for piece in pieces]
+    even_share = sum(weights) / count
+    shares: list[list[ScanPiece]] = []
+    weight_before = 0
+    for piece, weight in zip(pieces, weights, strict=True):
+        if not shares or weight_before >= len(shares) * even_share:
+            shares.append([])
+        shares[-1].append(piece)
+        weight_before += weight
+    return shares
+
 
 _MOST_OPEN_TABLES = 8
 
@@ -78,7 +245,7 @@ class ScanOfTables:
 
         Args:
             most_tasks: Largest number of them, where the options do not say; None leaves it to the size of the scan, see
-                :func:`~coldparquet.spark.task_shares.default_task_count`.
+                :func:`~coldparquet.spark.planning.default_task_count`.
         """
         tables = await self._opened()
         asked, counts_rows = self._options.most_pieces, not self._requested.fields
@@ -247,3 +414,96 @@ def close_tables() -> None:
 async def _close(tables: Sequence[Table]) -> None:
     for table in tables:
         await table.aclose()
+
+
+class PiecesPartition(InputPartition):
+    """The share of one task.
+
+    Attributes:
+        pieces: What ``ScanPiece.to_bytes`` made.
+        explanation: What the plan as a whole says, compressed, in the first partition of a scan; None in the others.
+    """
+
+    def __init__(self, pieces: tuple[bytes, ...], explanation: bytes | None) -> None:
+        self.pieces = pieces
+        self.explanation = explanation
+
+    @staticmethod
+    def pieces_of(partition: InputPartition) -> tuple[bytes, ...]:
+        """Return the pieces of a partition that Spark hands to a task.
+
+        Raises:
+            InternalError: It is none of ours, as the one that PySpark makes up where ``partitions`` failed.
+        """
+        if not isinstance(partition, PiecesPartition):
+            raise InternalError(
+                f"Spark hands the task a {type(partition).__name__} that this source did not plan, {partition!r}; its rows would be"
+                " missing, so the query ends here: please report it with the driver's log",
+                kind="ForeignPartition",
+            )
+        return partition.pieces
+
+    def __repr__(self) -> str:
+        return f"<PiecesPartition: {len(self.pieces)} pieces of {sum(map(len, self.pieces)):,} bytes>"
+
+
+class TableReader(DataSourceReader):
+    """Reads tables. Where Spark pushes filters, :class:`FilteringReader` does.
+
+    It is pickled once for all tasks, with nothing in it but the settings of a task.
+
+    Args:
+        options: What was asked for.
+        schema: What Spark shall get: columns of the tables.
+        planned: The plan, where it was made before.
+    """
+
+    def __init__(self, options: SourceOptions, schema: StructType, planned: PlannedShares | None = None) -> None:
+        from coldparquet.spark.types import arrow_schema_of  # noqa: PLC0415 - tasks have no use for it
+
+        self._options = options
+        self._schema = schema
+        self._planned = planned
+        self._settings = TaskSettings.of(options, arrow_schema_of(schema)).as_dict()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_settings": self._settings}
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Plan the scan and cut it into the shares of tasks. Runs on the driver.
+
+        Requests: those of opening the tables and of ``Scan.plan``; none for data, and none at all with a plan from before.
+
+        Raises:
+            InvalidInputError: The schema is not the table's (kind ``SchemaMismatch``), or a condition cannot be understood.
+            BudgetExceededError: The scan needs more than the options allow.
+            ColdParquetError: Whatever planning a scan raises.
+        """
+        with told_to_spark():
+            planned = self._planned or background.run(self._scan.plan())
+        return [
+            PiecesPartition(pieces, planned.explanation if number == 0 else None)
+            for number, pieces in enumerate(planned.shares)
+        ]
+
+    @cached_property
+    def _scan(self) -> ScanOfTables:
+        from coldparquet.spark.planning import ScanOfTables  # noqa: PLC0415 - tasks do not plan
+
+        return ScanOfTables(self._options, self._schema)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read the share of one task. Runs on an executor. Requests: for data alone."""
+        from coldparquet.spark.task import read_pieces  # noqa: PLC0415 - planning does not read
+
+        with told_to_spark():
+            yield from read_pieces(PiecesPartition.pieces_of(partition), TaskSettings.from_dict(self._settings))
+
+
+class FilteringReader(TableReader):
+    """Takes over the filters that mean the same to the library as to Spark."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Take over what is exact; return the others, which Spark then applies itself."""
+        with told_to_spark():
+            return background.run(self._scan.take_filters(filters))

@@ -3,23 +3,58 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from coldparquet.concurrency import background
 from coldparquet.errors import UnsupportedError
-from coldparquet.spark.failures import told_to_spark
-from coldparquet.spark.options import SourceOptions
-from coldparquet.spark.stream_options import STREAM_OPTIONS, StreamOptions
+from coldparquet.spark.errors import told_to_spark
+from coldparquet.spark.options import STREAM_OPTIONS, SourceOptions, StreamOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, DataSourceWriter
+    import pyarrow as pa
+    from pyspark.sql.datasource import DataSourceReader, DataSourceWriter
+    from pyspark.sql.streaming.datasource import ReadLimit
     from pyspark.sql.types import StructType
 
-    from coldparquet.spark.early_plan import EarlyPlan
+    from coldparquet.spark.planning import EarlyPlan
+
+
+class RefusedStream(DataSourceStreamReader):
+    """Says why there is no stream as soon as Spark asks it anything.
+
+    An error of ``streamReader`` itself would be lost: Spark (4.1 to 4.3 at least) follows it with an UnboundLocalError of its own.
+
+    Args:
+        error: Why.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Refuse to begin."""
+        raise self._error
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Refuse to go on."""
+        raise self._error
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002, N802 - Spark's
+        """Refuse to go on."""
+        raise self._error
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:  # noqa: ARG002 - Spark's
+        """Refuse to repeat a batch."""
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002 - Spark's
+        """Refuse to read."""
+        raise self._error
+
 
 _PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 """The module that Spark runs to plan a scan where filters are pushed."""
@@ -64,7 +99,7 @@ class DefaultSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query."""
-        from coldparquet.spark.reader import FilteringReader, TableReader  # noqa: PLC0415 - only reading needs it
+        from coldparquet.spark.planning import FilteringReader, TableReader  # noqa: PLC0415 - only reading needs it
 
         # Spark sends the source along with every task, which needs no more of the plan than its own share.
         early, self._early_plan = self._early_plan, None
@@ -76,7 +111,7 @@ class DefaultSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return the reader of a stream."""
-        from coldparquet.spark.refused_stream import RefusedStream  # noqa: PLC0415 - only streams need it
+        from coldparquet.spark.source import RefusedStream  # noqa: PLC0415 - only streams need it
 
         try:
             with told_to_spark():
@@ -94,7 +129,7 @@ class DefaultSource(DataSource):
 
 def _stream_reader(options: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
     try:
-        from coldparquet.spark.stream_reader import ColdParquetStreamReader  # noqa: PLC0415 - only streams need it
+        from coldparquet.spark.stream import ColdParquetStreamReader  # noqa: PLC0415 - only streams need it
     except ModuleNotFoundError as error:
         if error.name != "pyspark.sql.streaming.datasource":
             raise

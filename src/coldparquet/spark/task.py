@@ -6,20 +6,46 @@ Everything that travels is plain data: bytes of pieces, which carry their own ve
 from __future__ import annotations
 
 import gc
+import warnings
+from dataclasses import asdict, dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from coldparquet.errors import UnsupportedError
 from coldparquet.options import StoreOptions
-from coldparquet.pieces.reading import read_piece_batches
-from coldparquet.spark.conversion import to_spark
+from coldparquet.pieces.read import read_piece_batches
 from coldparquet.spark.credentials import Credentials
+from coldparquet.spark.types import to_spark
+from coldparquet.storage.urls import shown_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from coldparquet.spark.task_settings import TaskSettings
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from coldparquet.spark.options import SourceOptions
+
+
+def map_in_arrow(
+    frame: DataFrame,
+    function: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    schema: StructType | str,
+) -> DataFrame:
+    """Call a function in every task of a DataFrame, as ``DataFrame.mapInArrow`` does, but without a word on pandas.
+
+    PySpark 4.3 declares such functions as it declares those of pandas, and then warns of pandas 3, which no row comes near.
+
+    Args:
+        frame: Its batches are given to the function.
+        function: Takes the batches of a task, and yields others.
+        schema: Of what it yields.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+        return frame.mapInArrow(function, schema)
 
 
 def read_pieces(pieces: Iterable[bytes], settings: TaskSettings) -> Iterator[pa.RecordBatch]:
@@ -61,3 +87,67 @@ def spare_garbage_collection() -> None:
     Spark's workers collect after every task, which takes 10 ms where some hundred modules are loaded.
     """
     gc.freeze()
+
+
+SETTINGS_VERSION = 1
+"""Raised with every change of the fields of :class:`TaskSettings`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSettings:
+    """How a task reads its pieces. Not shown: it may hold credentials that somebody wrote out."""
+
+    arrow_schema: bytes
+    """The schema that Spark demands of every batch, as Arrow serialises it."""
+    credentials: Mapping[str, Any]
+    """As :meth:`Credentials.as_dict`; references are resolved in the task."""
+    url: str | None
+    """The table's URL if it holds a secret itself, a query string, which pieces never do."""
+    memory_limit_bytes: int
+    max_concurrency: int
+    batch_rows: int
+    max_attempts: int
+
+    def __repr__(self) -> str:
+        return f"<TaskSettings: {self.memory_limit_bytes:,} bytes of memory>"
+
+    @classmethod
+    def of(cls, options: SourceOptions, arrow_schema: pa.Schema) -> Self:
+        """Take what a task needs from the options of a data source."""
+        read = options.read_options
+        secret_urls = [url for url in options.urls if shown_url(url) != url]
+        return cls(
+            arrow_schema=arrow_schema.serialize().to_pybytes(),
+            credentials=options.credentials.as_dict(),
+            url=secret_urls[0] if len(options.urls) == len(secret_urls) == 1 else None,
+            memory_limit_bytes=read.memory_limit_bytes,
+            max_concurrency=read.max_concurrency,
+            batch_rows=read.batch_rows,
+            max_attempts=options.store_options.max_attempts,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data that a task can be sent."""
+        return {"version": SETTINGS_VERSION, **asdict(self)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Make the settings that :meth:`as_dict` has taken apart.
+
+        Raises:
+            UnsupportedError: Another release of the library did, whose settings this one does not know (kind ``OtherRelease``).
+        """
+        settings = dict(data)
+        version = settings.pop("version", None)
+        if version != SETTINGS_VERSION:
+            from coldparquet.pieces.frame import installed_release  # noqa: PLC0415 - nobody else has use for it
+
+            raise UnsupportedError(
+                f"the driver sends its tasks settings of version {version}, and this is coldparquet {installed_release()}, which"
+                f" knows version {SETTINGS_VERSION}; install the same release on the driver and on all executors",
+                kind="OtherRelease",
+                settings_version=version,
+                known_version=SETTINGS_VERSION,
+                read_by=installed_release(),
+            )
+        return cls(**settings)

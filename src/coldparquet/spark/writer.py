@@ -2,7 +2,7 @@
 
 Tasks write partition directories that nobody sees, each attempt under versions of its own: a task that fails, or that lost
 against a speculative copy of itself, changes nothing. The driver then lets `_txn` name the directories of the tasks that
-have succeeded, in one step, and removes the others; see :mod:`coldparquet.write.table_write`.
+have succeeded, in one step, and removes the others; see :mod:`coldparquet.write.table`.
 
 Spark's types become QuestDB's so:
 
@@ -35,16 +35,16 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from coldparquet.concurrency import background
-from coldparquet.decode.arrow_schema import QUESTDB_TYPE_KEY
+from coldparquet.decode.arrow import QUESTDB_TYPE_KEY
 from coldparquet.errors import InternalError, InvalidInputError, UnsupportedError
-from coldparquet.format.partition_intervals import PartitionInterval
-from coldparquet.pieces.piece_frame import installed_release
-from coldparquet.spark.arrow_schema import arrow_schema_of
-from coldparquet.spark.failures import own_errors, told_to_spark
-from coldparquet.spark.writer_options import WriterOptions
-from coldparquet.write.begin_write import begin_write, check_mode, partitioning_of
-from coldparquet.write.commit_write import abort_write, commit_write
-from coldparquet.write.staging import StagedPart, stage_rows
+from coldparquet.format.partition_names import PartitionInterval
+from coldparquet.pieces.frame import installed_release
+from coldparquet.spark.errors import own_errors, told_to_spark
+from coldparquet.spark.options import WriterOptions
+from coldparquet.spark.types import arrow_schema_of
+from coldparquet.write.begin import begin_write, check_mode, partitioning_of
+from coldparquet.write.commit import abort_write, commit_write
+from coldparquet.write.stage import StagedPart, stage_rows
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from coldparquet.write.begin_write import TableWrite, WriteMode
+    from coldparquet.write.begin import TableWrite, WriteMode
 
 _LOGGER = logging.getLogger("coldparquet")
 
@@ -85,12 +85,12 @@ class ColdParquetWriter(DataSourceArrowWriter):
     """Writes the rows of a DataFrame to a table. Made on the driver; it begins the write.
 
     Args:
-        options: As Spark hands them over, see :mod:`coldparquet.spark.writer_options`.
+        options: As Spark hands them over, see :mod:`coldparquet.spark.options`.
         schema: Of the DataFrame.
         overwrite: Whether partitions that rows belong to are replaced.
 
     Raises:
-        InvalidInputError: What :func:`coldparquet.write.begin_write` raises.
+        InvalidInputError: What :func:`coldparquet.write.begin` raises.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
@@ -195,7 +195,7 @@ def write(  # noqa: PLR0913 - what can be told is told by name
             belong to, no others) or ``"ignore"``.
         symbols: Text columns of a new table that become SYMBOL.
         tasks: How many tasks write; None leaves it to Spark.
-        options: More options of :mod:`coldparquet.spark.writer_options`, credentials among them.
+        options: More options of :mod:`coldparquet.spark.options`, credentials among them.
 
     Raises:
         ColdParquetError: Of the library, from the driver and from the tasks: the options are wrong, a new table has no

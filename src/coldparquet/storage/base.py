@@ -2,20 +2,21 @@
 
 A store is anything that holds objects under paths: S3, a local disk, a dictionary, any fsspec filesystem. Paths have
 no scheme (``bucket/db/trades/2024-03-01.12/_pm``); local ones are absolute file paths. Wrappers
-(:class:`~coldparquet.storage.wrappers.checked.CheckedStore`, :class:`~coldparquet.storage.wrappers.limit.LimitedStore`,
-:class:`~coldparquet.storage.wrappers.trace.TraceStore`) are stores themselves and can be stacked.
+(:class:`~coldparquet.storage.checked.CheckedStore`, :class:`~coldparquet.storage.limit.LimitedStore`,
+:class:`~coldparquet.storage.log.TraceStore`) are stores themselves and can be stacked.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from coldparquet.storage.refusals import classes_unsupported, restore_unsupported, versions_not_listed
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from coldparquet.prices import RestoreTier
-    from coldparquet.storage.objects import Listing, ObjectInfo, Upload, UploadedPart
-    from coldparquet.storage.requests import FetchedRange, RangeRequest
+    from coldparquet.storage.requests import FetchedRange, Listing, ObjectInfo, RangeRequest, Upload, UploadedPart
 
 
 class ObjectStore(Protocol):
@@ -121,7 +122,7 @@ class ObjectStore(Protocol):
 
         Args:
             path: The object.
-            data: Its whole content; for more than a few MiB use :func:`~coldparquet.storage.upload.upload_object`.
+            data: Its whole content; for more than a few MiB use :func:`~coldparquet.storage.transfer.upload_object`.
             overwrite: False refuses to replace an object that exists, atomically where the store can.
             if_match: Replace only the version with this ETag, atomically; needs ``overwrite``.
             storage_class: S3's name of a storage class; None is the bucket's own. Other stores ignore it.
@@ -140,7 +141,7 @@ class ObjectStore(Protocol):
         ...
 
     async def start_upload(self, path: str, *, storage_class: str | None = None) -> Upload:
-        """Begin to write an object in parts. 1 request. Use :func:`~coldparquet.storage.upload.upload_object`.
+        """Begin to write an object in parts. 1 request. Use :func:`~coldparquet.storage.transfer.upload_object`.
 
         Raises:
             NotFoundError: The bucket does not exist.
@@ -246,3 +247,120 @@ class ObjectStore(Protocol):
     async def aclose(self) -> None:
         """Release connections and files. Calling it twice is fine."""
         ...
+
+
+class PlainStore:
+    """The part of an :class:`~coldparquet.storage.base.ObjectStore` that such a store leaves out."""
+
+    has_storage_classes = False
+    has_version_listings = False
+    has_spare_connections = False
+
+    async def infos_at_hand(self, paths: Sequence[str]) -> tuple[ObjectInfo | None, ...] | None:  # noqa: ARG002 - of none
+        """Tell nothing: it takes requests."""
+        return None
+
+    async def list_between(self, path: str, *, start: str, stop: str) -> tuple[ObjectInfo, ...]:  # noqa: ARG002 - not at all
+        """Refuse: versions are not listed here."""
+        raise versions_not_listed(path)
+
+    async def restore(self, path: str, *, days: int, tier: RestoreTier) -> None:  # noqa: ARG002 - nothing to restore here
+        """Refuse: nothing is archived here."""
+        raise restore_unsupported(path)
+
+    async def change_class(self, path: str, *, storage_class: str, if_match: str) -> str | None:  # noqa: ARG002 - there are no classes
+        """Refuse: there are no storage classes here."""
+        raise classes_unsupported(path)
+
+
+class StoreWrapper:
+    """A store that does whatever the store within does. Wrappers derive from it and change what is theirs.
+
+    Args:
+        store: Where the requests go. Closing this store closes it.
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    @property
+    def label(self) -> str:
+        """Label of the store within."""
+        return self._store.label
+
+    @property
+    def has_storage_classes(self) -> bool:
+        """Whether the store within has them."""
+        return self._store.has_storage_classes
+
+    @property
+    def has_version_listings(self) -> bool:
+        """Whether the store within has them."""
+        return self._store.has_version_listings
+
+    @property
+    def has_spare_connections(self) -> bool:
+        """Whether the store within has them."""
+        return self._store.has_spare_connections
+
+    async def get(self, request: RangeRequest) -> FetchedRange:
+        """Fetch one range; see :class:`~coldparquet.storage.base.ObjectStore` for this and all below."""
+        return await self._store.get(request)
+
+    async def info(self, path: str) -> ObjectInfo:
+        """Tell what is known about one object."""
+        return await self._store.info(path)
+
+    async def infos_at_hand(self, paths: Sequence[str]) -> tuple[ObjectInfo | None, ...] | None:
+        """Tell what is known about objects without a request."""
+        return await self._store.infos_at_hand(paths)
+
+    async def list(self, path: str, *, first_page_only: bool = False) -> Listing:
+        """List one level."""
+        return await self._store.list(path, first_page_only=first_page_only)
+
+    async def list_between(self, path: str, *, start: str, stop: str) -> tuple[ObjectInfo, ...]:
+        """List the objects between two paths."""
+        return await self._store.list_between(path, start=start, stop=stop)
+
+    async def put(
+        self, path: str, data: bytes, *, overwrite: bool, if_match: str | None = None, storage_class: str | None = None
+    ) -> str | None:
+        """Write one whole object."""
+        return await self._store.put(path, data, overwrite=overwrite, if_match=if_match, storage_class=storage_class)
+
+    async def start_upload(self, path: str, *, storage_class: str | None = None) -> Upload:
+        """Begin to write an object in parts."""
+        return await self._store.start_upload(path, storage_class=storage_class)
+
+    async def upload_part(self, upload: Upload, number: int, *, start: int, data: bytes) -> UploadedPart:
+        """Send one part."""
+        return await self._store.upload_part(upload, number, start=start, data=data)
+
+    async def finish_upload(self, upload: Upload, parts: Sequence[UploadedPart], *, overwrite: bool) -> str | None:
+        """Make the object of its parts."""
+        return await self._store.finish_upload(upload, parts, overwrite=overwrite)
+
+    async def abort_upload(self, upload: Upload) -> None:
+        """Throw an unfinished upload away."""
+        await self._store.abort_upload(upload)
+
+    async def remove_unfinished(self, path: str, *, started_before_s: float) -> int:
+        """Remove what killed uploads left behind."""
+        return await self._store.remove_unfinished(path, started_before_s=started_before_s)
+
+    async def delete(self, paths: Sequence[str]) -> None:
+        """Remove objects."""
+        await self._store.delete(paths)
+
+    async def restore(self, path: str, *, days: int, tier: RestoreTier) -> None:
+        """Ask for a restored copy."""
+        await self._store.restore(path, days=days, tier=tier)
+
+    async def change_class(self, path: str, *, storage_class: str, if_match: str) -> str | None:
+        """Move to another storage class."""
+        return await self._store.change_class(path, storage_class=storage_class, if_match=if_match)
+
+    async def aclose(self) -> None:
+        """Close the store within."""
+        await self._store.aclose()

@@ -10,11 +10,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import os
 import re
+import tempfile
 import time
+import uuid
+import zlib
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from coldparquet.concurrency import run_to_end
 from coldparquet.errors import (
     AccessError,
     ArchivedObjectError,
@@ -24,19 +30,51 @@ from coldparquet.errors import (
     UnsupportedError,
 )
 from coldparquet.ranges import ByteRange, SuffixRange
-from coldparquet.storage.objects import Listing, ObjectInfo
-from coldparquet.storage.plain_store import PlainStore
+from coldparquet.storage.base import PlainStore
 from coldparquet.storage.refusals import already_exists
-from coldparquet.storage.requests import FetchedRange, RangeRequest, clipped
-from coldparquet.storage.staged_upload import StagedUploads
-from coldparquet.storage.threads import run_to_end
+from coldparquet.storage.requests import FetchedRange, Listing, ObjectInfo, RangeRequest, Upload, UploadedPart, clipped
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from fsspec import AbstractFileSystem
 
-    from coldparquet.storage.objects import Upload, UploadedPart
+
+class StagedUploads:
+    """The steps of an upload but the last, which hands the file ``Upload.upload_id`` to the store.
+
+    Stores derive from it.
+    """
+
+    async def start_upload(self, path: str, *, storage_class: str | None = None) -> Upload:
+        """Choose a temporary file, which collects the parts."""
+        name = f"{tempfile.gettempdir()}/coldparquet-{uuid.uuid4().hex}.upload"
+        return Upload(path=path, upload_id=name, storage_class=storage_class)
+
+    async def upload_part(self, upload: Upload, number: int, *, start: int, data: bytes) -> UploadedPart:
+        """Write one part into the temporary file."""
+        await run_to_end(lambda _give_up: _write_at(upload.upload_id, data, start))
+        return UploadedPart(number=number, size_bytes=len(data), etag=str(number), crc32=zlib.crc32(data))
+
+    async def abort_upload(self, upload: Upload) -> None:
+        """Remove the temporary file."""
+        await asyncio.to_thread(Path(upload.upload_id).unlink, missing_ok=True)
+
+    async def remove_unfinished(self, path: str, *, started_before_s: float) -> int:  # noqa: ARG002 - see below
+        """Do nothing: temporary files lie where this machine cleans up by itself."""
+        return 0
+
+
+def _write_at(name: str, data: bytes, start: int) -> None:
+    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        remaining = memoryview(data)
+        while remaining:
+            written = os.pwrite(descriptor, remaining, start)
+            start, remaining = start + written, remaining[written:]
+    finally:
+        os.close(descriptor)
+
 
 _PASSWORD = re.compile(r"(://)[^/\s@'\"]*@")
 _QUERY = re.compile(r"(://[^\s?#'\"]*)[?#][^\s'\"]*")

@@ -9,10 +9,18 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from coldparquet.errors import NotFoundError
-from coldparquet.storage.objects import Listing, ObjectInfo, StoredChecksum, Upload, UploadedPart
-from coldparquet.storage.plain_store import PlainStore
+from coldparquet.storage.base import PlainStore
 from coldparquet.storage.refusals import already_exists, object_changed, version_gone
-from coldparquet.storage.requests import FetchedRange, RangeRequest, clipped
+from coldparquet.storage.requests import (
+    FetchedRange,
+    Listing,
+    ObjectInfo,
+    RangeRequest,
+    StoredChecksum,
+    Upload,
+    UploadedPart,
+    clipped,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

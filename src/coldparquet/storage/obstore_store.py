@@ -24,12 +24,10 @@ from coldparquet.errors import (
     UnsupportedError,
 )
 from coldparquet.ranges import ByteRange, SuffixRange
-from coldparquet.storage.fsspec_store import without_secrets
-from coldparquet.storage.objects import Listing, ObjectInfo
-from coldparquet.storage.plain_store import PlainStore
+from coldparquet.storage.base import PlainStore
+from coldparquet.storage.fsspec_store import StagedUploads, without_secrets
 from coldparquet.storage.refusals import already_exists, object_changed, version_gone
-from coldparquet.storage.requests import FetchedRange, RangeRequest, clipped
-from coldparquet.storage.staged_upload import StagedUploads
+from coldparquet.storage.requests import FetchedRange, Listing, ObjectInfo, RangeRequest, clipped
 
 try:
     import obstore
@@ -44,7 +42,7 @@ if TYPE_CHECKING:
 
     from obstore import Attributes, GetOptions, ObjectMeta, PutMode
 
-    from coldparquet.storage.objects import Upload, UploadedPart
+    from coldparquet.storage.requests import Upload, UploadedPart
 
 Answer = TypeVar("Answer")
 

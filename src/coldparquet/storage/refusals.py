@@ -4,10 +4,38 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from coldparquet.errors import InvalidInputError, ObjectChangedError, UnsupportedError
+from coldparquet.errors import InvalidInputError, ObjectChangedError, StorageError, UnsupportedError
 
 if TYPE_CHECKING:
-    from coldparquet.storage.requests import RangeRequest
+    from coldparquet.storage.requests import FetchedRange, RangeRequest
+
+
+class BrokenBodyError(StorageError):
+    """The answer to a GET broke off in the middle of its body.
+
+    Args:
+        message: As for every error.
+        kind: ``ShortRead``, ``Timeout`` or ``ConnectionFailed``.
+        path: The object.
+        received: The bytes that arrived, from the beginning of the range; None where nobody needs them any more. They
+            are not pickled.
+        **details: Facts of the message as data.
+    """
+
+    default_kind = "ShortRead"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: str | None = None,
+        path: str | None = None,
+        received: FetchedRange | None = None,
+        **details: Any,
+    ) -> None:
+        super().__init__(message, kind=kind, path=path, **details)
+        self.received = received
+
 
 _MOST_TOLD = 100
 """Characters of a version; S3's have less than 50, but a server may answer anything."""

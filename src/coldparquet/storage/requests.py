@@ -1,14 +1,117 @@
-"""One GET and its answer, as plain data."""
+"""Requests, answers, listings and uploads of stores, as plain data."""
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias, TypeGuard
 
 from coldparquet.ranges import ByteRange, SuffixRange
 
 if TYPE_CHECKING:
-    from coldparquet.storage.objects import StoredChecksum
+    from collections.abc import Sequence
+
+
+ChecksumAlgorithm: TypeAlias = Literal["CRC32", "CRC32C", "CRC64NVME"]
+"""The checksums of S3 that can be put together from those of parts, in S3's own words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreState:
+    """What S3 says of the restored copy of an archived object (``x-amz-restore``)."""
+
+    is_ongoing: bool
+    """Whether the restore has been asked for and is not over."""
+    expires_s: float | None = None
+    """When the restored copy goes away, in seconds since 1970; None while it is ongoing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredChecksum:
+    """The checksum that a store keeps of an object, in S3's two kinds."""
+
+    value: int
+    algorithm: ChecksumAlgorithm = "CRC32"
+    part_count: int | None = None
+    """None: ``value`` is that of all bytes. Otherwise the object came in so many parts, and ``value`` is that of their
+    checksums, each in big-endian bytes, one after the other."""
+
+    @classmethod
+    def of_parts(cls, crc32s: Sequence[int]) -> Self:
+        """Return the checksum of an object that came in parts with these CRC-32s."""
+        joined = b"".join(crc32.to_bytes(4, "big") for crc32 in crc32s)
+        return cls(value=zlib.crc32(joined), part_count=len(crc32s))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectInfo:
+    """What a store tells about one object."""
+
+    path: str
+    """Full path, ready for a :class:`RangeRequest`."""
+    size_bytes: int | None
+    """Size of the whole object; None where a listing does not tell, as most web servers' do not."""
+    etag: str | None
+    """Version of the object; None where a listing does not tell."""
+    modified_s: float | None = None
+    """When it was written, in seconds since 1970; None where the store does not tell."""
+    storage_class: str | None = None
+    """S3's name of the class it lies in, such as ``STANDARD``; None where the store has no classes."""
+    checksum: StoredChecksum | None = None
+    """None where the store keeps none; listings never tell."""
+    restore: RestoreState | None = None
+    """None where no restore was asked for; listings never tell."""
+    archive_status: str | None = None
+    """``ARCHIVE_ACCESS`` or ``DEEP_ARCHIVE_ACCESS`` for objects that Intelligent-Tiering has archived; else None."""
+    version_id: str | None = None
+    """None where the bucket keeps no versions; listings never tell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upload:
+    """An object that is being written in parts; nobody sees it before :meth:`ObjectStore.finish_upload`."""
+
+    path: str
+    upload_id: str
+    """The store's own name for it."""
+    storage_class: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UploadedPart:
+    """The store's receipt for one part of an upload."""
+
+    number: int
+    """From 1, in the order of the bytes."""
+    size_bytes: int
+    etag: str
+    crc32: int
+    """Of the part's bytes; the store compared it where it can."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """What lies directly below one path: both tuples are sorted by path."""
+
+    directories: tuple[str, ...]
+    """Full paths without a trailing slash."""
+    objects: tuple[ObjectInfo, ...]
+    is_complete: bool = True
+    """False if only the first page was asked for and more follows."""
+
+
+def is_written_after(modified_s: float | None, described_s: float | None) -> bool:
+    """Tell whether an object was written after a description of it; False where one of the times is not known."""
+    return modified_s is not None and described_s is not None and modified_s > described_s
+
+
+def is_lasting_etag(etag: str | None) -> TypeGuard[str]:
+    """Tell whether this is an object store's ETag, which it quotes, and not the version of a file on a disk.
+
+    Such a one belongs to the bytes of an object: it may be written down, and compared by somebody else later.
+    """
+    return etag is not None and etag.startswith('"') and etag.isascii()
+
 
 Role: TypeAlias = Literal["metadata", "data"]
 """What a request is for: rows, or what has to be known to read rows."""
@@ -29,7 +132,7 @@ class RangeRequest:
     expected_etag: str | None = None
     """ETag of the object for which a description of it was made that this request relies on: the ``_pages`` beside a
     Parquet file. Unlike ``if_match`` it is not sent, and says nothing where the versions of this store do not last.
-    Only :class:`~coldparquet.storage.wrappers.checked.CheckedStore` looks at it."""
+    Only :class:`~coldparquet.storage.checked.CheckedStore` looks at it."""
     may_be_short: bool = False
     """True where the range may reach past the end of the object, as the first guess at a sidecar's size does."""
     wants_whole: bool = False
@@ -37,7 +140,7 @@ class RangeRequest:
     ``Range``, because it tells an object's checksum only with an answer that is not one to a range."""
     object_bytes: int | None = None
     """Size that the object must have, such as the Parquet size of the snapshot that was planned: exactly this one or, with
-    ``may_grow``, at least. Only :class:`~coldparquet.storage.wrappers.checked.CheckedStore` looks at it."""
+    ``may_grow``, at least. Only :class:`~coldparquet.storage.checked.CheckedStore` looks at it."""
     may_grow: bool = False
     """True where the object is only ever appended to and the bytes asked for are committed, as those of a Parquet file
     that a running QuestDB adds row groups to: a local file that has grown is still the same version. Object stores
@@ -77,7 +180,7 @@ class FetchedRange:
     """Whether ``data`` was held already, or came for somebody else: no byte of it was sent for this request."""
     checksum: StoredChecksum | None = None
     """Checksum of the whole object, where the store told it with this answer. Where ``data`` is the whole object,
-    :class:`~coldparquet.storage.wrappers.checked.CheckedStore` compares both."""
+    :class:`~coldparquet.storage.checked.CheckedStore` compares both."""
     modified_s: float | None = field(default=None, compare=False)
     """When the object was written, in seconds since 1970; None where this answer does not tell."""
 

@@ -26,8 +26,7 @@ import pytest
 
 from coldparquet.errors import InvalidInputError, NotFoundError, ObjectChangedError, UnsupportedError
 from coldparquet.ranges import ByteRange, SuffixRange
-from coldparquet.storage.objects import StoredChecksum
-from coldparquet.storage.requests import RangeRequest
+from coldparquet.storage.requests import RangeRequest, StoredChecksum
 
 if TYPE_CHECKING:
     from coldparquet.storage.base import ObjectStore

@@ -16,14 +16,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from coldparquet.errors import ColdParquetError, NotFoundError, StorageError
-from coldparquet.storage.wrappers.wrapper import StoreWrapper
+from coldparquet.storage.base import StoreWrapper
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from coldparquet.storage.base import ObjectStore
-    from coldparquet.storage.objects import Listing, ObjectInfo, Upload, UploadedPart
-    from coldparquet.storage.requests import FetchedRange, RangeRequest
+    from coldparquet.storage.requests import FetchedRange, Listing, ObjectInfo, RangeRequest, Upload, UploadedPart
 
 Result = TypeVar("Result")
 

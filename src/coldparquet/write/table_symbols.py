@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow.compute as pc
 
 from coldparquet.catalog.symbol_dictionaries import SymbolDictionaries
-from coldparquet.decode.numpy_bridge import strings_to_arrow
+from coldparquet.decode.arrow import strings_to_arrow
 from coldparquet.errors import UnsupportedError
 
 if TYPE_CHECKING:

@@ -12,27 +12,25 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from coldparquet.errors import ColdParquetError, NotFoundError, StorageError
-from coldparquet.storage.http.ranged_get import RANGE_ANSWERS, may_be_whole, range_headers, take_ranged_answer
-from coldparquet.storage.objects import Listing, ObjectInfo, Upload, UploadedPart
+from coldparquet.storage.http import RANGE_ANSWERS, may_be_whole, range_headers, read_xml, take_ranged_answer
+from coldparquet.storage.http_errors import parse_refusal, refusal_error
 from coldparquet.storage.refusals import already_exists, version_gone
-from coldparquet.storage.s3 import writes as s3_writes
-from coldparquet.storage.s3.answers import read_xml
-from coldparquet.storage.s3.connection import S3Call, S3Connection, encoded_query, object_call
-from coldparquet.storage.s3.errors import parse_refusal, refusal_error
-from coldparquet.storage.s3.listing import (
+from coldparquet.storage.requests import Listing, ObjectInfo, Upload, UploadedPart
+from coldparquet.storage.s3 import xml as s3_writes
+from coldparquet.storage.s3.client import S3Call, S3Connection, encoded_query, object_call
+from coldparquet.storage.s3.xml import (
+    ASK_FOR_CHECKSUM,
     MAX_PAGE_BYTES,
     ListedPage,
     ListingProgress,
+    WriteAnswer,
+    info_from_headers,
     parse_list_page,
     parse_upload_page,
-)
-from coldparquet.storage.s3.object_facts import (
-    ASK_FOR_CHECKSUM,
-    info_from_headers,
     restore_document,
     restore_refusal,
+    take_write_answer,
 )
-from coldparquet.storage.s3.writes import WriteAnswer, take_write_answer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,9 +39,9 @@ if TYPE_CHECKING:
 
     from coldparquet.options import StoreOptions
     from coldparquet.prices import RestoreTier
+    from coldparquet.storage.http_errors import S3Refusal, XmlReader
     from coldparquet.storage.requests import FetchedRange, RangeRequest
-    from coldparquet.storage.s3.errors import S3Refusal, XmlReader
-    from coldparquet.storage.s3.listing import UnfinishedUpload
+    from coldparquet.storage.s3.xml import UnfinishedUpload
 
 _RESTORING = frozenset({HTTPStatus.OK, HTTPStatus.ACCEPTED})
 """200: there is a restored copy already, and it stays longer now."""
@@ -60,7 +58,7 @@ class S3Store:
     Nothing is looked up before the first request. The store belongs to the event loop that makes it.
 
     Args:
-        storage_options: As for s3fs; see :func:`~coldparquet.storage.s3.options.parse_s3_options`. What they leave
+        storage_options: As for s3fs; see :func:`~coldparquet.storage.s3.identity.parse_s3_options`. What they leave
             open comes from the AWS environment variables, the profile, and on AWS the machine's role.
         max_connections: Requests beyond this many wait for a connection. The default lies above any sensible
             ``ReadOptions.max_concurrency``, so that only one place limits.

@@ -9,7 +9,7 @@ from functools import cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 
-from coldparquet.testing.simulator.protocol import AnswerError
+from coldparquet.testing.simulator.objects import AnswerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from coldparquet.errors import InvalidInputError
-from coldparquet.testing.simulator.protocol import AnswerError
+from coldparquet.testing.simulator.objects import AnswerError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

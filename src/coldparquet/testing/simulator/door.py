@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from coldparquet.testing.simulator.faults import REFUSALS, FaultRule
-from coldparquet.testing.simulator.protocol import AnswerError
+from coldparquet.testing.simulator.objects import AnswerError
 from coldparquet.testing.simulator.signatures import is_signed_with
 
 if TYPE_CHECKING:

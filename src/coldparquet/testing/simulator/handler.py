@@ -20,8 +20,8 @@ from coldparquet.testing.simulator.classes import StorageClasses, StoreClock
 from coldparquet.testing.simulator.door import Door
 from coldparquet.testing.simulator.faults import BROKEN_CONNECTIONS, FaultDice, FaultRule
 from coldparquet.testing.simulator.invoice import make_invoice
+from coldparquet.testing.simulator.objects import AnswerError
 from coldparquet.testing.simulator.options import ColdStoreOptions, ServedRequest
-from coldparquet.testing.simulator.protocol import AnswerError
 from coldparquet.testing.simulator.reads import ObjectReader, no_such_bucket
 from coldparquet.testing.simulator.writes import ObjectWriter, asked_class
 

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from http import HTTPStatus
+
+
 import hashlib
 import os
 import stat
@@ -207,3 +213,17 @@ def _walk(folder: str, key_prefix: str) -> Iterator[StoredObject]:
                     modified_ns=status.st_mtime_ns,
                     inode=status.st_ino,
                 )
+
+
+class AnswerError(Exception):
+    """An answer that is an S3 error document."""
+
+    def __init__(
+        self, status: HTTPStatus, code: str, message: str, *, headers: dict[str, str] | None = None, **facts: str
+    ) -> None:
+        super().__init__(code)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.headers = headers or {}
+        self.facts = facts

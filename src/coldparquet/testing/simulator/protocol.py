@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from coldparquet.testing.simulator.objects import AnswerError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from coldparquet.testing.simulator.checksums import Algorithm, ObjectChecksum
+    from coldparquet.testing.simulator.classes import ObjectClass
+
+
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from datetime import UTC, datetime
-from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 from xml.etree import ElementTree as ET
@@ -16,24 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from coldparquet.testing.simulator.objects import ListPage, StoredObject
-    from coldparquet.testing.simulator.writes import ObjectFacts, PendingUpload
 
 _NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
-
-
-class AnswerError(Exception):
-    """An answer that is an S3 error document."""
-
-    def __init__(
-        self, status: HTTPStatus, code: str, message: str, *, headers: dict[str, str] | None = None, **facts: str
-    ) -> None:
-        super().__init__(code)
-        self.status = status
-        self.code = code
-        self.message = message
-        self.headers = headers or {}
-        self.facts = facts
 
 
 def resolve_range(header: str | None, size_bytes: int) -> tuple[HTTPStatus, ByteRange]:
@@ -220,3 +218,30 @@ def _add_object(root: ET.Element, key: str, found: StoredObject, storage_class: 
 
 def _document(root: ET.Element) -> bytes:
     return b'<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectFacts:
+    """What a file cannot say about the object that it is."""
+
+    etag: str
+    """Of the version that the facts are about."""
+    checksum: ObjectChecksum
+    storage_class: ObjectClass
+
+
+@dataclass(slots=True, kw_only=True)
+class PendingUpload:
+    """An upload in parts that is neither completed nor aborted."""
+
+    bucket: str
+    key: str
+    upload_id: str
+    started_s: float
+    """Seconds since 1970."""
+    storage_class: ObjectClass
+    algorithm: Algorithm
+    is_composite: bool
+    """Whether its checksum will be that of the checksums of its parts, or that of all bytes."""
+    parts: dict[int, tuple[Path, ObjectChecksum]] = field(default_factory=dict)
+    """File and checksum of each part, by its number."""

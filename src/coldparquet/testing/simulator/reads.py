@@ -12,7 +12,7 @@ from coldparquet.ranges import ByteRange
 from coldparquet.testing.simulator import protocol
 from coldparquet.testing.simulator.call import Call, Outcome, sleep_until
 from coldparquet.testing.simulator.checksums import ObjectChecksum
-from coldparquet.testing.simulator.protocol import AnswerError
+from coldparquet.testing.simulator.objects import AnswerError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,49 +7,22 @@ import hashlib
 import os
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
 from http import HTTPStatus
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coldparquet.errors import InvalidInputError
-from coldparquet.testing.simulator.checksums import Algorithm, ObjectChecksum, asked_algorithm, checked_checksum
+from coldparquet.testing.simulator.checksums import ObjectChecksum, asked_algorithm, checked_checksum
 from coldparquet.testing.simulator.classes import ObjectClass, parse_object_class
-from coldparquet.testing.simulator.protocol import AnswerError
+from coldparquet.testing.simulator.objects import AnswerError
+from coldparquet.testing.simulator.protocol import ObjectFacts, PendingUpload
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from contextlib import AbstractContextManager
 
     from coldparquet.testing.simulator.objects import DirectoryStore, OpenedObject
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectFacts:
-    """What a file cannot say about the object that it is."""
-
-    etag: str
-    """Of the version that the facts are about."""
-    checksum: ObjectChecksum
-    storage_class: ObjectClass
-
-
-@dataclass(slots=True, kw_only=True)
-class PendingUpload:
-    """An upload in parts that is neither completed nor aborted."""
-
-    bucket: str
-    key: str
-    upload_id: str
-    started_s: float
-    """Seconds since 1970."""
-    storage_class: ObjectClass
-    algorithm: Algorithm
-    is_composite: bool
-    """Whether its checksum will be that of the checksums of its parts, or that of all bytes."""
-    parts: dict[int, tuple[Path, ObjectChecksum]] = field(default_factory=dict)
-    """File and checksum of each part, by its number."""
 
 
 class ObjectWriter:

@@ -1,0 +1,238 @@
+"""Versions, storage classes and restore states of a table's data objects, from HEADs, answers and one listing."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from coldparquet.archive.objects import may_be_archived, needs_restore
+from coldparquet.concurrency import gather_or_cancel
+from coldparquet.errors import AccessError, NotFoundError, UnsupportedError
+from coldparquet.plan.model import MetadataRequest
+from coldparquet.storage.requests import is_lasting_etag
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.cache import CachedStore
+    from coldparquet.storage.requests import ObjectInfo
+
+
+LEAST_SAVED_REQUESTS = 13
+"""A listing costs as much as 12 GETs: where it saves fewer of them, they are cheaper, and not slower."""
+
+_LISTED_TOGETHER = 250
+"""Partitions of which one listing tells the versions, if each holds up to 4 objects: S3 lists 1,000 at once."""
+
+
+class ListedObjects:
+    """The listings of one state of a table: each stretch of partitions is listed once, whoever asks for it.
+
+    Args:
+        store: Where the table lies.
+        on_listed: Called with the paths that a listing showed, and the directories that it was for.
+    """
+
+    def __init__(
+        self, store: ObjectStore, *, on_listed: Callable[[Collection[str], Collection[str]], None] | None = None
+    ) -> None:
+        self._store = store
+        self._on_listed = on_listed
+        self._stretches: dict[str, tuple[str, ...]] = {}
+        """The directories that are listed together, by each of them."""
+        self._turns: dict[tuple[str, ...], asyncio.Lock] = {}
+        self._found: dict[tuple[str, ...], Mapping[str, ObjectInfo]] = {}
+
+    def consider(self, directories: Collection[str], *, saved_requests: int) -> None:
+        """Decide whether to list what lies in some directories.
+
+        Args:
+            directories: Those of partitions.
+            saved_requests: How many other requests a listing of them would be in place of.
+        """
+        if self._store.has_version_listings and saved_requests >= LEAST_SAVED_REQUESTS:
+            self._form_stretches(directories)
+
+    def is_worth_listing(self, directory: str) -> bool:
+        """Tell whether it was decided to list what lies in a directory."""
+        return directory in self._stretches
+
+    def found(self, path: str) -> ObjectInfo | None:
+        """Return what a listing told of an object; None where it was not listed."""
+        return self._found_near(path).get(path)
+
+    def has_missed(self, path: str) -> bool:
+        """Tell whether the directory of an object was listed, and has others but not this one."""
+        directory = path.rpartition("/")[0]
+        near = self._found_near(path)
+        return path not in near and any(other.rpartition("/")[0] == directory for other in near)
+
+    def _found_near(self, path: str) -> Mapping[str, ObjectInfo]:
+        return self._found.get(self._stretches.get(path.rpartition("/")[0], ()), {})
+
+    async def below(self, directories: Collection[str], spent: list[MetadataRequest]) -> dict[str, ObjectInfo]:
+        """List what lies in directories, and in whatever is between them.
+
+        Requests: 1 for 250 partitions, all at once; none for what was listed before.
+
+        Args:
+            directories: Those of partitions of one table.
+            spent: Gets the requests.
+
+        Returns:
+            The objects, by path.
+
+        Raises:
+            UnsupportedError: The store has no such listings.
+            AccessError: Listing is not permitted.
+            StorageError: The store failed.
+        """
+        self._form_stretches(directories)
+        stretches = list(dict.fromkeys(self._stretches[directory] for directory in directories))
+        found: dict[str, ObjectInfo] = {}
+        for listed in await gather_or_cancel([self._list(stretch, spent) for stretch in stretches]):
+            found |= listed
+        return found
+
+    def _form_stretches(self, directories: Collection[str]) -> None:
+        # As their objects are listed: "2024/" comes behind "2024-03-05/".
+        new = sorted((one for one in directories if one not in self._stretches), key=lambda one: f"{one}/")
+        for start in range(0, len(new), _LISTED_TOGETHER):
+            stretch = tuple(new[start : start + _LISTED_TOGETHER])
+            self._stretches |= dict.fromkeys(stretch, stretch)
+
+    async def _list(self, stretch: tuple[str, ...], spent: list[MetadataRequest]) -> Mapping[str, ObjectInfo]:
+        first, last = stretch[0], stretch[-1]
+        async with self._turns.setdefault(stretch, asyncio.Lock()):
+            if stretch not in self._found:
+                table_path = first.rpartition("/")[0]
+                infos = await self._store.list_between(table_path, start=f"{first}/", stop=f"{last}/\U0010ffff")
+                self._found[stretch] = found = {info.path: info for info in infos}
+                if self._on_listed is not None:
+                    self._on_listed(found, stretch)
+                spent.append(
+                    MetadataRequest(
+                        path=table_path,
+                        byte_range=None,
+                        reason="versions and storage classes",
+                        fetched_bytes=0,
+                        operation="list",
+                    )
+                )
+            return self._found[stretch]
+
+
+class DataObjects:
+    """Remembers each data object that was looked at once, unless it could not be read yet.
+
+    Args:
+        store: Where the table lies; it pins the versions that are seen here.
+        listed: Tells of many objects at once; None lists them for this alone.
+        distrusted: Objects that turned out to be others than was seen. Each is asked for itself: a listing may be old.
+    """
+
+    def __init__(
+        self, store: CachedStore, *, listed: ListedObjects | None = None, distrusted: Iterable[str] = ()
+    ) -> None:
+        self.distrusted = frozenset(distrusted)
+        """Objects that no listing is believed about."""
+        self._store = store
+        self._listed = listed or ListedObjects(store)
+        self._looks: dict[str, asyncio.Lock] = {}
+        self._seen: dict[str, ObjectInfo | None] = {}
+        self._missing: set[str] = set()
+
+    @property
+    def can_be_asked(self) -> bool:
+        """Whether the store has storage classes, so that looking is worth a request."""
+        return self._store.has_storage_classes
+
+    def keep(self, other: DataObjects, paths: Iterable[str]) -> None:
+        """Take over what another state of the table has seen of some objects, which have not changed since.
+
+        Args:
+            other: What was seen there.
+            paths: The objects.
+        """
+        self._seen |= {path: other._seen[path] for path in paths if path in other._seen}
+
+    def info(self, path: str) -> ObjectInfo | None:
+        """Return what was seen of an object; None where nobody has looked, or nothing was found."""
+        return self._seen.get(path)
+
+    def size_bytes(self, path: str) -> int | None:
+        """Return the size of an object, as a look at it or a listing for another purpose told; None where none did."""
+        listed = None if path in self.distrusted else self._listed.found(path)
+        info = self._seen.get(path) or listed
+        return None if info is None else info.size_bytes
+
+    def is_missing(self, path: str) -> bool:
+        """Tell whether somebody looked for an object and it was not there."""
+        return path in self._missing or (path not in self.distrusted and self._listed.has_missed(path))
+
+    def note(self, info: ObjectInfo) -> None:
+        """Take what somebody else has seen of an object meanwhile."""
+        self._seen[info.path] = info
+
+    async def look_at(self, paths: Iterable[str], spent: list[MetadataRequest]) -> None:
+        """Look at objects: 1 request for each that was not seen in a state in which it can be read, all at once.
+
+        Where it is worth listing their directories, 1 listing for 250 of them, and those requests only for objects of
+        classes of which a listing does not say whether they can be read.
+
+        An object that is not there, or may not be looked at, is left to whoever reads it, who can say more about it.
+
+        Args:
+            paths: The objects.
+            spent: Gets the requests.
+
+        Raises:
+            StorageError: The store failed.
+        """
+        unique = tuple(dict.fromkeys(paths))
+        await self._look_at_listed([path for path in unique if path not in self._seen], spent)
+        # What need not be looked at needs no task either, of which thousands would take longer than all the rest.
+        await gather_or_cancel([self._look(path, spent) for path in unique if not self._is_known(path)])
+
+    async def _look_at_listed(self, paths: Sequence[str], spent: list[MetadataRequest]) -> None:
+        by_directory = {path.rpartition("/")[0]: path for path in paths if path not in self.distrusted}
+        directories = [directory for directory in by_directory if self._listed.is_worth_listing(directory)]
+        if not directories:
+            return
+        try:
+            found = await self._listed.below(directories, spent)
+        except (AccessError, UnsupportedError):
+            return
+        for path in map(by_directory.__getitem__, directories):
+            info = found.get(path)
+            if info is not None and is_lasting_etag(info.etag) and not may_be_archived(info):
+                self._store.pin(path, info.etag)
+                self._seen.setdefault(path, info)
+
+    def _is_known(self, path: str) -> bool:
+        """Tell whether an object was seen in a state in which it stays."""
+        return path in self._seen and not _may_have_changed(self._seen[path])
+
+    async def _look(self, path: str, spent: list[MetadataRequest]) -> None:
+        async with self._looks.setdefault(path, asyncio.Lock()):
+            if self._is_known(path):
+                return
+            try:
+                self._seen[path] = await self._store.info(path)
+            except (NotFoundError, AccessError) as error:
+                self._seen[path] = None
+                if isinstance(error, NotFoundError):
+                    self._missing.add(path)
+            spent.append(
+                MetadataRequest(path=path, byte_range=None, reason="storage class", fetched_bytes=0, operation="info")
+            )
+
+
+def _may_have_changed(info: ObjectInfo | None) -> bool:
+    """Tell whether the object may be readable by now, or not any more: a restored copy stays for some days only."""
+    if info is None:
+        return False
+    expires_s = None if info.restore is None else info.restore.expires_s
+    return needs_restore(info) or (expires_s is not None and expires_s <= time.time())

@@ -1,0 +1,607 @@
+"""The catalogue of a table, the object ``_catalogue``: fetching it, and the sidecars and bloom filters in it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from coldparquet.catalog.objects import LEAST_SAVED_REQUESTS
+from coldparquet.concurrency import both, gather_or_cancel
+from coldparquet.errors import (
+    AccessError,
+    ColdParquetError,
+    FormatError,
+    InternalError,
+    NotFoundError,
+    UnsupportedError,
+)
+from coldparquet.format.blooms import BLOCK_BYTES
+from coldparquet.format.catalogue_file import index_range, parse_catalogue_index
+from coldparquet.format.sidecar import SidecarStack, parse_sidecar, stack_alike
+from coldparquet.options import KIB, MIB
+from coldparquet.plan.coalesce import coalesce
+from coldparquet.plan.model import MetadataRequest
+from coldparquet.ranges import ByteRange
+from coldparquet.storage.requests import RangeRequest, is_lasting_etag
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+    from typing import TypeAlias
+
+    import numpy.typing as npt
+
+    from coldparquet.catalog.objects import ListedObjects
+    from coldparquet.catalog.table_files import PartitionLocation
+    from coldparquet.format.catalogue_blooms import BloomStripes, CatalogueBlooms
+    from coldparquet.format.catalogue_file import CatalogueIndex
+    from coldparquet.format.sidecar import Sidecar
+    from coldparquet.plan.blooms import WantedBlocks
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.requests import FetchedRange, ObjectInfo
+
+    Words: TypeAlias = npt.NDArray[np.uint32]
+    Stripe: TypeAlias = tuple[str, int, int]
+    LookAhead: TypeAlias = Callable[[Mapping[str, Sidecar]], Awaitable[None]]
+    """Called with the sidecars of entries by the names of their partitions, before it is known which of them count."""
+
+CATALOGUE_FILE = "_catalogue"
+
+CATALOGUE_REASON = "catalogue"
+
+_FIRST_REQUEST_BYTES = 512 * 1024
+"""Holds a year of days of 10 columns in 4 row groups, and comes while `_txn` and the listing are waited for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogueFile:
+    """What was found under the name ``_catalogue``."""
+
+    path: str
+    index: CatalogueIndex | None = None
+    """None where there is no catalogue, or none that can be used."""
+    beginning: bytes = b""
+    """What was fetched of it."""
+    etag: str | None = None
+    problem: str | None = None
+    """Why it is not used, though it may be there."""
+
+
+async def fetch_catalogue(
+    store: ObjectStore, table_path: str, *, previous: CatalogueFile | None = None, spent: list[MetadataRequest]
+) -> CatalogueFile:
+    """Fetch the beginning of a table's catalogue: its index, and all of a small one.
+
+    1 request, 2 where the index alone is longer than 512 KiB; none where an earlier look found nothing. Nothing is raised
+    for an object that nobody has to have.
+
+    Args:
+        store: Where the table lies; it should not pin versions, because the catalogue is replaced.
+        table_path: Its directory, without a trailing slash.
+        previous: What was found before. It is used again where the object is still the same.
+        spent: Gets the requests.
+    """
+    path = f"{table_path}/{CATALOGUE_FILE}"
+    kept = previous if previous is not None and previous.index is not None else None
+    if previous is not None and kept is None and previous.problem is None:
+        return previous
+    first = ByteRange(0, _FIRST_REQUEST_BYTES)
+    try:
+        request = RangeRequest(
+            path=path,
+            byte_range=first,
+            reason=CATALOGUE_REASON,
+            may_be_short=True,
+            if_none_match=kept.etag if kept is not None and is_lasting_etag(kept.etag) else None,
+        )
+        answer = await send_for_catalogue(store, request, spent)
+        if kept is not None and answer.is_unchanged:
+            return kept
+        return await _read_index(store, path, answer, spent)
+    except (NotFoundError, AccessError):
+        # Where listing is not allowed, S3 refuses what is absent. Other refusals show in requests for what must be there.
+        spent.append(MetadataRequest(path=path, byte_range=first, reason=f"no {CATALOGUE_REASON}", fetched_bytes=0))
+        return CatalogueFile(path=path)
+    except (FormatError, UnsupportedError) as error:
+        return CatalogueFile(path=path, problem=error.message)
+    except InternalError:
+        raise
+    except ColdParquetError as error:
+        return CatalogueFile(path=path, problem=f"it could not be fetched: {error.message}")
+
+
+async def _read_index(
+    store: ObjectStore, path: str, answer: FetchedRange, spent: list[MetadataRequest]
+) -> CatalogueFile:
+    beginning, wanted = answer.data, index_range(answer.data, path=path)
+    if wanted.stop > len(beginning) == _FIRST_REQUEST_BYTES:
+        rest = ByteRange(len(beginning), wanted.stop)
+        request = RangeRequest(
+            path=path, byte_range=rest, reason=CATALOGUE_REASON, if_match=answer.etag, may_be_short=True
+        )
+        beginning += (await send_for_catalogue(store, request, spent)).data
+    index = await asyncio.to_thread(parse_catalogue_index, beginning, path=path)
+    return CatalogueFile(path=path, index=index, beginning=beginning, etag=answer.etag)
+
+
+async def send_for_catalogue(store: ObjectStore, request: RangeRequest, spent: list[MetadataRequest]) -> FetchedRange:
+    """Fetch a range of a catalogue, and note what it cost."""
+    answer = await store.get(request)
+    is_unchanged = answer.is_unchanged or answer.is_from_cache
+    spent.append(
+        MetadataRequest(
+            path=request.path,
+            byte_range=request.byte_range,
+            reason=f"{CATALOGUE_REASON}, unchanged" if is_unchanged else request.reason,
+            fetched_bytes=0 if is_unchanged else len(answer.data),
+        )
+    )
+    return answer
+
+
+STRIPES_REASON = f"bloom filters in the {CATALOGUE_REASON}"
+
+_GAP_BYTES, _LONGEST_REQUEST_BYTES = 128 * KIB, 8 * MIB
+_MOST_STRIPE_BYTES = 32 * MIB
+"""Lists of many values need many stripes, each through the whole table: rather than more than this, the files are asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedPartition:
+    """What is wanted of the filters of one partition, whose entry in the catalogue counts."""
+
+    name: str
+    wanted: tuple[WantedBlocks, ...]
+    """One for each lookup."""
+
+
+class PackedBlooms:
+    """The bloom filters in the catalogue of one state of a table.
+
+    Args:
+        file: The catalogue, as far as it was fetched.
+        store: Where it lies.
+    """
+
+    def __init__(self, file: CatalogueFile, store: ObjectStore) -> None:
+        self._file = file
+        self._store = store
+        self._parsing = asyncio.Lock()
+        self._index: CatalogueBlooms | None = None
+
+    @property
+    def are_there(self) -> bool:
+        """Whether the catalogue holds filters."""
+        return self._file.index is not None and self._file.index.blooms_range is not None
+
+    async def fetch_ahead(
+        self, asked: Sequence[AskedPartition], spent: list[MetadataRequest]
+    ) -> dict[Stripe, memoryview]:
+        """Fetch the stripes that hold blocks of filters, while it is found out of which partitions the entries count.
+
+        Requests: those of :meth:`blocks_of`, which takes none for these stripes then.
+
+        Args:
+            asked: The partitions.
+            spent: Gets the requests.
+
+        Returns:
+            The stripes, unchecked; none where something is wrong with them, which :meth:`blocks_of` will say.
+        """
+        try:
+            found = await self._find(asked, {}, spent)
+            return {} if found is None else await self._fetch(found, spent)
+        except InternalError:
+            raise
+        except ColdParquetError:
+            return {}
+
+    async def blocks_of(
+        self, asked: Sequence[AskedPartition], at_hand: Mapping[Stripe, memoryview], spent: list[MetadataRequest]
+    ) -> tuple[dict[str, list[Words]], str | None]:
+        """Return the blocks of filters that lookups in partitions touch.
+
+        Requests: few, in one round trip, before it 1 for their index unless it came with the catalogue; none at all where
+        that is not fewer than 1 for each partition.
+
+        Args:
+            asked: The partitions.
+            at_hand: Stripes that were fetched ahead.
+            spent: Gets the requests.
+
+        Returns:
+            By partition, for each lookup its blocks, shape ``(blocks, 8)``; partitions are missing where the catalogue lacks
+            a filter, or it is cheaper to ask their own files. And why it could not be used, for people.
+        """
+        try:
+            found = await self._find(asked, at_hand, spent)
+            if found is None:
+                return {}, None
+            stripes = {**at_hand, **await self._fetch(found, spent)}
+            return await asyncio.to_thread(found.blocks, stripes), None
+        except InternalError:
+            raise
+        except ColdParquetError as error:
+            return {}, f"the bloom filters in the catalogue are not used: {error.message}"
+
+    async def _find(
+        self, asked: Sequence[AskedPartition], at_hand: Mapping[Stripe, memoryview], spent: list[MetadataRequest]
+    ) -> _Found | None:
+        """Find the stripes; None where it is cheaper to ask the partitions' own files."""
+        own_requests = len(asked)
+        index_requests = 0 if self._is_at_hand else 1
+        least_requests = 0 if at_hand else index_requests + 1
+        if not self.are_there or own_requests <= least_requests:
+            return None
+        found = _Found.of(self._file, await self._parsed(spent), asked, at_hand)
+        is_cheaper = found.request_count < own_requests and found.stripe_bytes <= _MOST_STRIPE_BYTES
+        return found if is_cheaper else None
+
+    @property
+    def _is_at_hand(self) -> bool:
+        index = self._file.index
+        place = None if index is None else index.blooms_range
+        return self._index is not None or (place is not None and place.stop <= len(self._file.beginning))
+
+    async def _parsed(self, spent: list[MetadataRequest]) -> CatalogueBlooms:
+        async with self._parsing:
+            if self._index is None:
+                index = self._file.index
+                place = None if index is None else index.blooms_range
+                if index is None or place is None:
+                    raise InternalError("a catalogue without bloom filters was asked for them", path=self._file.path)
+                data = self._file.beginning[place.start : place.stop]
+                if len(data) < place.length_bytes:
+                    data = await self._get(place, spent)
+                self._index = await asyncio.to_thread(index.parse_blooms, data)
+            return self._index
+
+    async def _fetch(self, found: _Found, spent: list[MetadataRequest]) -> dict[Stripe, memoryview]:
+        requests = found.requests
+        bounds = zip(requests.starts.tolist(), requests.stops.tolist(), strict=True)
+        answers = await gather_or_cancel([self._get(ByteRange(start, stop), spent) for start, stop in bounds])
+        begins = (found.starts - requests.starts[requests.first_request]).tolist()
+        places = zip(found.stripes, requests.first_request.tolist(), begins, strict=True)
+        return {
+            stripe: memoryview(answers[answer])[begin : begin + found.group_of(stripe).stripe_bytes]
+            for stripe, answer, begin in places
+        }
+
+    async def _get(self, byte_range: ByteRange, spent: list[MetadataRequest]) -> bytes:
+        request = RangeRequest(
+            path=self._file.path, byte_range=byte_range, reason=STRIPES_REASON, if_match=self._file.etag
+        )
+        return (await send_for_catalogue(self._store, request, spent)).data
+
+
+class _Found:
+    """Which stripes hold the blocks of some partitions.
+
+    Args:
+        blooms: The index of the stripes.
+        places: By partition and lookup, where each block is in its stripe.
+        asked: The partitions that the catalogue has all filters of.
+        at_hand: Stripes that need not be fetched.
+    """
+
+    def __init__(
+        self,
+        blooms: CatalogueBlooms,
+        places: Mapping[str, Sequence[npt.NDArray[np.int64]]],
+        asked: Collection[AskedPartition],
+        at_hand: Collection[Stripe],
+    ) -> None:
+        self._blooms = blooms
+        self._places = places
+        self._asked = asked
+        wanted = {stripe for one in asked for lookup in one.wanted for stripe in _stripes_of(lookup)} - set(at_hand)
+        start_of = {
+            stripe: blooms.stripes_start + self.group_of(stripe).stripe_range(stripe[2]).start for stripe in wanted
+        }
+        self.stripes = sorted(wanted, key=start_of.__getitem__)
+        lengths = np.array([self.group_of(stripe).stripe_bytes for stripe in self.stripes], np.int64)
+        self.starts = np.array([start_of[stripe] for stripe in self.stripes], np.int64)
+        self.requests = coalesce(
+            self.starts,
+            self.starts + lengths,
+            gap_bytes=_GAP_BYTES,
+            max_request_bytes=max(_LONGEST_REQUEST_BYTES, int(lengths.max(initial=0))),
+        )
+        self.stripe_bytes = int(lengths.sum())
+
+    @classmethod
+    def of(
+        cls,
+        file: CatalogueFile,
+        blooms: CatalogueBlooms,
+        asked: Sequence[AskedPartition],
+        at_hand: Collection[Stripe],
+    ) -> _Found:
+        """Find the blocks; partitions of which a filter is missing are left out."""
+        if file.index is None:
+            raise InternalError("a catalogue without an index has no bloom filters", path=file.path)
+        places: dict[str, list[npt.NDArray[np.int64]]] = {}
+        for one in asked:
+            entry = file.index.entry_of.get(one.name)
+            if entry is None:  # its sidecar came from an earlier catalogue
+                continue
+            found = [_places_in_stripes(blooms, entry, lookup) for lookup in one.wanted]
+            known = [place for place in found if place is not None]
+            if len(known) == len(found):
+                places[one.name] = known
+        return cls(blooms, places, [one for one in asked if one.name in places], at_hand)
+
+    @property
+    def request_count(self) -> int:
+        """How many requests bring the stripes."""
+        return len(self.requests.starts)
+
+    def group_of(self, stripe: Stripe) -> BloomStripes:
+        """Return the group of a stripe."""
+        column, block_count, _ = stripe
+        return self._blooms.groups[column, block_count]
+
+    def blocks(self, stripes: Mapping[Stripe, memoryview]) -> dict[str, list[Words]]:
+        """Take the blocks out of the stripes.
+
+        Raises:
+            FormatError: A stripe is damaged.
+        """
+        words = {}
+        for stripe, data in stripes.items():
+            self.group_of(stripe).check_stripe(stripe[2], data)
+            words[stripe] = np.frombuffer(data, "<u4").reshape(-1, BLOCK_BYTES // 4)
+        return {
+            one.name: [
+                _blocks_of(lookup, places, words)
+                for lookup, places in zip(one.wanted, self._places[one.name], strict=True)
+            ]
+            for one in self._asked
+        }
+
+
+def _stripes_of(lookup: WantedBlocks) -> set[Stripe]:
+    pairs = zip(lookup.block_counts.tolist(), lookup.numbers.tolist(), strict=True)
+    return {(lookup.column, block_count, number) for block_count, number in pairs}
+
+
+def _places_in_stripes(blooms: CatalogueBlooms, entry: int, lookup: WantedBlocks) -> npt.NDArray[np.int64] | None:
+    places = np.zeros(len(lookup.row_groups), np.int64)
+    for block_count in set(lookup.block_counts.tolist()):
+        group = blooms.groups.get((lookup.column, block_count))
+        here = lookup.block_counts == block_count
+        found = None if group is None else group.positions(entry, lookup.row_groups[here])
+        if found is None:
+            return None
+        places[here] = found
+    return places
+
+
+def _blocks_of(lookup: WantedBlocks, places: npt.NDArray[np.int64], words: Mapping[Stripe, Words]) -> Words:
+    blocks = np.empty((len(places), BLOCK_BYTES // 4), np.uint32)
+    for column, block_count, number in _stripes_of(lookup):
+        here = (lookup.block_counts == block_count) & (lookup.numbers == number)
+        blocks[here] = words[column, block_count, number][places[here]]
+    return blocks
+
+
+_SIDECAR_GAP_BYTES, _LONGEST_SIDECAR_REQUEST_BYTES = 256 * 1024, 8 * 1024 * 1024
+"""How blocks behind the first request are fetched: those of a time range are neighbours."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedLookup:
+    """What the catalogue has of one partition."""
+
+    sidecar: Sidecar | None
+    """The snapshot that counts; None where its entry cannot be used."""
+    data_etag: str | None = None
+    """Version of the Parquet object when the table was packed; None where it has none that lasts."""
+    problem: str | None = None
+    """Why the entry cannot be used; None where it can, and where its own sidecar is as cheap."""
+
+
+def may_count(index: CatalogueIndex, location: PartitionLocation) -> bool:
+    """Tell whether there is an entry of a partition that does not contradict the transaction."""
+    entry = index.entry_of.get(location.name)
+    if entry is None or location.sidecar_path is None or location.is_native:
+        return False
+    record, committed_bytes = location.record, location.committed_size_bytes
+    if record is None or committed_bytes is None:
+        return True
+    return bool(index.parquet_sizes[entry] == committed_bytes and index.row_counts[entry] == record.row_count)
+
+
+async def read_packed_sidecars(  # noqa: PLR0913 - what can be told is told by name
+    file: CatalogueFile,
+    index: CatalogueIndex,
+    locations: Sequence[PartitionLocation],
+    *,
+    store: ObjectStore,
+    listed: ListedObjects,
+    spent: list[MetadataRequest],
+    look_ahead: LookAhead | None = None,
+) -> dict[str, PackedLookup]:
+    """Read the sidecars of partitions whose entries :func:`may_count`; by the names of the partitions.
+
+    Requests: for blocks that are not in the beginning few, in one round trip; and at the same time, without a transaction,
+    those of :meth:`coldparquet.catalog.objects.ListedObjects.below`.
+
+    Args:
+        file: The catalogue, as far as it was fetched.
+        index: Its index.
+        locations: The partitions.
+        store: Where the table lies.
+        listed: Tells the versions of its objects.
+        spent: Gets the requests.
+        look_ahead: Called while the versions are listed; waited for, too.
+    """
+    unconfirmed = [location for location in locations if location.committed_size_bytes is None]
+    problems: dict[str, str | None] = {}
+    if len(unconfirmed) < LEAST_SAVED_REQUESTS:
+        own = [location for location in unconfirmed if not listed.is_worth_listing(location.directory_path)]
+        problems = dict.fromkeys(location.name for location in own)
+        unconfirmed = [location for location in unconfirmed if location.name not in problems]
+    wanted = {location.name: location for location in locations if location.name not in problems}
+    source = _Blocks(file=file, index=index, store=store, spent=spent)
+    found, contradictions = await both(
+        _read_entries(source, wanted, look_ahead), _contradictions(index, unconfirmed, listed, spent)
+    )
+    problems |= contradictions
+    return found | {name: PackedLookup(sidecar=None, problem=problem) for name, problem in problems.items()}
+
+
+async def _read_entries(
+    source: _Blocks, wanted: Mapping[str, PartitionLocation], look_ahead: LookAhead | None
+) -> dict[str, PackedLookup]:
+    """Read entries, without asking which of them count."""
+    index = source.index
+    blocks = await source.fetch({int(index.blocks[index.entry_of[name]]) for name in wanted})
+    found = await asyncio.to_thread(_parse_sidecars, index, blocks, wanted)
+    if look_ahead is not None:
+        await look_ahead({name: lookup.sidecar for name, lookup in found.items() if lookup.sidecar is not None})
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Blocks:
+    """The blocks of a catalogue."""
+
+    file: CatalogueFile
+    index: CatalogueIndex
+    store: ObjectStore
+    spent: list[MetadataRequest]
+
+    async def fetch(self, blocks: set[int]) -> dict[int, memoryview | str]:
+        """Return these blocks as they are stored, or why they could not be fetched."""
+        found: dict[int, memoryview | str] = {}
+        missing = []
+        for block in sorted(blocks):
+            place = self.index.block_range(block)
+            if place.stop <= len(self.file.beginning):
+                found[block] = memoryview(self.file.beginning)[place.start : place.stop]
+            else:
+                missing.append(block)
+        try:
+            found |= await self._fetch_missing(missing) if missing else {}
+        except InternalError:
+            raise
+        except ColdParquetError as error:
+            found |= dict.fromkeys(missing, f"it could not be fetched: {error.message}")
+        return found
+
+    async def _fetch_missing(self, blocks: Sequence[int]) -> dict[int, memoryview]:
+        starts, stops = self.index.block_starts[blocks], self.index.block_stops[blocks]
+        requests = coalesce(
+            starts, stops, gap_bytes=_SIDECAR_GAP_BYTES, max_request_bytes=_LONGEST_SIDECAR_REQUEST_BYTES
+        )
+        bounds = zip(requests.starts.tolist(), requests.stops.tolist(), strict=True)
+        answers = await gather_or_cancel([self._get(ByteRange(start, stop)) for start, stop in bounds])
+        # Blocks are shorter than the longest request, so that each lies in one answer.
+        answer_of = requests.first_request
+        begins = starts - requests.starts[answer_of]
+        return {
+            block: memoryview(answers[answer])[begin : begin + length]
+            for block, answer, begin, length in zip(
+                blocks, answer_of.tolist(), begins.tolist(), (stops - starts).tolist(), strict=True
+            )
+        }
+
+    async def _get(self, byte_range: ByteRange) -> bytes:
+        request = RangeRequest(
+            path=self.file.path, byte_range=byte_range, reason=CATALOGUE_REASON, if_match=self.file.etag
+        )
+        return (await send_for_catalogue(self.store, request, self.spent)).data
+
+
+async def _contradictions(
+    index: CatalogueIndex,
+    locations: Sequence[PartitionLocation],
+    listed: ListedObjects,
+    spent: list[MetadataRequest],
+) -> dict[str, str | None]:
+    """Return the partitions whose objects are not the versions that were packed, and why their entries do not count."""
+    try:
+        objects = await listed.below([location.directory_path for location in locations], spent)
+    except UnsupportedError:
+        # Nothing is wrong: the catalogue is of no use on such a store, and its writer was told so.
+        return dict.fromkeys(location.name for location in locations)
+    except InternalError:
+        raise
+    except ColdParquetError as error:
+        problem = f"the versions of its objects could not be listed: {error.message}"
+        return dict.fromkeys((location.name for location in locations), problem)
+    return {
+        location.name: "its Parquet file or its sidecar was replaced since; 'coldparquet pack' packs it anew"
+        for location in locations
+        if not _is_as_packed(index, location, objects)
+    }
+
+
+def _is_as_packed(index: CatalogueIndex, location: PartitionLocation, listed: Mapping[str, ObjectInfo]) -> bool:
+    entry = index.entry_of[location.name]
+    packed = {location.data_path: index.data_etags[entry], str(location.sidecar_path): index.sidecar_etags[entry]}
+    found = {path: listed[path].etag for path in packed if path in listed}
+    return found == packed and all(map(is_lasting_etag, found.values()))
+
+
+def _parse_sidecars(
+    index: CatalogueIndex, blocks: Mapping[int, memoryview | str], wanted: Mapping[str, PartitionLocation]
+) -> dict[str, PackedLookup]:
+    unpacked = {number: _unpack(index, number, block) for number, block in blocks.items()}
+    found = {}
+    for name, location in wanted.items():
+        entry = index.entry_of[name]
+        block = unpacked[int(index.blocks[entry])]
+        if isinstance(block, str):
+            found[name] = PackedLookup(sidecar=None, problem=block)
+        else:
+            found[name] = _parse_sidecar(index, entry, index.sidecar_in(block, entry), location)
+    return found | _miscounted(index, found)
+
+
+def _miscounted(index: CatalogueIndex, found: Mapping[str, PackedLookup]) -> dict[str, PackedLookup]:
+    """Find the entries whose sidecars count other rows than the index says: of all at once."""
+    sound = [(name, lookup.sidecar) for name, lookup in found.items() if lookup.sidecar is not None]
+    wrong = {}
+    for members in stack_alike([sidecar for _, sidecar in sound]):
+        for member, total_rows in zip(members, _total_rows([sound[member][1] for member in members]), strict=True):
+            name = sound[member][0]
+            row_count = int(index.row_counts[index.entry_of[name]])
+            if total_rows != row_count:
+                counted = total_rows if isinstance(total_rows, str) else f"it counts {total_rows:,} rows"
+                wrong[name] = PackedLookup(sidecar=None, problem=f"{counted}, and its entry {row_count:,}")
+    return wrong
+
+
+def _total_rows(sidecars: Sequence[Sidecar]) -> list[int | str]:
+    """Count the rows of each sidecar; say what is wrong where they cannot be counted."""
+    try:
+        return list(SidecarStack(sidecars).total_rows)
+    except FormatError as error:
+        if len(sidecars) == 1:
+            return [error.message]
+        return [total_rows for sidecar in sidecars for total_rows in _total_rows([sidecar])]
+
+
+def _unpack(index: CatalogueIndex, number: int, block: memoryview | str) -> memoryview | str:
+    if isinstance(block, str):
+        return block
+    try:
+        return index.unpack_block(number, block)
+    except FormatError as error:
+        return error.message
+
+
+def _parse_sidecar(index: CatalogueIndex, entry: int, packed: memoryview, location: PartitionLocation) -> PackedLookup:
+    path, size_bytes = location.sidecar_path, int(index.parquet_sizes[entry])
+    try:
+        # The newest snapshot is usually the one that counts; looking for it costs as much as parsing it.
+        sidecar = parse_sidecar(packed, path=path)
+        if sidecar.parquet_size_bytes != size_bytes:
+            sidecar = parse_sidecar(packed, path=path, parquet_size_bytes=size_bytes)
+    except (FormatError, UnsupportedError) as error:
+        return PackedLookup(sidecar=None, problem=error.message)
+    return PackedLookup(sidecar=sidecar, data_etag=index.data_etags[entry])

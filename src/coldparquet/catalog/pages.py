@@ -1,0 +1,365 @@
+"""The pages of a table's partitions: from the ``_pages`` beside them or from the page index of the Parquet file.
+
+Looking for the pages of one partition: in our ``_pages`` beside the sidecar, or in the Parquet file's own page index.
+
+Both are optional, and so is their use: whatever is wrong with them becomes a note, and the chunks are read as a whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from coldparquet.concurrency import gather_or_cancel
+from coldparquet.errors import ColdParquetError, FormatError, InternalError, NotFoundError, UnsupportedError
+from coldparquet.format.fetch import FetchedRanges, FooterFetch
+from coldparquet.format.page_index import earlier_indexes, page_index_range, parse_page_index
+from coldparquet.format.pages import PagesFound, chunk_places
+from coldparquet.format.pages_file import LARGEST_PAGES_FILE_BYTES, parse_pages_file, stated_etag, stated_size_bytes
+from coldparquet.format.parquet_footer import parse_footer
+from coldparquet.options import COALESCING_BY_GOAL
+from coldparquet.plan.coalesce import coalesce
+from coldparquet.plan.model import MetadataRequest
+from coldparquet.ranges import ByteRange
+from coldparquet.storage.requests import RangeRequest, is_written_after
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    import numpy as np
+    import numpy.typing as npt
+
+    from coldparquet.catalog.table_files import PartitionLocation
+    from coldparquet.format.pages import PartitionPages
+    from coldparquet.format.parquet_footer import ParquetFooter
+    from coldparquet.format.sidecar import Sidecar
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.requests import FetchedRange
+
+
+PAGES_FILE = "_pages"
+
+_REASON = "page index"
+
+_FIRST_REQUEST_BYTES = 256 * 1024
+"""Holds about 15,000 pages, and takes hardly longer than a request of any other size."""
+
+_PARSE_IN_THREAD_BYTES = 64 * 1024
+"""Parsing more than this holds up the event loop for longer than handing the work to a thread costs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PagesFileLookup:
+    """What was found under the name ``_pages`` beside one Parquet file; nothing is checked yet."""
+
+    path: str
+    data: bytes | None
+    """None where it is absent or could not be fetched."""
+    problem: str | None = None
+    """Why it could not be fetched, though it may be there."""
+    modified_s: float | None = None
+    """When it was written, in seconds since 1970; None where the store does not tell."""
+
+
+async def look_up_pages_file(
+    store: ObjectStore, location: PartitionLocation, *, spent: list[MetadataRequest] | None = None
+) -> PagesFileLookup:
+    """Fetch the ``_pages`` of a partition. 1 request where it fits 256 KiB or is absent, else 2.
+
+    None for a Parquet file that is not named ``data.parquet``. Nothing is raised for a file that nobody has to have: a
+    store that refuses it, as S3 does for absent objects where listing is not allowed, or fails, is as good as one
+    without it.
+
+    Args:
+        store: Where the partition lies; it should pin versions, so that both requests see the same file.
+        location: The partition.
+        spent: Gets the requests.
+    """
+    path = f"{location.directory_path}/{PAGES_FILE}"
+    if location.sidecar_path is None:
+        return PagesFileLookup(path=path, data=None)
+    spent = [] if spent is None else spent
+    first = ByteRange(0, _FIRST_REQUEST_BYTES)
+    try:
+        answer = await _send(store, _of_pages_file(path, first), spent)
+        data = answer.data
+        size_bytes = stated_size_bytes(data) or len(data)
+        if size_bytes > LARGEST_PAGES_FILE_BYTES:
+            problem = f"it says that it has {size_bytes:,} bytes, more than any such file needs"
+            return PagesFileLookup(path=path, data=None, problem=problem)
+        if size_bytes > len(data) == first.stop:
+            rest = ByteRange(first.stop, size_bytes)
+            data += (await _send(store, _of_pages_file(path, rest), spent)).data
+    except NotFoundError:
+        spent.append(MetadataRequest(path=path, byte_range=first, reason=f"no {PAGES_FILE}", fetched_bytes=0))
+        return PagesFileLookup(path=path, data=None)
+    except InternalError:
+        raise
+    except ColdParquetError as error:
+        spent.append(MetadataRequest(path=path, byte_range=first, reason=f"no {PAGES_FILE}", fetched_bytes=0))
+        return PagesFileLookup(path=path, data=None, problem=f"it could not be fetched: {error.message}")
+    return PagesFileLookup(path=path, data=data, modified_s=answer.modified_s)
+
+
+async def parse_pages_lookup(lookup: PagesFileLookup, sidecar: Sidecar, *, etag: str | None = None) -> PagesFound:
+    """Parse what a lookup brought, in a thread where it is large.
+
+    Args:
+        lookup: The file as it was fetched.
+        sidecar: The snapshot that counts.
+        etag: Version of the Parquet object, where it is known.
+
+    Returns:
+        The pages, and the version of the Parquet object that they were made for; none, and a note, where the file is
+        damaged or of another version of the Parquet file; none without a note where there is no such file.
+    """
+    if lookup.data is None:
+        notes = () if lookup.problem is None else (f"{PAGES_FILE} is not used: {lookup.problem}",)
+        return PagesFound(pages=None, notes=notes)
+    parse = partial(_parse_pages_file, lookup.data, sidecar, etag, lookup.path)
+    return await asyncio.to_thread(parse) if len(lookup.data) > _PARSE_IN_THREAD_BYTES else parse()
+
+
+async def read_page_index(  # noqa: PLR0913 - what can be told is told by name
+    store: ObjectStore,
+    location: PartitionLocation,
+    sidecar: Sidecar,
+    *,
+    row_groups: Iterable[int] | None = None,
+    columns: Iterable[int] | None = None,
+    also_earlier: bool = False,
+    spent: list[MetadataRequest] | None = None,
+) -> PagesFound:
+    """Read the page index that the Parquet file itself may have. 1 request: the end of the file behind the last chunk.
+
+    Where that is longer than 8 MiB only its last part is fetched, and indexes before it are not used. The same goes for
+    the indexes of row groups from before an update in place, unless they are asked for.
+
+    Args:
+        store: Where the partition lies; it should pin versions.
+        location: The partition.
+        sidecar: The snapshot that counts.
+        row_groups: Row groups whose pages are asked for; None for all.
+        columns: Columns whose pages are asked for, by their indexes in the sidecar; None for all.
+        also_earlier: Also fetch indexes that lie between chunks, in one more round trip of few requests.
+        spent: Gets the request.
+
+    Returns:
+        The pages of the chunks that have a sound index; notes for the others.
+
+    Raises:
+        ColdParquetError: The store could not answer for the Parquet file, which is needed in any case.
+    """
+    source = _ParquetSource(store, location, sidecar.parquet_size_bytes, [] if spent is None else spent)
+    place = page_index_range(sidecar)
+    answer = await source.get(place)
+    tail, in_thread = answer.data, len(answer.data) > _PARSE_IN_THREAD_BYTES
+    read_footer = partial(_footer_of_tail, tail, source)
+    try:
+        footer = await asyncio.to_thread(read_footer) if in_thread else read_footer()
+    except (FormatError, UnsupportedError) as error:
+        return PagesFound(pages=None, notes=(f"the page index is not used: {error.message}",), etag=answer.etag)
+    parse = partial(
+        parse_page_index,
+        footer,
+        tail,
+        tail_start=place.start,
+        places=chunk_places(sidecar),
+        row_groups=row_groups,
+        columns=columns,
+        earlier=await _read_earlier(source, footer, tail_start=place.start) if also_earlier else None,
+    )
+    return replace(await asyncio.to_thread(parse) if in_thread else parse(), etag=answer.etag)
+
+
+def _of_pages_file(path: str, byte_range: ByteRange) -> RangeRequest:
+    return RangeRequest(path=path, byte_range=byte_range, reason=_REASON, may_be_short=True)
+
+
+def _parse_pages_file(data: bytes, sidecar: Sidecar, etag: str | None, path: str) -> PagesFound:
+    try:
+        pages = parse_pages_file(
+            data,
+            parquet_size_bytes=sidecar.parquet_size_bytes,
+            etag=etag,
+            places=chunk_places(sidecar),
+            path=path,
+        )
+    except (FormatError, UnsupportedError) as error:
+        return PagesFound(pages=None, notes=(f"{PAGES_FILE} is not used: {error.message}",))
+    return PagesFound(pages=pages, etag=stated_etag(data))
+
+
+@dataclass(frozen=True, slots=True)
+class _ParquetSource:
+    """The committed bytes of one Parquet file."""
+
+    store: ObjectStore
+    location: PartitionLocation
+    size_bytes: int
+    spent: list[MetadataRequest]
+
+    async def get(self, byte_range: ByteRange) -> FetchedRange:
+        request = RangeRequest(
+            path=self.location.data_path,
+            byte_range=byte_range,
+            reason=_REASON,
+            object_bytes=self.size_bytes,
+            may_grow=self.location.may_grow,
+        )
+        return await _send(self.store, request, self.spent)
+
+
+def _footer_of_tail(tail: bytes, source: _ParquetSource) -> ParquetFooter:
+    path = source.location.data_path
+    fetch = FooterFetch(path=path, suffix_bytes=len(tail), size_bytes=source.size_bytes)
+    fetch.receive(tail, start=source.size_bytes - len(tail))
+    if fetch.next_range is not None:
+        raise UnsupportedError(f"the Parquet footer alone has more than {len(tail):,} bytes", path=path)
+    return parse_footer(fetch.footer, path=path, offset=fetch.footer_offset)
+
+
+async def _read_earlier(source: _ParquetSource, footer: ParquetFooter, *, tail_start: int) -> FetchedRanges:
+    earlier, wanted = FetchedRanges(), earlier_indexes(footer, tail_start=tail_start)
+    if wanted is not None:
+        coalescing = COALESCING_BY_GOAL["fast"]
+        requests = coalesce(
+            wanted.starts,
+            wanted.stops,
+            gap_bytes=coalescing.gap_bytes,
+            max_request_bytes=coalescing.max_request_bytes,
+        )
+        ranges = [ByteRange(*bounds) for bounds in zip(requests.starts.tolist(), requests.stops.tolist(), strict=True)]
+        answers = await gather_or_cancel([source.get(byte_range) for byte_range in ranges])
+        earlier.add_round([(answer.start, answer.data) for answer in answers])
+    return earlier
+
+
+async def _send(store: ObjectStore, request: RangeRequest, spent: list[MetadataRequest]) -> FetchedRange:
+    answer = await store.get(request)
+    if not answer.is_from_cache:
+        spent.append(
+            MetadataRequest(
+                path=request.path,
+                byte_range=request.byte_range,
+                reason=request.reason,
+                fetched_bytes=len(answer.data),
+            )
+        )
+    return answer
+
+
+_OLDER_THAN_DATA = (
+    "data.parquet was written after it, and may be another file; 'coldparquet index --pages' writes it anew"
+)
+
+
+class PageFiles:
+    """What one state of a table knows about the pages of its partitions; each ``_pages`` is fetched once.
+
+    A table either has them beside (nearly) all of its partitions or beside none: where the first one that was looked for
+    is absent, no others are.
+
+    Args:
+        store: Where the table lies; it should pin versions.
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._lookups: dict[str, asyncio.Lock] = {}
+        self._found: dict[str, PagesFileLookup] = {}
+        self._parsed: dict[str, PagesFound] = {}
+        self.table_has_files: bool | None = None
+        """Whether partitions of this table have a ``_pages``; None until one was looked for."""
+        self.has_small_pages: bool | None = None
+        """Whether chunks of this table have more than one page; None until the pages of a partition were seen."""
+
+    def adopt(self, earlier: PageFiles, directories: Collection[str], *, are_all: bool) -> None:
+        """Take over what another state of the table knew.
+
+        Args:
+            earlier: Of that state.
+            directories: Those of partitions that did not change since.
+            are_all: Whether there are no others now. A new partition may be the first with a ``_pages``.
+        """
+        for directory, lookup in earlier._found.items():
+            if directory in directories and lookup.problem is None:
+                self._found[directory] = lookup
+                if directory in earlier._parsed:
+                    self._parsed[directory] = earlier._parsed[directory]
+        if earlier.table_has_files or are_all:
+            self.table_has_files = earlier.table_has_files
+        self.has_small_pages = earlier.has_small_pages
+
+    async def look_up(self, location: PartitionLocation, spent: list[MetadataRequest]) -> None:
+        """Fetch the ``_pages`` of a partition, so that :meth:`pages_of` need not. 1 request, the first time."""
+        async with self._lookups.setdefault(location.directory_path, asyncio.Lock()):
+            if location.directory_path in self._found:
+                return
+            lookup = await look_up_pages_file(self._store, location, spent=spent)
+            self._found[location.directory_path] = lookup
+            if self.table_has_files is None and lookup.problem is None:
+                self.table_has_files = lookup.data is not None
+
+    def is_at_hand(self, location: PartitionLocation) -> bool:
+        """Tell whether the ``_pages`` of a partition was fetched already."""
+        lookup = self._found.get(location.directory_path)
+        return lookup is not None and lookup.data is not None
+
+    async def pages_of(
+        self,
+        location: PartitionLocation,
+        sidecar: Sidecar,
+        *,
+        row_groups: npt.NDArray[np.intp],
+        columns: Sequence[int],
+        spent: list[MetadataRequest],
+    ) -> PagesFound:
+        """Return what is known of the pages of some chunks of a partition.
+
+        Requests: none where its ``_pages`` was looked up before and is there; else 1 for it, unless the table is known to
+        have no such files; where there is none, 1 for the page index of the Parquet file.
+
+        Args:
+            location: The partition.
+            sidecar: Its sidecar, which the pages must fit.
+            row_groups: Row groups whose pages are wanted.
+            columns: Indexes in the sidecar of the columns whose pages are wanted.
+            spent: Gets the requests.
+        """
+        notes: tuple[str, ...] = ()
+        if self.table_has_files is not False or location.directory_path in self._found:
+            await self.look_up(location, spent)
+            found = await self._parse(location, sidecar)
+            if found.pages is not None:
+                return found
+            notes = found.notes
+        read = await read_page_index(
+            self._store, location, sidecar, row_groups=row_groups, columns=columns, spent=spent
+        )
+        self._note_page_sizes(read.pages)
+        return PagesFound(pages=read.pages, notes=(*notes, *read.notes))
+
+    async def _parse(self, location: PartitionLocation, sidecar: Sidecar) -> PagesFound:
+        if location.directory_path not in self._parsed:
+            lookup = self._found[location.directory_path]
+            if await self._is_older_than_data(lookup, location):
+                lookup = replace(lookup, data=None, problem=_OLDER_THAN_DATA)
+            found = await parse_pages_lookup(lookup, sidecar)
+            self._parsed[location.directory_path] = found
+            self._note_page_sizes(found.pages)
+        return self._parsed[location.directory_path]
+
+    async def _is_older_than_data(self, lookup: PagesFileLookup, location: PartitionLocation) -> bool:
+        """Tell whether a ``_pages`` on a disk may be of another file. Elsewhere it names the version that it was made for."""
+        if location.may_grow or lookup.modified_s is None:
+            return False
+        [info] = await self._store.infos_at_hand([location.data_path]) or [None]
+        return info is not None and is_written_after(info.modified_s, lookup.modified_s)
+
+    def _note_page_sizes(self, pages: PartitionPages | None) -> None:
+        if pages is not None and len(pages.starts):
+            is_small = bool((pages.first_page[1:] - pages.first_page[:-1] > 1).any())
+            self.has_small_pages = is_small or bool(self.has_small_pages)

@@ -1,0 +1,519 @@
+"""Arrow types, fields and small arrays of a table's columns: from column types, from single values, from numpy and bytes.
+
+Tables of row groups -> record batches, and batches of many row groups -> one table.
+
+Text whose rows repeat few long strings comes dictionary-encoded from decoding even where plain strings are wanted: a page
+of a few KB can stand for GB of them. It becomes plain strings here, in batches that are no larger than the memory allows.
+
+Small Arrow arrays from numpy and bytes, and back, over shared memory.
+
+``pyarrow.array``, ``pyarrow.scalar`` and ``to_numpy`` import pandas where it is installed, which takes half a second
+in the first read of a process. Building arrays from buffers does not.
+
+QuestDB's arrays as it stores them itself: one byte string per row -> nested Arrow lists.
+
+Layout of a byte string: the length of each dimension as i32, zeros up to a multiple of 8 bytes, then the elements as
+float64 in row-major order; everything little-endian. An element that is NaN is QuestDB's null element, and becomes a
+null as it is in the other encoding of arrays, Parquet lists.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from coldparquet.errors import FormatError, InternalError
+from coldparquet.options import MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    import numpy.typing as npt
+
+    from coldparquet.decode.parquet_reader import ChunkLabel
+    from coldparquet.format.table_file_text import Utf8Strings
+    from coldparquet.format.types import ArrowKind, ColumnType
+    from coldparquet.options import ReadOptions
+    from coldparquet.plan.literals import DomainValue
+
+
+SymbolsAs: TypeAlias = Literal["dictionary", "global", "string"]
+"""SYMBOL columns: dictionary-encoded as they are stored, with one dictionary for the whole result, or plain strings."""
+
+StringsAs: TypeAlias = Literal["dictionary", "string"]
+"""Other text columns: dictionary-encoded, or plain strings."""
+
+QUESTDB_TYPE_KEY = b"questdb.type"
+"""Field metadata: the type as ``SHOW COLUMNS`` prints it."""
+
+DICTIONARY_TYPE: Any = pa.dictionary(pa.int32(), pa.string())
+"""Arrow type of text that stays dictionary-encoded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextAs:
+    """Which text columns become dictionary arrays, and which plain strings."""
+
+    symbols: SymbolsAs
+    strings: StringsAs
+
+    @classmethod
+    def of(cls, options: ReadOptions) -> Self:
+        """Return what the options of a read say."""
+        return cls(symbols=options.symbols, strings=options.strings)
+
+
+PLAIN_TEXT = TextAs(symbols="string", strings="string")
+"""All text as plain strings."""
+
+TEXT_AS_STORED = TextAs(symbols="dictionary", strings="string")
+"""SYMBOL as dictionaries, which QuestDB always stores it as, and other text as plain strings."""
+
+_PLAIN_TYPES: dict[str, pa.DataType] = {
+    "bool": pa.bool_(),
+    "int8": pa.int8(),
+    "int16": pa.int16(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "uint8": pa.uint8(),
+    "uint16": pa.uint16(),
+    "uint32": pa.uint32(),
+    "uint64": pa.uint64(),
+    "float32": pa.float32(),
+    "float64": pa.float64(),
+    "date32": pa.date32(),
+    "binary": pa.binary(),
+}
+
+
+def arrow_field(name: str, column_type: ColumnType, *, text: TextAs) -> pa.Field[Any]:
+    """Return the Arrow field of a column: nullable, with its QuestDB type in the metadata.
+
+    Args:
+        name: Name of the column.
+        column_type: Its type.
+        text: Which text columns become dictionary arrays.
+    """
+    return pa.field(name, arrow_type(column_type, text=text), metadata={QUESTDB_TYPE_KEY: column_type.name.encode()})
+
+
+def arrow_type(column_type: ColumnType, *, text: TextAs) -> pa.DataType:
+    """Return the Arrow type of a column. Arrays are lists of lists whose items have Arrow's default field names.
+
+    Args:
+        column_type: Type of the column.
+        text: Which text columns become dictionary arrays.
+    """
+    return _arrow_type(column_type.arrow, text)
+
+
+@lru_cache(maxsize=4096)
+def _arrow_type(kind: ArrowKind, text: TextAs) -> pa.DataType:  # noqa: C901, PLR0911 - one case per type
+    unit: Any = kind.unit  # the stubs know which units each type takes; the kind's is one of them
+    match kind.name:
+        case "dictionary":
+            return pa.string() if text.symbols == "string" else DICTIONARY_TYPE
+        case "string":
+            return pa.string() if text.strings == "string" else DICTIONARY_TYPE
+        case name if name in _PLAIN_TYPES:
+            return _PLAIN_TYPES[name]
+        case "timestamp":
+            return pa.timestamp(unit, tz=kind.timezone)
+        case "time32":
+            return pa.time32(unit)
+        case "time64":
+            return pa.time64(unit)
+        case "fixed_size_binary":
+            return pa.binary(kind.width)
+        case "decimal128":
+            return pa.decimal128(kind.precision, kind.scale)
+        case "decimal256":
+            return pa.decimal256(kind.precision, kind.scale)
+        case "list":
+            list_type: pa.DataType = pa.float64()
+            for _ in range(kind.dimensions):
+                list_type = pa.list_(list_type)
+            return list_type
+        case name:
+            raise InternalError(f"no Arrow type is known for {name!r}")
+
+
+def numbers_to_arrow(values: npt.NDArray[Any], type_: pa.DataType) -> pa.Array[Any]:
+    """Return numbers as an Arrow array without nulls.
+
+    Args:
+        values: Shape ``(n,)``, of the width of ``type_``.
+        type_: An integer or floating-point type.
+    """
+    return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(np.ascontiguousarray(values).data)])
+
+
+def byte_strings_to_arrow(values: Sequence[bytes], type_: pa.DataType) -> pa.Array[Any]:
+    """Return byte strings as an Arrow array without nulls; ``type_`` is binary, fixed-size binary or, for UTF-8, string."""
+    data = pa.py_buffer(b"".join(values))
+    if pa.types.is_fixed_size_binary(type_):
+        return pa.Array.from_buffers(type_, len(values), [None, data])
+    offsets = np.fromiter(accumulate(map(len, values), initial=0), dtype=np.int32, count=len(values) + 1)
+    return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(offsets.data), data])
+
+
+def strings_to_arrow(strings: Utf8Strings) -> pa.StringArray:
+    """Return strings as an Arrow array without nulls, which shares their memory."""
+    buffers = [None, pa.py_buffer(np.ascontiguousarray(strings.offsets).data), pa.py_buffer(strings.utf8)]
+    array: Any = pa.Array.from_buffers(pa.string(), len(strings), buffers)
+    as_strings: pa.StringArray = array
+    return as_strings
+
+
+def text_to_arrow(texts: Sequence[str]) -> pa.Array[Any]:
+    """Return texts as an Arrow array of strings without nulls."""
+    return byte_strings_to_arrow([text.encode() for text in texts], pa.string())
+
+
+def numbers_to_numpy(array: pa.Array[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Return the numbers of an array that has no nulls.
+
+    Args:
+        array: Of an integer or floating-point type.
+        dtype: The same type in numpy.
+    """
+    data = array.buffers()[1]
+    if data is None:
+        return np.empty(0, dtype=dtype)
+    return np.frombuffer(memoryview(data), dtype=dtype, count=array.offset + len(array))[array.offset :]
+
+
+def mask_to_numpy(array: pa.BooleanArray) -> npt.NDArray[np.bool_]:
+    """Return truth values that have no nulls; a copy, a byte each."""
+    data = array.buffers()[1]
+    if data is None or not len(array):
+        return np.zeros(len(array), dtype=np.bool_)
+    flags = np.unpackbits(np.frombuffer(memoryview(data), dtype=np.uint8), bitorder="little")
+    return flags[array.offset : array.offset + len(array)].view(np.bool_)
+
+
+def mask_to_arrow(mask: npt.NDArray[np.bool_]) -> pa.BooleanArray:
+    """Return truth values as an Arrow array without nulls."""
+    bits = np.packbits(mask, bitorder="little")
+    array: Any = pa.Array.from_buffers(pa.bool_(), len(mask), [None, pa.py_buffer(bits.data)])
+    as_mask: pa.BooleanArray = array
+    return as_mask
+
+
+compute: Any = pc
+"""``pyarrow.compute``."""
+
+Values: TypeAlias = Any
+"""An Arrow array of one type or another."""
+
+
+def only_where(values: Values, holds: Values) -> Values:
+    """Return the values for which ``holds`` is true, and null instead of the others.
+
+    Args:
+        values: Shape ``(n,)``.
+        holds: Booleans, shape ``(n,)``.
+    """
+    return compute.if_else(holds, values, pa.nulls(1, values.type)[0])
+
+
+def most_expanded_bytes(memory_limit_bytes: int) -> int:
+    """Return how much text may take as plain strings at once: what may take more is kept dictionary-encoded before."""
+    return max(memory_limit_bytes // 8, 4 * MIB)
+
+
+def to_batches(table: pa.Table, *, batch_rows: int) -> list[pa.RecordBatch]:
+    """Split a table without copying.
+
+    Args:
+        table: Usually one row group.
+        batch_rows: Largest number of rows in one batch.
+
+    Returns:
+        The batches in order, none of them empty.
+    """
+    return [batch for batch in table.to_batches(max_chunksize=batch_rows) if batch.num_rows]
+
+
+def columns_to_expand(schema: pa.Schema, plain: Collection[str]) -> list[int]:
+    """Return the places of columns that came dictionary-encoded, but are to be plain strings: those named ``plain``."""
+    return [place for place, field in enumerate(schema) if field.type == DICTIONARY_TYPE and field.name in plain]
+
+
+def first_expanded(
+    batch: pa.RecordBatch, places: Sequence[int], most_bytes: int
+) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+    """Take as many rows of a batch as fit, at least one, and make plain strings of their text.
+
+    Args:
+        batch: At least one row.
+        places: Of the columns that are to be plain strings.
+        most_bytes: Most that the strings may take.
+
+    Returns:
+        These rows, and those that are left; None where none is.
+    """
+    row_bytes = _expanded_row_bytes(batch, places)
+    rows = max(int(row_bytes.cumsum().searchsorted(most_bytes, side="right")), 1)
+    first: Any = batch.slice(0, rows)
+    for place in places:
+        field = first.schema.field(place)
+        first = first.set_column(place, field.with_type(pa.string()), first.column(place).cast(pa.string()))
+    return first, batch.slice(rows) if rows < batch.num_rows else None
+
+
+def text_bytes(table: pa.Table, plain: Collection[str]) -> int:
+    """Return how many bytes text that came dictionary-encoded, but is to be plain, takes as plain strings."""
+    places = columns_to_expand(table.schema, plain)
+    return sum(int(_expanded_row_bytes(batch, places).sum()) for batch in table.to_batches())
+
+
+def _expanded_row_bytes(batch: pa.RecordBatch, places: Sequence[int]) -> npt.NDArray[np.int64]:
+    row_bytes = np.zeros(batch.num_rows, dtype=np.int64)
+    for place in places:
+        array: Any = batch.column(place)
+        lengths = numbers_to_numpy(compute.binary_length(array.dictionary), np.int32)
+        indices = numbers_to_numpy(array.indices.fill_null(len(lengths)), np.int32)
+        row_bytes += np.append(lengths, np.int32(0))[indices]
+    return row_bytes
+
+
+def expanded_table(table: pa.Table, plain: Collection[str], *, most_bytes: int = 1024 * MIB) -> pa.Table:
+    """Make plain strings of all text that came dictionary-encoded, but is to be plain; a chunk of it takes 2 GiB at most."""
+    places = columns_to_expand(table.schema, plain)
+    if not places:
+        return table
+    batches: list[pa.RecordBatch] = []
+    for batch in table.to_batches():
+        left: pa.RecordBatch | None = batch
+        while left is not None:
+            first, left = first_expanded(left, places, most_bytes)
+            batches.append(first)
+    schema = table.schema
+    for place in places:
+        schema = schema.set(place, schema.field(place).with_type(pa.string()))
+    return pa.Table.from_batches(batches, schema)
+
+
+def copied(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Copy a batch out of the memory of a larger one; dictionaries, which other batches have as well, are not copied."""
+    return pa.RecordBatch.from_arrays([_copied(column) for column in batch.columns], schema=batch.schema)
+
+
+def concatenate(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    """Join the batches of many row groups; only dictionary indices are copied.
+
+    Args:
+        batches: In the order of the result; there may be none.
+        schema: Schema of each of them.
+
+    Returns:
+        A table whose dictionary columns have one dictionary for all chunks.
+    """
+    return pa.Table.from_batches(batches, schema).unify_dictionaries()
+
+
+def _copied(array: Any) -> Any:
+    if pa.types.is_dictionary(array.type):
+        return pa.DictionaryArray.from_arrays(pa.concat_arrays([array.indices]), array.dictionary, safe=False)
+    return pa.concat_arrays([array])
+
+
+_BLOCK_ROWS = 65_536
+"""Values that are made repeat one block of so many rows, so that they cost next to no memory."""
+
+
+def missing_values(row_count: int, type_: Any, *, never_null: bool) -> pa.ChunkedArray[Any]:
+    """Make the values of rows from before a column existed.
+
+    Args:
+        row_count: How many.
+        type_: Arrow type of the column.
+        never_null: Whether its QuestDB type has no null; then they are false or 0.
+    """
+    block_rows = min(row_count, _BLOCK_ROWS)
+    block: Any = pa.repeat(zero(type_), block_rows) if never_null else pa.nulls(block_rows, type_)
+    return _repeated_block(block, row_count)
+
+
+def repeated_value(value: pa.ChunkedArray[Any], row_count: int) -> pa.ChunkedArray[Any]:
+    """Make a column that holds one value in every row.
+
+    Args:
+        value: The value, shape ``(1,)``; dictionary arrays stay such.
+        row_count: How many rows.
+    """
+    same_place = numbers_to_arrow(np.zeros(min(row_count, _BLOCK_ROWS), dtype=np.int32), pa.int32())
+    block: Any = value.chunk(0).take(same_place)
+    return _repeated_block(block, row_count)
+
+
+def _repeated_block(block: pa.Array[Any], row_count: int) -> pa.ChunkedArray[Any]:
+    blocks, rest = divmod(row_count, _BLOCK_ROWS)
+    return pa.chunked_array([block] * blocks + [block.slice(0, rest)], type=block.type)
+
+
+def zero(type_: pa.DataType) -> Any:
+    """Return what a type without null has in its place: false or 0."""
+    return pa.scalar(0, pa.uint8()).cast(type_)
+
+
+def rows_without_columns(row_count: int) -> pa.Table:
+    """Make a table that has rows and no columns, which cannot be told its number of rows otherwise."""
+    return pa.table({"": pa.nulls(row_count)}).select([])
+
+
+def to_arrow_value(value: DomainValue, type_: Any, *, path: str | None, column: str) -> Any:
+    """Return a value of a column's domain as an Arrow array of length 1, without importing pandas.
+
+    Args:
+        value: An integer in the column's own unit (unscaled for decimals), a float, or bytes; it fits the type.
+        type_: Arrow type of the column, not a dictionary nor a list.
+        path: Where the value was found, for error messages.
+        column: Name of the column, for error messages.
+
+    Raises:
+        FormatError: Text is not UTF-8.
+    """
+    if isinstance(value, bytes):
+        if pa.types.is_string(type_):
+            _check_text(value, path=path, column=column)
+        array: Any = byte_strings_to_arrow([value], pa.binary() if pa.types.is_string(type_) else type_)
+        return array.cast(type_) if pa.types.is_string(type_) else array
+    if pa.types.is_floating(type_):
+        return numbers_to_arrow(
+            np.array([value], dtype=np.float32 if pa.types.is_float32(type_) else np.float64), type_
+        )
+    if pa.types.is_boolean(type_):
+        false = pa.repeat(zero(type_), 1)
+        return false if not value else false.is_valid()
+    number = int(value).to_bytes(type_.bit_width // 8, "little", signed=value < 0)
+    return pa.Array.from_buffers(type_, 1, [None, pa.py_buffer(number)])
+
+
+def to_domain_value(scalar: Any) -> DomainValue | None:
+    """Return an Arrow scalar in the terms of a column's domain; None for null."""
+    array: Any = pa.repeat(scalar, 1)
+    type_ = array.type
+    if array.null_count:
+        return None
+    if pa.types.is_string(type_):
+        array, type_ = array.cast(pa.binary()), pa.binary()
+    is_plain = pa.types.is_binary(type_) or pa.types.is_fixed_size_binary(type_)
+    if is_plain or pa.types.is_floating(type_) or pa.types.is_boolean(type_):
+        value: DomainValue = array[0].as_py()
+        return value
+    is_signed = not pa.types.is_unsigned_integer(type_)
+    return int.from_bytes(memoryview(array.buffers()[1])[: type_.bit_width // 8], "little", signed=is_signed)
+
+
+def _check_text(value: bytes, *, path: str | None, column: str) -> None:
+    try:
+        value.decode()
+    except UnicodeDecodeError as error:
+        raise FormatError(
+            f"a bound of column {column!r} is not UTF-8, and so no text of it; make the sidecar anew with"
+            " 'coldparquet index --force'",
+            path=path,
+            field="MIN/MAX",
+            column=column,
+        ) from error
+
+
+MAX_EMPTY_LISTS = 1 << 24
+"""Lists that the arrays without elements of one chunk may hold together. A shape such as (2000000000, 0) takes 8 bytes
+in the file but two billion empty lists in Arrow."""
+
+_WORD_BYTES = 8
+_SATURATED = 1 << 31
+"""Products of dimensions stop growing here; no byte string of Arrow's holds as many elements."""
+
+
+def decode_raw_arrays(payloads: pa.BinaryArray, *, dimensions: int, label: ChunkLabel) -> pa.ListArray[Any]:
+    """Decode the byte strings of one chunk.
+
+    Args:
+        payloads: One byte string or null per row, shape ``(rows,)``.
+        dimensions: Number of dimensions of the column's type, 1 to 32.
+        label: The chunk, for error messages.
+
+    Returns:
+        Lists nested ``dimensions`` deep around float64, shape ``(rows,)``. A dimension of length 0 gives empty lists;
+        dimensions behind it do not show in Arrow.
+
+    Raises:
+        FormatError: A byte string does not have the length that its dimensions ask for, or arrays without elements
+            claim more than ``MAX_EMPTY_LISTS`` lists.
+    """
+    is_null = np.asarray(payloads.is_null().to_numpy(zero_copy_only=False), dtype=bool)
+    rows = np.flatnonzero(~is_null)
+    first_byte, lengths_bytes, data = _byte_strings(payloads.drop_null())
+    header_words = (dimensions + 1) // 2
+    _check(
+        (lengths_bytes % _WORD_BYTES == 0) & (lengths_bytes >= header_words * _WORD_BYTES),
+        rows,
+        label,
+        f"an array of {dimensions} dimensions begins with {header_words * _WORD_BYTES} bytes and goes on in words of 8",
+    )
+    word_lengths = lengths_bytes // _WORD_BYTES
+    words = np.frombuffer(memoryview(data), dtype="<u8", count=int(word_lengths.sum()), offset=first_byte)
+    header_positions = (np.cumsum(word_lengths) - word_lengths)[:, None] + np.arange(header_words)
+    shapes = words[header_positions].view("<i4")[:, :dimensions].astype(np.int64)
+    _check((shapes >= 0).all(axis=1), rows, label, "a dimension is negative")
+
+    lists = [np.ones(len(rows), dtype=np.int64)]  # how many lists (at last: elements) each row has at each depth
+    for dimension in range(dimensions):
+        lists.append(np.minimum(lists[-1] * shapes[:, dimension], _SATURATED))
+    _check(
+        (header_words + lists[-1]) * _WORD_BYTES == lengths_bytes,
+        rows,
+        label,
+        "the dimensions ask for another number of elements than there are",
+    )
+    empty_lists = sum(int(count[lists[-1] == 0].sum()) for count in lists[1:])
+    if empty_lists > MAX_EMPTY_LISTS:
+        raise label.damaged(f"arrays without elements claim {empty_lists} lists, more than {MAX_EMPTY_LISTS}")
+
+    is_element = np.ones(len(words), dtype=bool)
+    is_element[header_positions] = False
+    elements = words[is_element].view("<f8")
+    nested: pa.Array[Any] = pa.array(elements, type=pa.float64(), mask=np.isnan(elements))
+    for dimension in range(dimensions - 1, 0, -1):
+        list_lengths = np.repeat(shapes[:, dimension], lists[dimension])
+        nested = pa.ListArray.from_arrays(_offsets(list_lengths), nested)
+    row_lengths = np.zeros(len(payloads), dtype=np.int64)
+    row_lengths[rows] = shapes[:, 0]
+    return pa.ListArray.from_arrays(_offsets(row_lengths), nested, mask=pa.array(is_null))
+
+
+def _byte_strings(present: pa.BinaryArray) -> tuple[int, npt.NDArray[np.int64], pa.Buffer]:
+    """Take byte strings, none of them null, apart.
+
+    Returns:
+        Where the first one begins in the data, the length of each, and the data, in which they touch each other.
+    """
+    _, offsets_buffer, data = present.buffers()
+    if len(present) == 0 or offsets_buffer is None:
+        return 0, np.empty(0, dtype=np.int64), pa.py_buffer(b"")
+    offsets = np.frombuffer(memoryview(offsets_buffer), dtype=np.int32, count=present.offset + len(present) + 1)[
+        present.offset :
+    ]
+    return int(offsets[0]), np.diff(offsets).astype(np.int64), data or pa.py_buffer(b"")
+
+
+def _offsets(list_lengths: npt.NDArray[np.int64]) -> pa.Int32Array:
+    offsets = np.zeros(len(list_lengths) + 1, dtype=np.int32)
+    np.cumsum(list_lengths, out=offsets[1:])
+    return pa.array(offsets, type=pa.int32())
+
+
+def _check(holds: npt.NDArray[np.bool_], rows: npt.NDArray[np.intp], label: ChunkLabel, message: str) -> None:
+    if not holds.all():
+        row = int(rows[np.argmin(holds)])
+        raise label.damaged(f"row {row}: {message}", row=row, field="array")

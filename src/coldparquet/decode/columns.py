@@ -1,0 +1,559 @@
+"""The bytes of one read -> the selected rows of each fetched column, checked against what the plan expects.
+
+What the first decoding of a process takes longer than all later ones, done before anybody waits for it.
+
+Arrow's code is paged in, its tables of functions are filled, and each thread gets memory of its own: about 3 ms of
+processor time, where later decoding of a few rows takes 0.5 ms.
+
+Columns of nested lists of which just some pages were fetched.
+
+Page headers say how many elements a page holds, but not always how many rows. So runs of pages are decoded one by one:
+each must hold exactly the rows that the plan expects of it, or else rows of different columns would be mixed up. pyarrow
+refuses a run that begins in the middle of a row.
+
+Pages that may be compressed although they say that they are not, in files of which nobody noted the writer.
+
+Arrow before 3.0 compressed data pages of version 2 and marked them as not compressed. pyarrow tells such a file by its
+writer, which sidecars that QuestDB or older versions of this library made do not name. What a page holds tells it nearly as
+well: what is not compressed is as long as it says, and does not decompress.
+"""
+
+from __future__ import annotations
+
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from coldparquet.decode.arrow import arrow_type, mask_to_arrow, most_expanded_bytes
+from coldparquet.decode.dictionaries import (
+    SEPARABLE_CODECS,
+    decode_dictionary_chunk,
+    dictionary_value_bytes,
+    distinct_entries,
+    is_as_stored,
+    longest_text,
+)
+from coldparquet.decode.expansion import (
+    check_decoded_size,
+    check_decompressed_size,
+    delta_text_bytes,
+    is_boundless,
+    may_decompress_to,
+)
+from coldparquet.decode.filter import filter_rows
+from coldparquet.decode.parquet_reader import ChunkLabel, read_columns
+from coldparquet.decode.virtual_file import CODECS, column_leaf, one_column_file
+from coldparquet.errors import InternalError, UnsupportedError
+from coldparquet.format.page_headers import PageType, count_values, first_page, iterate_pages
+from coldparquet.format.parquet_schema import LeafSpec
+from coldparquet.format.parquet_thrift import DataPageHeader, PageHeader
+from coldparquet.format.sidecar_layout import Codec, Encoding, PhysicalType
+from coldparquet.format.type_codes import TypeTag
+from coldparquet.format.types import resolve_type
+from coldparquet.plan.bind import BoundAnd, BoundComparison, BoundField
+from coldparquet.plan.predicate import Operator
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from coldparquet.decode.arrow import TextAs
+    from coldparquet.decode.virtual_file import ReadFiles, VirtualColumn, VirtualFile
+    from coldparquet.format.page_headers import Page
+    from coldparquet.format.sidecar import Sidecar
+    from coldparquet.plan.model import RowGroupRead, RowSelection
+
+
+_WRONG_INDEX = "the page index is wrong, or the file is damaged: read with ReadOptions(page_index='never')"
+
+
+def check_flat_pages(pieces: Sequence[bytes], rows: RowSelection, label: ChunkLabel) -> None:
+    """Check by their headers that the pages of a column without lists hold the rows that they should.
+
+    Args:
+        pieces: The fetched pages, in file order.
+        rows: The rows that the plan expects in them.
+        label: The chunk, for error messages.
+
+    Raises:
+        FormatError: They do not.
+    """
+    counts = np.array([parsed_value_count(piece, label) for piece in pieces], dtype=np.int64)
+    check_rows_of_pieces(counts, rows, label)
+
+
+def parsed_value_count(piece: bytes, label: ChunkLabel) -> int:
+    """Return how many values, nulls included, the pages of a piece say they hold.
+
+    Raises:
+        FormatError: The piece is not a sequence of whole pages.
+    """
+    value_count = count_values(piece)
+    if value_count is None:
+        raise label.damaged(f"the fetched bytes are not a sequence of pages; {_WRONG_INDEX}", field="page_index")
+    return value_count
+
+
+def check_rows_of_pieces(piece_rows: npt.NDArray[np.int64], rows: RowSelection, label: ChunkLabel) -> None:
+    """Check that every range of rows ends where a piece does, so that no row is taken for another one.
+
+    Args:
+        piece_rows: Number of rows in each piece, in file order; 0 if it is just a dictionary page.
+        rows: The rows that they should hold together.
+        label: The chunk, for error messages.
+
+    Raises:
+        FormatError: They hold other rows.
+    """
+    found, expected = np.cumsum(piece_rows).tolist(), np.cumsum(rows.stops - rows.starts).tolist()
+    total = found[-1] if found else 0
+    if total != rows.row_count or not set(expected).issubset(found):
+        raise label.damaged(
+            f"the fetched pages hold {total} rows, expected {rows.row_count} in {len(rows.starts)} ranges; {_WRONG_INDEX}",
+            field="row_count",
+        )
+
+
+def decode_list_pages(  # noqa: PLR0913 - the pages of one column, and how to decode them
+    pieces: Sequence[bytes],
+    leaf: LeafSpec,
+    *,
+    codec: int,
+    created_by: str | None,
+    rows: RowSelection,
+    label: ChunkLabel,
+    check_page_checksums: bool,
+) -> pa.ChunkedArray[Any]:
+    """Decode the fetched pages of a column of lists.
+
+    Args:
+        pieces: The pages, in file order; the first piece begins with the dictionary page if there is one.
+        leaf: The column.
+        codec: Parquet compression codec of the pages.
+        created_by: Who wrote them.
+        rows: The rows that the pages should hold.
+        label: The chunk, for error messages.
+        check_page_checksums: Whether the CRC-32 of each page that has one is compared.
+
+    Returns:
+        ``rows.row_count`` lists, or nulls.
+
+    Raises:
+        FormatError: The pages do not decode, hold other rows, or begin in the middle of one.
+    """
+    dictionary = _dictionary_page(pieces[0]) if pieces else b""
+    chunks: list[Any] = []
+    row_counts = []
+    for index, piece in enumerate(pieces):
+        pages = [piece] if index == 0 else [dictionary, piece]
+        value_count = parsed_value_count(piece, label)
+        # Nothing but a dictionary page: pyarrow makes an array without rows of the right type.
+        file = one_column_file(pages, leaf, value_count=value_count, codec=codec, created_by=created_by)
+        [decoded] = read_columns(file, {leaf.name: label}, check_page_checksums=check_page_checksums)
+        chunks += decoded.chunks
+        row_counts.append(len(decoded))
+    check_rows_of_pieces(np.array(row_counts, dtype=np.int64), rows, label)
+    return pa.chunked_array(chunks)
+
+
+def _dictionary_page(piece: bytes) -> bytes:
+    page = first_page(piece)
+    return piece[: page.stop] if page is not None and page.header.type == PageType.DICTIONARY else b""
+
+
+_LEAST_ROWS_PER_SLICE = 4096
+"""Slices cost nothing but make one chunk each, which everything that comes later handles one by one."""
+
+_LARGEST_SHARE_LEFT_OUT = 0.5
+"""A slice keeps all rows of its array in memory, so it must want most of them."""
+
+
+def select_rows(
+    arrays: Sequence[pa.ChunkedArray[Any]], positions: RowSelection | None, *, held_rows: int
+) -> list[pa.ChunkedArray[Any]]:
+    """Select rows of arrays that are all equally long: as slices where they are few and long, otherwise as copies.
+
+    Args:
+        arrays: The arrays.
+        positions: Which rows; None for all of them.
+        held_rows: Length of the arrays.
+
+    Returns:
+        One array for each; the array itself if all of its rows are selected.
+    """
+    if positions is None or positions.row_count == held_rows or not arrays:
+        return list(arrays)
+    if _slices_pay(positions, held_rows):
+        return [_slices(array, positions) for array in arrays]
+    held = pa.Table.from_arrays(list(arrays), names=list(map(str, range(len(arrays)))))
+    copies: list[Any] = held.filter(_mask(positions, held_rows)).combine_chunks().columns
+    return copies
+
+
+def rows_within(selection: RowSelection | None, fetched: RowSelection | None) -> RowSelection | None:
+    """Say where selected rows are among those that were fetched, counted one after the other.
+
+    Args:
+        selection: Rows of the row group; None for all.
+        fetched: Rows of the row group, those selected among them; None for all.
+
+    Returns:
+        None for all of a whole row group.
+
+    Raises:
+        InternalError: A row is selected that was not fetched.
+    """
+    if fetched is None:
+        return selection
+    if selection is None:
+        raise InternalError("all rows of a row group are selected, but only some were fetched")
+    return fetched.positions_of(selection)
+
+
+def _slices_pay(positions: RowSelection, held_rows: int) -> bool:
+    kept_rows = positions.row_count
+    are_long = kept_rows >= _LEAST_ROWS_PER_SLICE * len(positions.starts)
+    return are_long and kept_rows >= held_rows * (1 - _LARGEST_SHARE_LEFT_OUT)
+
+
+def _slices(array: pa.ChunkedArray[Any], positions: RowSelection) -> pa.ChunkedArray[Any]:
+    ranges = zip(positions.starts.tolist(), (positions.stops - positions.starts).tolist(), strict=True)
+    slices: list[Any] = [chunk for start, length in ranges for chunk in array.slice(start, length).chunks]
+    return pa.chunked_array(slices, type=array.type)
+
+
+def _mask(positions: RowSelection, row_count: int) -> pa.BooleanArray:
+    edges = np.zeros(row_count + 1, dtype=np.int8)
+    edges[positions.starts] += 1
+    edges[positions.stops] -= 1
+    return mask_to_arrow(np.cumsum(edges[:-1], dtype=np.int8).astype(bool))
+
+
+def check_compression_marks(pages: bytes, codec: int, label: ChunkLabel) -> None:
+    """Check that the data pages of a chunk which say that they are not compressed cannot be.
+
+    Args:
+        pages: Pages with their headers. A writer makes all data pages of a chunk of one version.
+        codec: Parquet compression codec of the chunk.
+        label: The chunk, for error messages.
+
+    Raises:
+        UnsupportedError: A page may be compressed (kind ``UnknownWriter``).
+    """
+    for page in iterate_pages(pages, len(pages)) if codec else ():
+        if page.header.type == PageType.DATA:
+            return
+        if _may_be_compressed(page, pages, codec):
+            raise UnsupportedError(
+                f"{label}: a page is marked as not compressed but may be, as in files of Arrow before 3.0, and the sidecar"
+                " does not note who wrote the file: make it anew with 'coldparquet index --force'",
+                kind="UnknownWriter",
+                path=label.path,
+                row_group=label.row_group,
+                columns=label.columns,
+            )
+
+
+def _may_be_compressed(page: Page, pages: bytes, codec: int) -> bool:
+    """Tell whether the values of a page may be compressed although it says that they are not."""
+    header = page.header.data_page_header_v2
+    if page.header.type != PageType.DATA_V2 or header is None or header.is_compressed is not False:
+        return False
+    levels_bytes = (header.definition_levels_byte_length or 0) + (header.repetition_levels_byte_length or 0)
+    values = memoryview(pages)[page.body_start + levels_bytes : page.stop]
+    size_bytes = (page.header.uncompressed_page_size or 0) - levels_bytes
+    if len(values) != size_bytes:
+        return True
+    name: Any = CODECS[codec]  # the stubs list Arrow's names
+    if name not in SEPARABLE_CODECS:
+        return size_bytes > 0
+    try:
+        pa.decompress(values, decompressed_size=size_bytes, codec=name, asbytes=True)
+    except (pa.ArrowException, OSError):
+        return False
+    return size_bytes > 0
+
+
+_INT96_LIMIT_S = 9_223_372_036
+"""Seconds from 1970 to the last whole second that nanoseconds in 64 bits can count."""
+
+
+class FetchedColumns:
+    """The columns of one read whose bytes were fetched.
+
+    Args:
+        buffer: The virtual files, complete.
+        read: What they hold.
+        sidecar: The partition's sidecar.
+        path: The Parquet file, for error messages.
+        check_page_checksums: Whether the CRC-32 of each page that has one is compared.
+        most_bytes: About how much memory may be taken; None for any.
+    """
+
+    def __init__(  # noqa: PLR0913 - what to decode, and how
+        self,
+        buffer: ReadFiles,
+        read: RowGroupRead,
+        sidecar: Sidecar,
+        *,
+        path: str | None,
+        check_page_checksums: bool,
+        most_bytes: int | None,
+    ) -> None:
+        self._most_bytes = most_bytes
+        self._check_page_checksums = check_page_checksums
+        self._buffer = buffer
+        self._bytes = buffer.bytes()
+        self._read = read
+        self._sidecar = sidecar
+        self._types = [sidecar.column_type(column) for column in read.columns]
+        self.labels = [
+            ChunkLabel(path=path, row_group=read.row_group_in_file, columns=(sidecar.column(column).name,))
+            for column in read.columns
+        ]
+        """Each column, for error messages."""
+
+    def decode(self, *, text: TextAs, known: Mapping[int | None, pa.Array[Any]]) -> list[pa.ChunkedArray[Any]]:
+        """Decode every column.
+
+        Args:
+            text: Which text columns become dictionary arrays, if their pages allow it. So do others that would take much
+                of the memory as plain strings. All others are of the type that pyarrow gives them.
+            known: By index in the sidecar: distinct strings with which a column's dictionary is to begin.
+
+        Returns:
+            ``read.row_count`` values of each of ``read.columns``.
+
+        Raises:
+            FormatError: The pages do not decode, or hold other rows than planned.
+            BudgetExceededError: Pages of few bytes would decompress to more than the memory that may be taken.
+            UnsupportedError: pyarrow does not implement an encoding, an INT96 timestamp does not fit 64 bits, or it depends on
+                the writer of the file, which is not known, how pages decode.
+        """
+        if not self._sidecar.is_writer_known:
+            for position, label in enumerate(self.labels):
+                check_compression_marks(b"".join(self._pieces(position)), self._codec(position), label)
+        decoded: dict[int, pa.ChunkedArray[Any]] = {}
+        for file_index, file in enumerate(self._buffer.files):
+            decoded |= self._decode_file(file_index, file, text, known)
+        for position, rows in enumerate(self._read.column_rows):
+            if position not in decoded:
+                decoded[position] = self._decode_lists(position, rows)
+        return [decoded[position] for position in range(len(self._read.columns))]
+
+    def _decode_file(
+        self, file_index: int, file: VirtualFile, text: TextAs, known: Mapping[int | None, pa.Array[Any]]
+    ) -> dict[int, pa.ChunkedArray[Any]]:
+        held_rows = self._read.row_group_rows if file.rows is None else file.rows.row_count
+        if file.rows is not None:
+            for column in file.columns:
+                check_flat_pages(self._pieces(column.position), file.rows, self.labels[column.position])
+        if self._most_bytes is not None:
+            for column in file.columns:
+                position = column.position
+                if is_boundless(self._codec(position)) and may_decompress_to(column.length_bytes, self._most_bytes):
+                    label, pages = self.labels[position], self._pages(column)
+                    check_decompressed_size(pages, self._most_bytes, label, row_count=held_rows)
+                self._check_value_bytes(column, held_rows, self._most_bytes)
+        to_dictionary = [column for column in file.columns if self._is_to_be_dictionary(column, held_rows, text)]
+        arrays = self._decode_columns(file_index, held_rows, to_dictionary, known)
+        for position, array in arrays.items():
+            if len(array) != held_rows:
+                message = f"holds {len(array)} rows, expected {held_rows}"
+                raise self.labels[position].damaged(message, field="row_count")
+        positions = rows_within(self._read.selection, file.rows)
+        return dict(zip(arrays, select_rows(list(arrays.values()), positions, held_rows=held_rows), strict=True))
+
+    def _check_value_bytes(self, column: VirtualColumn, row_count: int, most_bytes: int) -> None:
+        """Refuse pages of few bytes whose values would take more than the memory that may be taken."""
+        leaf = column_leaf(self._sidecar, self._read.columns[column.position])
+        codec, label = self._codec(column.position), self.labels[column.position]
+        if leaf.physical_type is not PhysicalType.BYTE_ARRAY or row_count < 2:
+            return
+        pages = self._pages(column)
+        size_bytes = delta_text_bytes(pages, codec=codec, leaf=leaf, label=label, enough_bytes=most_bytes)
+        if leaf.max_rep_level == 0 and not self._is_text(column.position):  # text of a dictionary is not expanded here
+            size_bytes += dictionary_value_bytes(
+                pages,
+                codec=codec,
+                row_count=row_count,
+                max_def_level=leaf.max_def_level,
+                label=label,
+                enough_bytes=most_bytes,
+            )
+        if size_bytes > most_bytes:
+            check_decoded_size(pages, size_bytes, most_bytes, label, row_count=row_count)
+
+    def _is_text(self, position: int) -> bool:
+        stored = self._types[position]
+        return stored.arrow.name in {"string", "dictionary"} and not stored.raw_array
+
+    def _is_to_be_dictionary(self, column: VirtualColumn, row_count: int, text: TextAs) -> bool:
+        """Tell whether a column is text that is wanted dictionary-encoded, or takes too much memory in another form."""
+        stored = self._types[column.position]
+        type_: Any = arrow_type(stored, text=text)
+        if pa.types.is_dictionary(type_) or not self._is_text(column.position) or self._most_bytes is None:
+            return pa.types.is_dictionary(type_)
+        most_bytes = most_expanded_bytes(self._most_bytes)
+        if not may_decompress_to(column.length_bytes * row_count, most_bytes):
+            return False
+        longest_bytes = longest_text(
+            self._pages(column),
+            codec=self._codec(column.position),
+            label=self.labels[column.position],
+            check_page_checksums=self._check_page_checksums,
+        )
+        return row_count * longest_bytes > most_bytes
+
+    def _decode_columns(
+        self,
+        file_index: int,
+        row_count: int,
+        to_dictionary: Sequence[VirtualColumn],
+        known: Mapping[int | None, pa.Array[Any]],
+    ) -> dict[int, pa.ChunkedArray[Any]]:
+        """Let pyarrow decode the columns of one file, all at once, but for text whose dictionary it could get wrong."""
+        arrays: dict[int, pa.ChunkedArray[Any]] = {}
+        entry_counts: dict[VirtualColumn, int] = {}
+        for column in to_dictionary:
+            strings = known.get(self._read.columns[column.position])
+            entry_count = None
+            if strings is None:
+                codec = self._codec(column.position)
+                entry_count = distinct_entries(self._pages(column), codec, row_count=row_count)
+            if entry_count is not None:
+                entry_counts[column] = entry_count
+            elif (array := self._take_apart(column, row_count, strings)) is not None:
+                arrays[column.position] = array
+        others = [column for column in self._buffer.files[file_index].columns if column.position not in arrays]
+        arrays |= self._decode_values(file_index, others, as_dictionary=[column.name for column in entry_counts])
+        for column, entry_count in entry_counts.items():
+            if not is_as_stored(arrays[column.position], entry_count, self.labels[column.position]):
+                array = self._take_apart(column, row_count, None)
+                if array is None:
+                    raise InternalError("a dictionary and its indices were not taken apart")
+                arrays[column.position] = array
+        return arrays
+
+    def _take_apart(
+        self, column: VirtualColumn, row_count: int, known: pa.Array[Any] | None
+    ) -> pa.ChunkedArray[Any] | None:
+        return decode_dictionary_chunk(
+            self._pages(column),
+            codec=self._codec(column.position),
+            created_by=self._sidecar.created_by,
+            row_count=row_count,
+            max_def_level=self._sidecar.column(self._read.columns[column.position]).max_def_level,
+            label=self.labels[column.position],
+            known=known,
+            check_page_checksums=self._check_page_checksums,
+        )
+
+    def _decode_values(
+        self, file_index: int, columns: Sequence[VirtualColumn], *, as_dictionary: Sequence[str]
+    ) -> dict[int, pa.ChunkedArray[Any]]:
+        """Let pyarrow decode columns of one file as they are."""
+        if not columns:
+            return {}
+        file = self._buffer.parquet_file(file_index)
+        end_beside = None if self._buffer.holds_ends else self._buffer.files[file_index].end
+        int96 = {
+            column.name: self.labels[column.position]
+            for column in columns
+            if self._types[column.position].physical_type is PhysicalType.INT96
+        }
+        if int96:
+            in_seconds = read_columns(
+                file, int96, end_beside=end_beside, int96_unit="s", check_page_checksums=self._check_page_checksums
+            )
+            for seconds, label in zip(in_seconds, int96.values(), strict=True):
+                _check_int96_range(seconds, label)
+        arrays = read_columns(
+            file,
+            {column.name: self.labels[column.position] for column in columns},
+            end_beside=end_beside,
+            as_dictionary=as_dictionary,
+            check_page_checksums=self._check_page_checksums,
+        )
+        return dict(zip((column.position for column in columns), arrays, strict=True))
+
+    def _decode_lists(self, position: int, rows: RowSelection | None) -> pa.ChunkedArray[Any]:
+        if rows is None:
+            raise InternalError("a column whose pages were all fetched is in no virtual file")
+        lists = decode_list_pages(
+            self._pieces(position),
+            column_leaf(self._sidecar, self._read.columns[position]),
+            codec=self._codec(position),
+            created_by=self._sidecar.created_by,
+            rows=rows,
+            label=self.labels[position],
+            check_page_checksums=self._check_page_checksums,
+        )
+        positions = rows_within(self._read.selection, rows)
+        [selected] = select_rows([lists], positions, held_rows=rows.row_count)
+        return selected
+
+    def _pages(self, column: VirtualColumn) -> bytes:
+        return self._bytes[column.start : column.start + column.length_bytes].tobytes()
+
+    def _pieces(self, position: int) -> list[bytes]:
+        read = self._read
+        [of_column] = (read.piece_columns == position).nonzero()
+        starts = self._piece_offsets[of_column]
+        stops = starts + (read.piece_stops - read.piece_starts)[of_column]
+        return [self._bytes[start:stop].tobytes() for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
+
+    @cached_property
+    def _piece_offsets(self) -> npt.NDArray[np.int64]:
+        return self._read.buffer_offsets
+
+    def _codec(self, position: int) -> int:
+        return int(self._sidecar.chunks(self._read.columns[position]).codec[self._read.row_group])
+
+
+def _check_int96_range(seconds: pa.ChunkedArray[Any], label: ChunkLabel) -> None:
+    """Refuse instants that nanoseconds since 1970 cannot hold: pyarrow would let them overflow into wrong ones."""
+    bounds = pc.min_max(seconds.cast(pa.int64()))
+    least, most = bounds["min"].as_py(), bounds["max"].as_py()
+    if least is not None and not -_INT96_LIMIT_S < least <= most < _INT96_LIMIT_S:
+        raise UnsupportedError(
+            f"{label}: an INT96 timestamp lies outside the years 1678 to 2261, which nanoseconds since 1970 can hold;"
+            " rewrite the file with timestamps in microseconds",
+            kind="TimestampOutOfRange",
+            path=label.path,
+            row_group=label.row_group,
+            columns=label.columns,
+        )
+
+
+_TIMES = np.arange(4, dtype=np.int64)
+
+
+@cache
+def decode_for_the_first_time() -> None:
+    """Decode and filter four timestamps; nothing when it is called again. Blocks for some milliseconds."""
+    type_ = resolve_type(TypeTag.TIMESTAMP, PhysicalType.INT64, 0, 0)
+    leaf = LeafSpec(name="time", physical_type=PhysicalType.INT64, max_def_level=0, logical=type_.parquet_logical)
+    page = _TIMES.tobytes()
+    header = PageHeader(
+        type=PageType.DATA,
+        uncompressed_page_size=len(page),
+        compressed_page_size=len(page),
+        data_page_header=DataPageHeader(
+            num_values=len(_TIMES),
+            encoding=Encoding.PLAIN,
+            definition_level_encoding=Encoding.RLE,
+            repetition_level_encoding=Encoding.RLE,
+        ),
+    )
+    file = one_column_file([header.encode(), page], leaf, value_count=len(_TIMES), codec=Codec.UNCOMPRESSED)
+    label = ChunkLabel(path=None, row_group=0, columns=(leaf.name,))
+    [times] = read_columns(file, {leaf.name: label}, check_page_checksums=False)
+    field = BoundField(name=leaf.name, index=0, type=type_)
+    since_second = BoundComparison(field, Operator.GREATER_OR_EQUAL, 1)
+    before_last = BoundComparison(field, Operator.LESS, 3)
+    filter_rows(BoundAnd((since_second, before_last)), pa.table({leaf.name: times}))

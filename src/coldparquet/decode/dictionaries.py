@@ -1,0 +1,564 @@
+"""Text chunks -> dictionary arrays: each distinct string is decoded once, and no row's string is ever made.
+
+pyarrow can read dictionaries as such (``read_dictionary``), but it drops repeated entries without renumbering the
+indices, and then returns other strings than were written. QuestDB's symbol dictionaries do repeat: entry ``k`` is the
+table's symbol ``k``, or an empty string where the chunk does not use it. So a chunk is decoded in up to three parts, each
+of them a virtual file of its own:
+
+- its dictionary page, as a page of plain strings. Equal entries get one number, the place of the string in the result;
+- its pages of indices, as integers whose dictionary page says the number of each entry: what pyarrow decodes then are the
+  indices of the result, at no further cost per row;
+- the pages behind them that hold strings, where a writer gave up its dictionary because it had grown too large.
+
+Text chunks whose dictionaries pyarrow may read by itself, along with the other columns of their file.
+
+That takes half the time of ``coldparquet.decode.dictionaries``, which takes chunks apart. But where entries repeat,
+pyarrow drops them without renumbering the indices. So chunks that may have an empty entry are left out: what QuestDB
+repeats are empty ones. And the outcome is only taken if as many values came out as there are entries, all of them
+different then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from coldparquet.decode.arrow import DICTIONARY_TYPE, byte_strings_to_arrow, compute, numbers_to_arrow, numbers_to_numpy
+from coldparquet.decode.parquet_reader import check_values, read_columns
+from coldparquet.decode.virtual_file import CODECS, one_column_file
+from coldparquet.errors import FormatError, UnsupportedError
+from coldparquet.format.page_headers import Page, PageType, parse_pages
+from coldparquet.format.parquet_schema import LeafSpec
+from coldparquet.format.parquet_thrift import DataPageHeader, DictionaryPageHeader, PageHeader
+from coldparquet.format.sidecar_layout import Encoding, PhysicalType
+from coldparquet.format.types import LogicalKind, LogicalType
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from coldparquet.decode.parquet_reader import ChunkLabel
+
+
+SEPARABLE_CODECS = frozenset({"uncompressed", "snappy", "gzip", "brotli", "zstd", "lz4_raw"})
+"""Codecs in which Arrow compresses bytes just as a page holds them; the old LZ4 has a frame of its own."""
+
+_INDEX_ENCODINGS = frozenset({Encoding.RLE_DICTIONARY, Encoding.PLAIN_DICTIONARY})
+_ENTRY_ENCODINGS = frozenset({Encoding.PLAIN, Encoding.PLAIN_DICTIONARY})
+_SMALLEST_ENTRY_BYTES = 4
+"""A plain string begins with its length."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DictionaryParts:
+    """The pages of a flat text chunk by what they hold, in this order."""
+
+    dictionary: Page | None
+    """None if there are no pages of indices."""
+    index_pages: Sequence[Page]
+    text_pages: Sequence[Page]
+
+    @property
+    def row_count(self) -> int:
+        """Number of rows in the data pages, as their headers say."""
+        return count_rows(self.index_pages) + count_rows(self.text_pages)
+
+
+def take_apart(pages: bytes, codec: int) -> DictionaryParts | None:
+    """Find out what the pages of a chunk hold.
+
+    Args:
+        pages: Pages with their headers: the dictionary page, if there is one, and any number of the chunk's data pages.
+        codec: Parquet compression codec of the chunk.
+
+    Returns:
+        None where they are not a dictionary page, pages of indices and pages of strings, in this order.
+    """
+    found = parse_pages(pages)
+    if not found:
+        return None
+    dictionary = found[0] if found[0].header.type == PageType.DICTIONARY else None
+    data_pages = found if dictionary is None else found[1:]
+    encodings = [page_encoding(page) for page in data_pages]
+    if not encodings or None in encodings:
+        return None
+    index_count = sum(encoding in _INDEX_ENCODINGS for encoding in encodings)
+    if any(encoding in _INDEX_ENCODINGS for encoding in encodings[index_count:]):
+        return None
+    if index_count and (dictionary is None or not _is_readable(dictionary, codec)):
+        return None
+    return DictionaryParts(
+        dictionary=dictionary if index_count else None,
+        index_pages=data_pages[:index_count],
+        text_pages=data_pages[index_count:],
+    )
+
+
+def page_encoding(page: Page) -> int | None:
+    """Return how the values of a data page are encoded; None if it is no data page."""
+    header = page.header
+    data_page = header.data_page_header_v2 if header.type == PageType.DATA_V2 else header.data_page_header
+    is_data = header.type in {PageType.DATA, PageType.DATA_V2} and data_page is not None
+    return data_page.encoding if is_data and data_page is not None and (data_page.num_values or 0) >= 0 else None
+
+
+def count_rows(pages: Sequence[Page]) -> int:
+    """Return the number of rows in data pages, as their headers say."""
+    headers = (page.header.data_page_header_v2 or page.header.data_page_header for page in pages)
+    return sum((header.num_values or 0) for header in headers if header is not None)
+
+
+def count_entries(page: Page) -> int:
+    """Return the number of entries in a dictionary page, as its header says."""
+    dictionary = page.header.dictionary_page_header
+    return (dictionary.num_values or 0) if dictionary is not None else 0
+
+
+def _is_readable(page: Page, codec: int) -> bool:
+    dictionary, page_bytes = page.header.dictionary_page_header, page.header.uncompressed_page_size or 0
+    return (
+        dictionary is not None
+        and CODECS[codec] in SEPARABLE_CODECS
+        and dictionary.encoding in _ENTRY_ENCODINGS
+        and 0 < count_entries(page) <= page_bytes // _SMALLEST_ENTRY_BYTES
+    )
+
+
+def without_unused_values(array: pa.DictionaryArray[Any, Any]) -> pa.DictionaryArray[Any, Any]:
+    """Drop the values that no row has; the others keep their order."""
+    is_used = np.zeros(len(array.dictionary), dtype=bool)
+    is_used[numbers_to_numpy(array.indices.drop_null(), np.int32)] = True
+    if is_used.all():
+        return array
+    numbers = numbers_to_arrow(np.cumsum(is_used, dtype=np.int32) - np.int32(1), pa.int32())
+    used = numbers_to_arrow(np.flatnonzero(is_used), pa.int64())
+    return pa.DictionaryArray.from_arrays(numbers.take(array.indices), array.dictionary.take(used), safe=False)
+
+
+def shorten_dictionaries(table: pa.Table, *, untouched: Collection[str]) -> pa.Table:
+    """Drop unused values of dictionaries that are longer than the table, so that few rows do not keep a large one.
+
+    Args:
+        table: Rows that a predicate, or the choice of pages, has left.
+        untouched: Names of columns whose dictionaries stay as they are.
+    """
+    for position, name in enumerate(table.schema.names):
+        column: Any = table.column(position)
+        if not pa.types.is_dictionary(column.type) or name in untouched:
+            continue
+        if any(len(chunk.dictionary) > len(column) for chunk in column.chunks):
+            chunks: list[Any] = [without_unused_values(chunk) for chunk in column.chunks]
+            shortened = pa.chunked_array(chunks, type=DICTIONARY_TYPE)
+            table = table.set_column(position, table.schema.field(position), shortened)
+    return table
+
+
+class SharedDictionaries:
+    """One growing dictionary per column, for tables that follow each other in a stream.
+
+    A number, once given, means the same string in every table. The dictionary of each table is that of the table before,
+    with new strings behind it: writers of Arrow streams send just those, as deltas.
+
+    Args:
+        known: By column, the distinct strings to begin with. If these are all that occur, then every table has this very
+            dictionary.
+    """
+
+    def __init__(self, known: Mapping[str, pa.Array[Any]]) -> None:
+        self._dictionaries = dict(known)
+
+    def share(self, table: pa.Table) -> pa.Table:
+        """Give the columns the shared dictionaries, and these the strings that are new.
+
+        Only rows of a dictionary that numbers its strings otherwise are written anew.
+
+        Args:
+            table: The next one of the stream. Its columns of the names that are known are dictionaries of distinct
+                strings without null.
+        """
+        for position, name in enumerate(table.schema.names):
+            if name in self._dictionaries:
+                column: Any = table.column(position)
+                table = table.set_column(position, table.schema.field(position), self._shared(name, column))
+        return table
+
+    def _shared(self, name: str, column: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any]:
+        parts: list[Any] = column.chunks
+        indices = []
+        for part in parts:
+            dictionary = self._dictionaries[name]
+            if _begins_with(dictionary, part.dictionary):
+                indices.append(part.indices)
+            elif _begins_with(part.dictionary, dictionary):
+                self._dictionaries[name] = part.dictionary
+                indices.append(part.indices)
+            else:
+                used = without_unused_values(part)
+                self._dictionaries[name], numbers = numbered(used.dictionary, dictionary)
+                indices.append(numbers.take(used.indices))
+        shared = [pa.DictionaryArray.from_arrays(part, self._dictionaries[name], safe=False) for part in indices]
+        return pa.chunked_array(shared, type=column.type)
+
+
+def numbered(strings: pa.Array[Any], known: pa.Array[Any]) -> tuple[pa.Array[Any], pa.Array[Any]]:
+    """Look strings up in a dictionary, and append what it lacks.
+
+    Args:
+        strings: Without null.
+        known: Distinct strings without null.
+
+    Returns:
+        The dictionary, and the number of each string in it: int32, shape ``(strings,)``.
+    """
+    numbers = compute.index_in(strings, value_set=known)
+    if numbers.null_count:
+        known = pa.concat_arrays([known, strings.filter(numbers.is_null()).unique()])
+        numbers = compute.index_in(strings, value_set=known)
+    return known, numbers
+
+
+def _begins_with(dictionary: pa.Array[Any], other: pa.Array[Any]) -> bool:
+    return len(dictionary) >= len(other) and dictionary.slice(0, len(other)).equals(other)
+
+
+_TEXT = LogicalType(kind=LogicalKind.STRING)
+
+
+def decode_dictionary_chunk(  # noqa: PLR0913 - a chunk, and what its pages do not say themselves
+    pages: bytes,
+    *,
+    codec: int,
+    created_by: str | None,
+    row_count: int,
+    max_def_level: int,
+    label: ChunkLabel,
+    known: pa.Array[Any] | None = None,
+    check_page_checksums: bool,
+) -> pa.ChunkedArray[Any] | None:
+    """Decode the pages of a flat text column by their parts.
+
+    Args:
+        pages: Pages with their headers: the dictionary page, if there is one, and any number of the chunk's data pages.
+        codec: Parquet compression codec of the chunk.
+        created_by: Who wrote it.
+        row_count: Number of rows in the data pages.
+        max_def_level: 1 if rows can be null, else 0.
+        label: The chunk, for error messages.
+        known: Distinct strings that the result's dictionary is to begin with, such as the symbols of a table by their
+            keys. Where entry ``k`` is known string ``k``, no string is hashed.
+        check_page_checksums: Whether the CRC-32 of each page that has one is compared.
+
+    Returns:
+        Dictionary arrays with int32 indices, which share one dictionary of distinct strings. Without ``known`` its strings
+        are those of the dictionary page, in its order, and those of the pages without indices; an empty string is
+        among them only if it is the value of a row. With ``known`` it is ``known``, followed by what that lacks.
+        None where the pages are not such a sequence: decode the chunk as any other then.
+
+    Raises:
+        FormatError: A page does not decode.
+        UnsupportedError: pyarrow does not implement an encoding.
+    """
+    parts = take_apart(pages, codec)
+    if parts is None or parts.row_count != row_count:
+        return None
+    chunk = _Chunk(
+        content=memoryview(pages),
+        codec=codec,
+        created_by=created_by,
+        max_def_level=max_def_level,
+        label=label,
+        check_page_checksums=check_page_checksums,
+    )
+    arrays: list[Any] = []
+    if parts.dictionary is not None:
+        arrays += _decode_indices(chunk, parts.dictionary, parts.index_pages, known)
+    elif known is not None:
+        arrays.append(pa.DictionaryArray.from_arrays(numbers_to_arrow(np.empty(0, np.int32), pa.int32()), known))
+    if parts.text_pages:
+        arrays += _decode_text(chunk, parts.text_pages)
+    decoded: pa.ChunkedArray[Any] = pa.chunked_array(arrays, type=DICTIONARY_TYPE)
+    return decoded if len(arrays) == 1 else decoded.unify_dictionaries()
+
+
+def longest_text(pages: bytes, *, codec: int, label: ChunkLabel, check_page_checksums: bool) -> int:
+    """Return the length of the longest string in the dictionary of a flat text chunk.
+
+    Args:
+        pages: Pages with their headers.
+        codec: Parquet compression codec of the chunk.
+        label: The chunk.
+        check_page_checksums: Whether the CRC-32 of its dictionary page is compared.
+
+    Returns:
+        0 where the chunk does not begin with pages of indices into a dictionary, or where that does not decode: whoever decodes
+        the chunk says what is wrong with it.
+    """
+    parts = take_apart(pages, codec)
+    if parts is None or parts.dictionary is None:
+        return 0
+    chunk = _Chunk(
+        content=memoryview(pages),
+        codec=codec,
+        created_by=None,
+        max_def_level=0,
+        label=label,
+        check_page_checksums=check_page_checksums,
+    )
+    try:
+        entries = _read_entries(chunk, parts.dictionary)
+    except (FormatError, UnsupportedError):
+        return 0
+    return int(compute.max(compute.binary_length(entries)).as_py())
+
+
+def dictionary_value_bytes(  # noqa: PLR0913 - a chunk, and what its pages do not say themselves
+    pages: bytes, *, codec: int, row_count: int, max_def_level: int, label: ChunkLabel, enough_bytes: int
+) -> int:
+    """Return how many bytes the values of a flat chunk of byte strings take that are indices into a dictionary.
+
+    Args:
+        pages: Pages with their headers.
+        codec: Parquet compression codec of the chunk.
+        row_count: Number of rows in the data pages.
+        max_def_level: 1 if rows can be null, else 0.
+        label: The chunk.
+        enough_bytes: Fewer need not be counted.
+
+    Returns:
+        0 where the chunk does not begin with pages of indices into a dictionary, where their values take no more than
+        ``enough_bytes``, or where that does not decode: whoever decodes the chunk says what is wrong with it.
+    """
+    parts = take_apart(pages, codec)
+    if parts is None or parts.dictionary is None or parts.row_count != row_count:
+        return 0
+    if (parts.dictionary.header.uncompressed_page_size or 0) * row_count <= enough_bytes:
+        return 0
+    chunk = _Chunk(
+        content=memoryview(pages),
+        codec=codec,
+        created_by=None,
+        max_def_level=max_def_level,
+        label=label,
+        check_page_checksums=False,
+    )
+    try:
+        lengths = numbers_to_numpy(compute.binary_length(_read_entries(chunk, parts.dictionary, None)), np.int32)
+        if int(lengths.max()) * row_count <= enough_bytes:
+            return 0
+        of_rows = _read_numbers(chunk, lengths, parts.index_pages)
+    except (FormatError, UnsupportedError):
+        return 0
+    size_bytes = int(compute.sum(of_rows).as_py() or 0)
+    return size_bytes if size_bytes > enough_bytes else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chunk:
+    """What all parts of a chunk have in common."""
+
+    content: memoryview
+    codec: int
+    created_by: str | None
+    max_def_level: int
+    label: ChunkLabel
+    check_page_checksums: bool
+
+
+def _decode_indices(
+    chunk: _Chunk, dictionary_page: Page, index_pages: Sequence[Page], known: pa.Array[Any] | None
+) -> list[pa.Array[Any]]:
+    """Decode pages of indices into arrays that share one dictionary."""
+    entries = _read_entries(chunk, dictionary_page)
+    entry_numbers = _number_entries(entries, known)
+    indices = _read_numbers(chunk, entry_numbers.numbers, index_pages)
+    dictionary = entry_numbers.dictionary
+    if entry_numbers.empty_is_last and compute.max(indices).as_py() != len(dictionary) - 1:
+        dictionary = dictionary[:-1]  # no row has it: it stands where the table's other symbols would be
+    # Indices that come out of the page of numbers are numbers of entries: checking them would only cost time.
+    return [pa.DictionaryArray.from_arrays(positions, dictionary, safe=False) for positions in indices.chunks]
+
+
+def _read_numbers(chunk: _Chunk, numbers: npt.NDArray[np.int32], index_pages: Sequence[Page]) -> pa.ChunkedArray[Any]:
+    """Decode pages of indices into the number of the entry that each row has."""
+    pages: list[bytes | memoryview] = [
+        _number_page(numbers, chunk.codec),
+        chunk.content[index_pages[0].start : index_pages[-1].stop],
+    ]
+    leaf = LeafSpec(name="numbers", physical_type=PhysicalType.INT32, max_def_level=chunk.max_def_level)
+    row_count = count_rows(index_pages)
+    file = one_column_file(pages, leaf, value_count=row_count, codec=chunk.codec, created_by=chunk.created_by)
+    [decoded] = read_columns(file, {leaf.name: chunk.label}, check_page_checksums=chunk.check_page_checksums)
+    return decoded
+
+
+def _read_entries(chunk: _Chunk, page: Page, logical: LogicalType | None = _TEXT) -> pa.Array[Any]:
+    """Decode a dictionary page as a data page: without levels, which a required column has none of, they are alike."""
+    entry_count = count_entries(page)
+    header = PageHeader(
+        type=PageType.DATA,
+        uncompressed_page_size=page.header.uncompressed_page_size,
+        compressed_page_size=page.header.compressed_page_size,
+        crc=page.header.crc,
+        data_page_header=DataPageHeader(
+            num_values=entry_count,
+            encoding=Encoding.PLAIN,
+            definition_level_encoding=Encoding.RLE,
+            repetition_level_encoding=Encoding.RLE,
+        ),
+    )
+    leaf = LeafSpec(name="entries", physical_type=PhysicalType.BYTE_ARRAY, max_def_level=0, logical=logical)
+    data_page: list[bytes | memoryview] = [header.encode(), chunk.content[page.body_start : page.stop]]
+    file = one_column_file(data_page, leaf, value_count=entry_count, codec=chunk.codec)
+    [entries] = read_columns(file, {leaf.name: chunk.label}, check_page_checksums=chunk.check_page_checksums)
+    check_values(entries, chunk.label)
+    if len(entries) != entry_count:
+        raise chunk.label.damaged(
+            f"its dictionary has {len(entries)} entries, expected {entry_count}", field="dictionary"
+        )
+    return entries.combine_chunks()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _EntryNumbers:
+    """The entries of a dictionary page by their number in the result's dictionary."""
+
+    numbers: npt.NDArray[np.int32]
+    """Shape ``(entries,)``."""
+    dictionary: pa.Array[Any]
+    """Distinct strings, each at the place of its number."""
+    empty_is_last: bool
+    """Whether the last of them is the empty string, which may stand for entries that no row uses."""
+
+
+def _number_entries(entries: pa.Array[Any], known: pa.Array[Any] | None) -> _EntryNumbers:
+    """Give equal entries one number; a number beyond all others to empty ones, unless ``known`` has it."""
+    is_empty = numbers_to_numpy(compute.binary_length(entries), np.int32) == 0
+    numbers, dictionary = _numbers_of_text(entries, is_empty, known)
+    if not is_empty.any():
+        return _EntryNumbers(numbers=numbers, dictionary=dictionary, empty_is_last=False)
+    empty = byte_strings_to_arrow([b""], pa.binary()).view(pa.string())
+    known_place = -1 if known is None else compute.index(known, empty[0]).as_py()
+    if known_place >= 0:
+        numbers[is_empty] = known_place
+        return _EntryNumbers(numbers=numbers, dictionary=dictionary, empty_is_last=False)
+    numbers[is_empty] = len(dictionary)
+    return _EntryNumbers(numbers=numbers, dictionary=pa.concat_arrays([dictionary, empty]), empty_is_last=True)
+
+
+def _numbers_of_text(
+    entries: pa.Array[Any], is_empty: npt.NDArray[np.bool_], known: pa.Array[Any] | None
+) -> tuple[npt.NDArray[np.int32], pa.Array[Any]]:
+    """Number the entries that are not empty, and return the strings by their numbers; empty entries get any number."""
+    if known is not None and _are_at_their_places(entries, is_empty, known):
+        return np.arange(len(entries), dtype=np.int32), known
+    numbers = np.zeros(len(entries), dtype=np.int32)
+    places = np.flatnonzero(~is_empty)
+    text = entries.take(numbers_to_arrow(places, pa.int64())) if len(places) < len(entries) else entries
+    if known is None:
+        encoded: Any = text.dictionary_encode()
+        numbers[places] = numbers_to_numpy(encoded.indices, np.int32)
+        return numbers, encoded.dictionary
+    dictionary, found = numbered(text, known)
+    numbers[places] = numbers_to_numpy(found, np.int32)
+    return numbers, dictionary
+
+
+def _are_at_their_places(entries: pa.Array[Any], is_empty: npt.NDArray[np.bool_], known: pa.Array[Any]) -> bool:
+    if len(entries) > len(known):
+        return False
+    differs = compute.not_equal(entries, known.slice(0, len(entries)))
+    return bool(is_empty[numbers_to_numpy(compute.indices_nonzero(differs), np.uint64)].all())
+
+
+def _number_page(numbers: npt.NDArray[np.int32], codec: int) -> bytes:
+    """Return a dictionary page of integers: the number of each entry."""
+    body = numbers.astype("<i4").tobytes()
+    name: Any = CODECS[codec]  # the stubs list Arrow's names
+    compressed = pa.compress(body, name, asbytes=True) if codec else body
+    header = PageHeader(
+        type=PageType.DICTIONARY,
+        uncompressed_page_size=len(body),
+        compressed_page_size=len(compressed),
+        dictionary_page_header=DictionaryPageHeader(num_values=len(numbers), encoding=Encoding.PLAIN),
+    )
+    return header.encode() + compressed
+
+
+def _decode_text(chunk: _Chunk, pages: Sequence[Page]) -> list[pa.Array[Any]]:
+    """Decode pages of strings into dictionary arrays."""
+    leaf = LeafSpec(
+        name="text", physical_type=PhysicalType.BYTE_ARRAY, max_def_level=chunk.max_def_level, logical=_TEXT
+    )
+    content = chunk.content[pages[0].start : pages[-1].stop]
+    row_count = count_rows(pages)
+    file = one_column_file([content], leaf, value_count=row_count, codec=chunk.codec, created_by=chunk.created_by)
+    # Without a dictionary page there are no repeated entries. pyarrow encodes plain pages as it decodes them, others not.
+    is_plain = all(page_encoding(page) == Encoding.PLAIN for page in pages)
+    [text] = read_columns(
+        file,
+        {leaf.name: chunk.label},
+        as_dictionary=("text",) if is_plain else (),
+        check_page_checksums=chunk.check_page_checksums,
+    )
+    check_values(text, chunk.label)
+    arrays: list[Any] = text.chunks if is_plain else [strings.dictionary_encode() for strings in text.chunks]
+    return arrays
+
+
+_EMPTY_ENTRY = bytes(4)
+"""A plain string begins with its length. Lengths below 16 million end with a zero, but not with four."""
+
+_LARGEST_SEARCHED_BYTES = 1 << 20
+"""Dictionaries that are longer are taken apart: searching them, decompressed once more, would take too long."""
+
+
+def distinct_entries(pages: bytes, codec: int, *, row_count: int) -> int | None:
+    """Return how many entries the dictionary of a flat text chunk has if pyarrow may read it by itself.
+
+    Args:
+        pages: Pages with their headers: the dictionary page, and any number of the chunk's data pages.
+        codec: Parquet compression codec of the chunk.
+        row_count: Number of rows in the data pages.
+
+    Returns:
+        None where the chunk has other pages than a dictionary and indices, or where an entry may be empty.
+    """
+    parts = take_apart(pages, codec)
+    if parts is None or parts.dictionary is None or parts.text_pages or parts.row_count != row_count:
+        return None
+    return None if _may_have_empty_entry(pages, parts.dictionary, codec) else count_entries(parts.dictionary)
+
+
+def is_as_stored(array: pa.ChunkedArray[Any], entry_count: int, label: ChunkLabel) -> bool:
+    """Tell whether what pyarrow has read is what was written.
+
+    Args:
+        array: What it has read.
+        entry_count: Number of entries in the chunk's dictionary.
+        label: The chunk, for error messages.
+
+    Raises:
+        FormatError: An index has no entry, or an entry is not UTF-8.
+    """
+    chunks: list[Any] = array.chunks
+    if array.type != DICTIONARY_TYPE or any(len(chunk.dictionary) != entry_count for chunk in chunks):
+        return False
+    check_values(array, label)
+    return True
+
+
+def _may_have_empty_entry(pages: bytes, dictionary: Page, codec: int) -> bool:
+    body = memoryview(pages)[dictionary.body_start : dictionary.stop]
+    size_bytes = dictionary.header.uncompressed_page_size or 0
+    if size_bytes > _LARGEST_SEARCHED_BYTES:
+        return True
+    name: Any = CODECS[codec]  # the stubs list Arrow's names
+    try:
+        entries = pa.decompress(body, decompressed_size=size_bytes, codec=name, asbytes=True) if codec else bytes(body)
+    except (pa.ArrowException, OSError):
+        return True  # whoever takes the chunk apart says what is wrong with it
+    return _EMPTY_ENTRY in entries

@@ -1,0 +1,447 @@
+"""One slice of a native partition's column files -> an Arrow table, equal to what the same rows in Parquet decode to.
+
+STRING, BINARY, VARCHAR and arrays, as native partitions store them -> Arrow arrays.
+
+No value is looked at by itself: lengths and places of all values of a slice are compared at once, and their bytes are
+copied out of the data file in one step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from coldparquet.decode.arrow import (
+    arrow_field,
+    decode_raw_arrays,
+    missing_values,
+    numbers_to_arrow,
+    rows_without_columns,
+    strings_to_arrow,
+)
+from coldparquet.decode.parquet_reader import RowsLabel, check_values
+from coldparquet.errors import InternalError, UnsupportedError
+from coldparquet.format.native import INLINED_VALUE_OFFSET, MAX_INLINED_BYTES, EntryKind, VariableLayout
+from coldparquet.format.table_file_text import UNIT_BYTES, utf16_to_utf8
+from coldparquet.format.type_codes import TypeTag, is_decimal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from coldparquet.decode.arrow import TextAs
+    from coldparquet.format.native import FixedLayout, Mask, Offsets
+    from coldparquet.format.table_file_text import Utf8Strings
+    from coldparquet.format.types import ColumnType
+    from coldparquet.plan.native import FileRole, NativeColumn, NativeRead
+
+    ByteArray = npt.NDArray[np.uint8]
+
+_WORD_BITS = 64
+
+
+def decode_fixed(
+    stored: npt.NDArray[np.uint8], layout: FixedLayout, type_: Any, *, tag: TypeTag, label: RowsLabel
+) -> pa.Array[Any]:
+    """Decode values of one width.
+
+    Args:
+        stored: Their bytes.
+        layout: How they are stored.
+        type_: Arrow type of the result.
+        tag: Type of the column.
+        label: The values, for error messages.
+
+    Raises:
+        FormatError: A boolean is neither 0 nor 1, or a decimal has more digits than its type.
+        UnsupportedError: Decimals are stored wider than their type is (``kind="UnsupportedType"``).
+    """
+    values = stored.view(layout.word).reshape(-1, layout.words)
+    is_null = layout.is_null(values)
+    data: npt.NDArray[Any]
+    if tag is TypeTag.BOOLEAN:
+        label.check(values[:, 0] <= 1, "is neither true nor false", field="BOOLEAN")
+        data = np.packbits(values[:, 0], bitorder="little")
+    elif tag is TypeTag.UUID:
+        # Low word first and each word little-endian: reversed, this is the byte order of RFC 4122.
+        data = values[:, ::-1].byteswap()
+    elif is_decimal(tag):
+        data = _decimal_words(values, type_, tag, label)
+    else:
+        data = values
+    array: pa.Array[Any] = pa.Array.from_buffers(type_, len(values), [validity(is_null), pa.py_buffer(data.tobytes())])
+    if is_decimal(tag):
+        check_values(pa.chunked_array([array]), label)
+    return array
+
+
+def validity(is_null: Mask | None) -> pa.Buffer | None:
+    """Return Arrow's validity bitmap; None where nothing is null."""
+    if is_null is None or not is_null.any():
+        return None
+    return pa.py_buffer(np.packbits(~is_null, bitorder="little").tobytes())
+
+
+def _decimal_words(values: npt.NDArray[Any], type_: Any, tag: TypeTag, label: RowsLabel) -> npt.NDArray[np.int64]:
+    """Return unscaled values as Arrow has them: two or four words of 64 bits, the lowest one first."""
+    # The wide ones are stored highest word first; the others have one word or less.
+    words = values[:, ::-1].astype(np.int64, copy=False)
+    arrow_words = type_.bit_width // _WORD_BITS
+    if words.shape[1] > arrow_words:
+        raise UnsupportedError(
+            f"{label}: stored as {tag.name}, which is wider than {type_}; leave the column out",
+            kind="UnsupportedType",
+            path=label.path,
+            columns=label.columns,
+        )
+    sign = words[:, -1:] >> (_WORD_BITS - 1)
+    return np.hstack([words, np.repeat(sign, arrow_words - words.shape[1], axis=1)])
+
+
+def decode_symbol_keys(
+    stored: npt.NDArray[np.uint8],
+    layout: FixedLayout,
+    type_: Any,
+    *,
+    dictionary: Utf8Strings,
+    label: RowsLabel,
+) -> pa.Array[Any]:
+    """Decode the symbols of a slice.
+
+    Args:
+        stored: The keys.
+        layout: How they are stored.
+        type_: Arrow type of the result: dictionary or string.
+        dictionary: All symbols of the column, each at the place of its key.
+        label: The keys, for error messages.
+
+    Returns:
+        One symbol or null per row; a dictionary that holds just the symbols that occur, in the order of their keys.
+
+    Raises:
+        FormatError: A key has no symbol.
+    """
+    keys = stored.view(layout.word)
+    is_null = layout.is_null(keys[:, None])
+    present = keys if is_null is None else keys[~is_null]
+    label.check(
+        keys < len(dictionary),
+        f"has a symbol key outside of the dictionary, which has {len(dictionary):,} symbols",
+        field="SYMBOL",
+    )
+    is_used = np.zeros(len(dictionary), dtype=bool)
+    is_used[present] = True
+    renumbered = np.cumsum(is_used, dtype=np.int32) - np.int32(1)
+    positions = np.zeros(len(keys), dtype=np.int32)
+    positions[keys >= 0] = renumbered[present]
+    indices: Any = pa.Array.from_buffers(pa.int32(), len(keys), [validity(is_null), pa.py_buffer(positions.tobytes())])
+    used: pa.Array[Any] = strings_to_arrow(dictionary).take(
+        numbers_to_arrow(np.flatnonzero(is_used).astype(np.int32), pa.int32())
+    )
+    if pa.types.is_dictionary(type_):
+        return pa.DictionaryArray.from_arrays(indices, used)
+    plain: pa.Array[Any] = used.take(indices)
+    return plain
+
+
+LARGEST_CHUNK_BYTES = (1 << 31) - 1
+"""Arrow's strings and byte strings have offsets of 32 bits: longer data becomes several arrays."""
+
+_UTF8_BYTES_PER_UNIT = 3
+"""At most, of UTF-16: a surrogate pair is two units and four bytes."""
+
+
+def decode_variable(  # noqa: PLR0913 - two files and what they hold
+    auxiliary: ByteArray,
+    data: ByteArray,
+    layout: VariableLayout,
+    *,
+    column_type: ColumnType,
+    data_start: int,
+    label: RowsLabel,
+) -> list[pa.Array[Any]]:
+    """Decode the values of one slice.
+
+    Args:
+        auxiliary: Their entries of the auxiliary file.
+        data: Their bytes of the data file.
+        layout: How both are laid out.
+        column_type: Type of the column.
+        data_start: Where ``data`` begins in the data file.
+        label: The values, for error messages.
+
+    Returns:
+        The values in order, in as few arrays as Arrow's 32-bit offsets allow.
+
+    Raises:
+        FormatError: Lengths and offsets contradict each other, text is not UTF-8, or an array is damaged.
+        UnsupportedError: One value is longer than Arrow's offsets can say.
+    """
+    if layout.entry_kind is EntryKind.OFFSET:
+        values = _prefixed_values(auxiliary, data, layout, data_start, label)
+    else:
+        values = _described_values(auxiliary, data, layout, data_start, label)
+    is_string = column_type.tag is TypeTag.STRING
+    largest = values.lengths // UNIT_BYTES * _UTF8_BYTES_PER_UNIT if is_string else values.lengths
+    return [
+        _decode_chunk(values.rows(first, stop), column_type, replace(label, first_row=label.first_row + first))
+        for first, stop in _chunks(largest, label)
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Values:
+    """Where the bytes of values are: arrays of shape ``(rows,)``."""
+
+    data: ByteArray
+    """What the data file holds."""
+    starts: Offsets
+    """First byte of each value in ``data``; ascending where it has bytes there."""
+    lengths: Offsets
+    """Bytes of each value, wherever they are; 0 for null."""
+    is_null: Mask
+    is_inlined: Mask
+    """Values that lie in their auxiliary entry."""
+    entries: ByteArray
+    """Auxiliary entries, shape ``(rows, entry_bytes)``."""
+
+    def rows(self, first: int, stop: int) -> _Values:
+        return replace(
+            self,
+            starts=self.starts[first:stop],
+            lengths=self.lengths[first:stop],
+            is_null=self.is_null[first:stop],
+            is_inlined=self.is_inlined[first:stop],
+            entries=self.entries[first:stop],
+        )
+
+    def joined(self) -> ByteArray:
+        """Return the bytes of all values, one behind the other."""
+        in_data = _gathered(self.data, self.starts[~self.is_inlined], self.lengths[~self.is_inlined])
+        if not self.is_inlined.any():
+            return in_data
+        inlined = self.entries[self.is_inlined, INLINED_VALUE_OFFSET : INLINED_VALUE_OFFSET + MAX_INLINED_BYTES]
+        joined = np.empty(int(self.lengths.sum()), dtype=np.uint8)
+        is_inlined = np.repeat(self.is_inlined, self.lengths)
+        joined[~is_inlined] = in_data
+        joined[is_inlined] = inlined[np.arange(MAX_INLINED_BYTES) < self.lengths[self.is_inlined, None]]
+        return joined
+
+
+def _prefixed_values(
+    auxiliary: ByteArray, data: ByteArray, layout: VariableLayout, data_start: int, label: RowsLabel
+) -> _Values:
+    """Find the values of STRING and BINARY: each has its length before it, and offsets say where."""
+    offsets = layout.parse(auxiliary).offsets - data_start
+    is_inside = (offsets >= 0) & (offsets <= len(data))
+    room = np.diff(offsets) - layout.prefix_bytes
+    # The difference of offsets inside cannot overflow.
+    holds = is_inside[:-1] & is_inside[1:] & (room >= 0)
+    label.check(holds, "has an offset that does not lie behind that of the row before it", field="offset")
+    prefixes = data[offsets[:-1, None] + np.arange(layout.prefix_bytes)].view(f"<i{layout.prefix_bytes}")[:, 0]
+    is_null = prefixes < 0
+    units = np.where(is_null, 0, prefixes).astype(np.int64)
+    label.check(units <= room // layout.unit_bytes, "is longer than its offsets leave room for", field="length")
+    return _Values(
+        data=data,
+        starts=offsets[:-1] + layout.prefix_bytes,
+        lengths=units * layout.unit_bytes,
+        is_null=is_null,
+        is_inlined=np.zeros_like(is_null),
+        entries=auxiliary.reshape(-1, layout.entry_bytes)[:-1],
+    )
+
+
+def _described_values(
+    auxiliary: ByteArray, data: ByteArray, layout: VariableLayout, data_start: int, label: RowsLabel
+) -> _Values:
+    """Find the values of VARCHAR and arrays: the entries say everything."""
+    entries = layout.parse(auxiliary)
+    longest = np.where(entries.is_inlined, MAX_INLINED_BYTES, len(data))
+    label.check(
+        (entries.lengths >= 0) & (entries.lengths <= longest), "is longer than there is room for", field="length"
+    )
+    has_bytes = ~entries.is_null & ~entries.is_inlined
+    label.check(
+        (entries.lengths > 0) | ~has_bytes, "has an entry of zeros, which was never written", field="auxiliary entry"
+    )
+    starts = np.where(has_bytes, entries.offsets - data_start, 0)
+    # Behind the value before it that has bytes in the data file.
+    stops = np.maximum.accumulate(np.where(has_bytes, starts + entries.lengths, 0))
+    least = np.concatenate([np.zeros(min(1, len(stops)), dtype=np.int64), stops[:-1]])
+    holds = ~has_bytes | ((starts >= least) & (starts + entries.lengths <= len(data)))
+    label.check(holds, "has an offset that does not lie behind the value before it", field="offset")
+    return _Values(
+        data=data,
+        starts=starts,
+        lengths=entries.lengths,
+        is_null=entries.is_null,
+        is_inlined=entries.is_inlined,
+        entries=auxiliary.reshape(-1, layout.entry_bytes),
+    )
+
+
+def _gathered(data: ByteArray, starts: Offsets, lengths: Offsets) -> ByteArray:
+    """Copy ascending, disjoint runs of bytes out of ``data``, one behind the other."""
+    filled = lengths > 0
+    starts, stops = starts[filled], (starts + lengths)[filled]
+    if not len(starts):
+        return data[:0]
+    if (starts[1:] == stops[:-1]).all():
+        return data[starts[0] : stops[-1]]
+    # Runs and the gaps between them take turns.
+    turns = np.empty(2 * len(starts) - 1, dtype=np.int64)
+    turns[0::2] = stops - starts
+    turns[1::2] = starts[1:] - stops[:-1]
+    is_wanted: Mask = np.repeat(np.arange(len(turns)) % 2 == 0, turns)
+    return data[starts[0] : stops[-1]][is_wanted]
+
+
+def _chunks(largest: Offsets, label: RowsLabel) -> Iterator[tuple[int, int]]:
+    """Cut rows, given the most that each can take, so that Arrow's offsets can address the bytes of each chunk."""
+    ends = np.cumsum(largest)
+    first = 0
+    while first < len(ends):
+        before = int(ends[first - 1]) if first else 0
+        stop = int(np.searchsorted(ends, before + LARGEST_CHUNK_BYTES, side="right"))
+        if stop == first:
+            raise UnsupportedError(
+                f"{label}: row {label.first_row + first:,} may take {int(largest[first]):,} bytes, but a value in Arrow"
+                f" has at most {LARGEST_CHUNK_BYTES:,}; leave the column out",
+                kind="TooLarge",
+                path=label.path,
+                columns=label.columns,
+                row=label.first_row + first,
+            )
+        yield first, stop
+        first = stop
+
+
+def _decode_chunk(values: _Values, column_type: ColumnType, label: RowsLabel) -> pa.Array[Any]:
+    joined = values.joined()
+    offsets = np.zeros(len(values.lengths) + 1, dtype=np.int64)
+    np.cumsum(values.lengths, out=offsets[1:])
+    match column_type.tag:
+        case TypeTag.STRING:
+            text = utf16_to_utf8(joined.view("<u2"), offsets // UNIT_BYTES)
+            return _byte_strings(pa.string(), values.is_null, text.offsets, text.utf8)
+        case TypeTag.VARCHAR:
+            strings = _byte_strings(pa.string(), values.is_null, offsets, joined.tobytes())
+            check_values(pa.chunked_array([strings]), label)
+            return strings
+        case TypeTag.ARRAY:
+            payloads: Any = _byte_strings(pa.binary(), values.is_null, offsets, joined.tobytes())
+            return decode_raw_arrays(payloads, dimensions=column_type.arrow.dimensions, label=label)
+    return _byte_strings(pa.binary(), values.is_null, offsets, joined.tobytes())
+
+
+def _byte_strings(type_: Any, is_null: Mask, offsets: npt.NDArray[Any], data: bytes) -> pa.Array[Any]:
+    positions = pa.py_buffer(offsets.astype(np.int32).tobytes())
+    return pa.Array.from_buffers(type_, len(is_null), [validity(is_null), positions, pa.py_buffer(data)])
+
+
+def decode_native_rows(  # noqa: PLR0913 - one slice, what is known of it and how to show it
+    buffer: memoryview,
+    read: NativeRead,
+    columns: Sequence[NativeColumn],
+    *,
+    text: TextAs,
+    dictionaries: Mapping[int, Utf8Strings],
+    path: str,
+) -> pa.Table:
+    """Decode one slice of a native partition. Blocks.
+
+    Args:
+        buffer: The bytes of the slice, complete, each range at its place in ``read.buffer_offsets``.
+        read: What it holds.
+        columns: The result's columns, in its order; each was planned by ``read``.
+        text: Which text columns become dictionary arrays.
+        dictionaries: Symbols of the SYMBOL columns, by position of the column in the table.
+        path: Directory of the partition, for error messages.
+
+    Returns:
+        ``read.row_count`` rows, which share no memory with the buffer. Rows before a column's top are null; BOOLEAN,
+        BYTE, SHORT and CHAR are never null but false or 0. Dictionaries hold only values that occur.
+
+    Raises:
+        FormatError: Lengths, offsets or symbol keys contradict each other, or text is not UTF-8; names the partition, the
+            column and the row.
+        UnsupportedError: A decimal does not fit its type.
+        InternalError: A column was not planned.
+    """
+    if not columns:
+        return rows_without_columns(read.row_count)
+    slice_ = _Slice(buffer, read, path)
+    fields = [arrow_field(column.name, column.type, text=text) for column in columns]
+    arrays = [
+        slice_.decode(column, field.type, dictionaries.get(column.index))
+        for column, field in zip(columns, fields, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+
+class _Slice:
+    """The bytes of one slice, by column."""
+
+    def __init__(self, buffer: memoryview, read: NativeRead, path: str) -> None:
+        self._read = read
+        self._path = path
+        whole = np.frombuffer(buffer, dtype=np.uint8) if len(buffer) else np.empty(0, dtype=np.uint8)
+        offsets, lengths = read.buffer_offsets.tolist(), (read.stops - read.starts).tolist()
+        self._parts = {
+            (file.column, file.role): whole[offset : offset + length]
+            for file, offset, length in zip(read.files, offsets, lengths, strict=True)
+        }
+        self._starts = {
+            (file.column, file.role): start for file, start in zip(read.files, read.starts.tolist(), strict=True)
+        }
+
+    def decode(self, column: NativeColumn, type_: Any, dictionary: Utf8Strings | None) -> pa.ChunkedArray[Any]:
+        row_count = self._read.row_count
+        if column.index in self._read.made_columns:
+            return missing_values(row_count, type_, never_null=column.type.never_null)
+        missing_rows = min(max((column.top or 0) - self._read.first_row, 0), row_count)
+        label = RowsLabel(
+            path=self._path,
+            row_group=self._read.row_group,
+            columns=(column.name,),
+            first_row=self._read.first_row + missing_rows,
+        )
+        stored = self._decode_stored(column, type_, dictionary, label)
+        if sum(map(len, stored)) != row_count - missing_rows:
+            raise label.damaged(f"holds {sum(map(len, stored)):,} values, expected {row_count - missing_rows:,}")
+        if missing_rows:
+            missing = missing_values(missing_rows, type_, never_null=column.type.never_null)
+            stored = [*missing.chunks, *stored]
+        return pa.chunked_array(stored, type=type_)
+
+    def _decode_stored(
+        self, column: NativeColumn, type_: Any, dictionary: Utf8Strings | None, label: RowsLabel
+    ) -> list[pa.Array[Any]]:
+        layout = column.layout
+        if isinstance(layout, VariableLayout):
+            decoded = decode_variable(
+                self._part(column, "auxiliary"),
+                self._part(column, "data"),
+                layout,
+                column_type=column.type,
+                data_start=self._starts[column.index, "data"],
+                label=label,
+            )
+            return [array.dictionary_encode() for array in decoded] if pa.types.is_dictionary(type_) else decoded
+        values = self._part(column, "fixed")
+        if column.type.tag is not TypeTag.SYMBOL:
+            return [decode_fixed(values, layout, type_, tag=column.type.tag, label=label)]
+        if dictionary is None:
+            raise InternalError(f"column {column.name!r} is decoded without its dictionary", path=self._path)
+        return [decode_symbol_keys(values, layout, type_, dictionary=dictionary, label=label)]
+
+    def _part(self, column: NativeColumn, role: FileRole) -> npt.NDArray[np.uint8]:
+        part = self._parts.get((column.index, role))
+        if part is None:
+            raise InternalError(f"slice {self._read.row_group} was planned without column {column.name!r}")
+        return part

@@ -1,0 +1,1 @@
+"""Following a table: what changed since a state, and handing over the rows that came."""

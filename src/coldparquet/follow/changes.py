@@ -1,0 +1,464 @@
+"""What changed between two states of a table, and how far the next batch of a follower goes.
+
+QuestDB adds rows to a partition by writing row groups behind the end of its Parquet file, and a footer behind those. So the
+earlier state lies in the same file still: the sidecar leads to it by the size that the file had, and so does the earlier
+footer, which ends there. Where all of its row groups are in the present state as they were, in the same places, the rows
+before the new ones are the same. A file that was sorted anew, or compacted, holds nothing of the earlier state.
+
+What changed between two states of a table. Pure: nothing is read here.
+
+What a transaction says of a partition tells its version: the directory, the size of the Parquet file, the number of rows.
+Equal versions hold equal rows, because nobody overwrites what was committed. A version with more rows may begin with those
+of the one before, or may have been sorted anew; that takes a look at both (:mod:`coldparquet.follow.changes`), so it
+is ``larger`` until somebody has looked. Pieces of a partition that was split are judged together: where they are merged,
+or split again, rows move from one to another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+
+import numpy as np
+
+from coldparquet.catalog.partition import Partition, read_packed
+from coldparquet.concurrency import gather_or_cancel
+from coldparquet.errors import FormatError, ObjectChangedError, UnsupportedError
+from coldparquet.format.blooms import sidecar_in_memory
+from coldparquet.format.sidecar import parse_sidecar
+from coldparquet.text import few_names
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from coldparquet.catalog.snapshot import TableSnapshot
+    from coldparquet.follow.state import PartitionState, TableState
+    from coldparquet.format.sidecar import Sidecar
+    from coldparquet.options import ReadOptions
+
+
+async def find_grown(
+    snapshot: TableSnapshot,
+    changes: Iterable[PartitionChange],
+    partitions: Mapping[int, Partition],
+    *,
+    options: ReadOptions,
+) -> frozenset[int]:
+    """Find out which of some larger partitions begin with the rows that they had before.
+
+    Requests: the metadata of each, which reading its rows needs anyway, all at once. Where it has no sidecar, or one that has
+    forgotten the earlier state, 1 or 2 more for the earlier Parquet footer.
+
+    Args:
+        snapshot: The table as it lies there.
+        changes: The partitions.
+        partitions: Those of the snapshot by their begins.
+        options: How to read.
+
+    Returns:
+        The begins of those that do. Where nothing is left that proves it, they do not.
+
+    Raises:
+        NotFoundError: One of them is not there any more.
+        FormatError: The metadata of its present state is damaged.
+    """
+    asked = [change for change in changes if change.before is not None and change.timestamp in partitions]
+    await read_packed([partitions[change.timestamp] for change in asked])
+    answers = await gather_or_cancel(
+        [
+            _has_grown(snapshot, partitions[change.timestamp], change.before, options)
+            for change in asked
+            if change.before is not None
+        ]
+    )
+    return frozenset(change.timestamp for change, has_grown in zip(asked, answers, strict=True) if has_grown)
+
+
+async def _has_grown(
+    snapshot: TableSnapshot, partition: Partition, before: PartitionState, options: ReadOptions
+) -> bool:
+    record = partition.location.record
+    if record is None or before.parquet_size_bytes <= 0 or before.parquet_size_bytes >= record.parquet_size:
+        return False
+    metadata = await partition.metadata()
+    kept = _earlier_snapshot(metadata.sidecar, before)
+    if kept is not None:
+        return _begins_with(metadata.sidecar, kept)
+    then = replace(record, row_count=before.row_count, parquet_size=before.parquet_size_bytes)
+    try:
+        footer = await Partition(replace(partition.location, record=then), snapshot.store, options).read_footer([])
+        earlier = sidecar_in_memory(footer)
+    except (FormatError, UnsupportedError):
+        return False  # no footer ends there: the file is another one
+    return _begins_with(metadata.sidecar, earlier)
+
+
+def _earlier_snapshot(sidecar: Sidecar, before: PartitionState) -> Sidecar | None:
+    """Return the snapshot that a sidecar keeps of an earlier state; None if it keeps none."""
+    try:
+        earlier = parse_sidecar(
+            sidecar.file,
+            path=sidecar.path,
+            parquet_size_bytes=before.parquet_size_bytes,
+            sidecar_size_bytes=sidecar.size_bytes,
+        )
+    except (FormatError, UnsupportedError):
+        return None
+    return earlier if earlier.total_rows == before.row_count else None
+
+
+def _begins_with(now: Sidecar, before: Sidecar) -> bool:
+    """Tell whether the first row groups of a partition are, byte for byte, all those of an earlier state."""
+    count = before.row_group_count
+    if now.row_group_count < count or now.column_count != before.column_count:
+        return False
+    if not np.array_equal(now.row_counts[:count], before.row_counts):
+        return False
+    return all(
+        now.column(index).name == before.column(index).name
+        and np.array_equal(now.chunks(index).byte_range_start[:count], before.chunks(index).byte_range_start)
+        and np.array_equal(
+            now.chunks(index).total_compressed_bytes[:count], before.chunks(index).total_compressed_bytes
+        )
+        for index in range(before.column_count)
+    )
+
+
+ChangeKind: TypeAlias = Literal["new", "larger", "grown", "rewritten", "dropped"]
+"""``larger``: more rows, and nobody knows yet whether they begin with the earlier ones; ``grown``: they do."""
+
+_MOVING_ROWS = ("rewritten", "dropped")
+"""A piece that was rewritten, or is gone, may have its rows in another piece of the same partition."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionChange:
+    """What happened to one partition, or to one piece of a partition that was split."""
+
+    kind: ChangeKind
+    before: PartitionState | None
+    """None where it was not there, or nothing of it was handed over."""
+    now: PartitionState | None
+    """None where it is not there any more."""
+    reason: str
+    """What was seen, for people: ``2,040 rows, 2,000 before``."""
+
+    @property
+    def timestamp(self) -> int:
+        """Begin of the partition or of the piece, in the unit of the table."""
+        found = self.now if self.now is not None else self.before
+        assert found is not None, "a change is of something"  # noqa: S101 - an invariant of this class
+        return found.timestamp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableChanges:
+    """What happened to a table."""
+
+    now: TableState
+    """The table as it lies there."""
+    changes: tuple[PartitionChange, ...]
+    """In time order; partitions that did not change are not among them."""
+    replaced: str | None = None
+    """Why this is not the table that was there before, in words; then there are no changes."""
+
+    @property
+    def larger(self) -> tuple[PartitionChange, ...]:
+        """Partitions of which somebody has to find out whether they only have more rows behind the earlier ones."""
+        return tuple(change for change in self.changes if change.kind == "larger")
+
+
+def changes_between(before: TableState, now: TableState) -> TableChanges:
+    """Compare two states of a table.
+
+    Args:
+        before: What was handed over.
+        now: The table as it lies there. A partition that is in the native format now and was in Parquet before is left
+            out: it counts again once it is converted.
+    """
+    replaced = _replaced(before, now)
+    if replaced is not None:
+        return TableChanges(now=now, changes=(), replaced=replaced)
+    earlier = {partition.timestamp: partition for partition in before.partitions}
+    changes = [
+        change
+        for partition in now.partitions
+        if (change := _change(earlier.pop(partition.timestamp, None), partition)) is not None
+    ]
+    changes += [
+        PartitionChange(kind="dropped", before=partition, now=None, reason="it is not in the table any more")
+        for timestamp, partition in earlier.items()
+        if timestamp not in now.native_timestamps
+    ]
+    # Rows of a partition that is native for now may be in a piece that is not.
+    native = {now.partition_of(timestamp) for timestamp in earlier.keys() & now.native_timestamps}
+    return TableChanges(now=now, changes=_judged_together(now, changes, moved=native))
+
+
+def with_growth(found: TableChanges, grown: Collection[int]) -> TableChanges:
+    """Decide about larger partitions: those that begin with the earlier rows have grown, the others were rewritten.
+
+    Args:
+        found: What changed.
+        grown: Begins of the larger partitions of which it is known that they begin with the rows of the version before.
+    """
+    decided = [
+        change
+        if change.kind != "larger"
+        else PartitionChange(
+            kind="grown" if change.timestamp in grown else "rewritten",
+            before=change.before,
+            now=change.now,
+            reason=change.reason,
+        )
+        for change in found.changes
+    ]
+    changes = _judged_together(found.now, decided, moved=set())
+    return TableChanges(now=found.now, changes=changes, replaced=found.replaced)
+
+
+def _replaced(before: TableState, now: TableState) -> str | None:
+    if before.table_id != now.table_id:
+        return f"another table lies there: its id is {now.table_id}, it was {before.table_id}"
+    if before.txn > now.txn:
+        return f"it is at transaction {now.txn:,}, but was at {before.txn:,}: it was put back to an earlier state"
+    return None
+
+
+def _change(before: PartitionState | None, now: PartitionState) -> PartitionChange | None:
+    if before is not None and before.version == now.version:
+        return None
+    if before is None or before.delivered_rows == 0:
+        # Nobody has seen a row of another version, so that it does not matter how it differs.
+        reason = f"{now.row_count:,} rows"
+        return PartitionChange(kind="new", before=before, now=now, reason=reason) if now.row_count else None
+    if now.row_count > before.row_count:
+        reason = f"{now.row_count:,} rows, {before.row_count:,} before"
+        return PartitionChange(kind="larger", before=before, now=now, reason=reason)
+    reason = f"another version with {now.row_count:,} rows, {before.row_count:,} before"
+    return PartitionChange(kind="rewritten", before=before, now=now, reason=reason)
+
+
+def _judged_together(
+    now: TableState, changes: Iterable[PartitionChange], *, moved: set[int]
+) -> tuple[PartitionChange, ...]:
+    """Take all changes of one partition for a rewrite of it, where its pieces were merged, split or rewritten.
+
+    Args:
+        now: The table as it lies there.
+        changes: Piece by piece.
+        moved: Partitions of which that is known already, by their begins.
+    """
+    in_order = sorted(changes, key=lambda change: change.timestamp)
+    moved = moved | {now.partition_of(change.timestamp) for change in in_order if change.kind in _MOVING_ROWS}
+    if not moved:
+        return tuple(in_order)
+    return tuple(
+        change
+        if change.kind in _MOVING_ROWS or now.partition_of(change.timestamp) not in moved
+        else PartitionChange(
+            kind="rewritten",
+            before=change.before,
+            now=change.now,
+            reason=f"{change.reason}; another piece of its partition was rewritten, or merged",
+        )
+        for change in in_order
+    )
+
+
+OnChange: TypeAlias = Literal["error", "ignore", "reread", "append"]
+"""What to do about partitions whose rows were handed over and have changed since.
+
+``error``: stop. ``ignore``: go on; what such a partition holds now counts as handed over. ``reread``: hand over all that it
+holds now, so that rows arrive again. ``append``: trust that a partition with more rows begins with those that were handed
+over, and hand over the rest; anything else stops.
+"""
+
+ON_CHANGE: tuple[OnChange, ...] = get_args(OnChange)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepLimit:
+    """How much to hand over in one step; None where it does not matter.
+
+    A step always brings at least one row, if there is one: of a partition that is cut, rows that take about so many bytes.
+    """
+
+    partitions: int | None = None
+    rows: int | None = None
+    compressed_bytes: int | None = None
+    """Of the Parquet files, in proportion where not all rows of one are handed over."""
+
+
+EVERYTHING = StepLimit()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowWindow:
+    """Rows ``[first_row, stop_row)`` of one version of a partition."""
+
+    partition: PartitionState
+    first_row: int
+    stop_row: int
+
+    @property
+    def row_count(self) -> int:
+        """Number of rows, at least 1."""
+        return self.stop_row - self.first_row
+
+
+def next_state(before: TableState, found: TableChanges, *, limit: StepLimit, on_change: OnChange) -> TableState:
+    """Decide what is handed over next: partitions in time order, as far as the limit goes.
+
+    Args:
+        before: What was handed over.
+        found: What changed since, with no partition left of which nobody knows whether it has grown.
+        limit: How far to go.
+        on_change: What to do about rewritten partitions.
+
+    Returns:
+        The state once that is handed over; ``before`` itself where there is nothing to do.
+
+    Raises:
+        ObjectChangedError: Rows that were handed over have changed, and ``on_change`` does not say what then (kinds
+            ``TableReplaced`` and ``PartitionsRewritten``); or a partition was dropped of which some rows were not handed
+            over yet (kind ``PartitionsDropped``).
+    """
+    if found.replaced is not None:
+        if on_change != "reread":
+            raise _table_replaced(found.replaced)
+        partitions = _as_far_as(found.now.partitions, limit)
+        return replace(found.now, generation=before.generation + 1, partitions=partitions)
+    _refuse_rewritten(found, on_change)
+    _refuse_dropped(before, found, on_change)
+    changed = {change.timestamp: change for change in found.changes}
+    waiting = [partition for partition in before.partitions if partition.timestamp not in changed]
+    waiting += [accepted for change in found.changes if (accepted := _accepted(change, on_change)) is not None]
+    partitions = _as_far_as(sorted(waiting, key=lambda partition: partition.timestamp), limit)
+    if partitions == before.partitions:
+        return before
+    return replace(found.now, generation=before.generation, partitions=partitions)
+
+
+def windows_between(start: TableState, end: TableState) -> tuple[RowWindow, ...]:
+    """Return the rows that are handed over between two states, in table order.
+
+    Args:
+        start: What was handed over before.
+        end: What :func:`next_state` made of it, in one step or in several.
+    """
+    is_anew = start.generation != end.generation
+    earlier = {} if is_anew else {partition.timestamp: partition for partition in start.partitions}
+    windows = []
+    for partition in end.partitions:
+        before = earlier.get(partition.timestamp)
+        continues = before is not None and before.epoch == partition.epoch
+        first_row = before.delivered_rows if before is not None and continues else partition.epoch_first_row
+        if first_row < partition.delivered_rows:
+            windows.append(RowWindow(partition=partition, first_row=first_row, stop_row=partition.delivered_rows))
+    return tuple(windows)
+
+
+def _accepted(change: PartitionChange, on_change: OnChange) -> PartitionState | None:
+    """Return a partition as it waits to be handed over after a change; None where it is gone."""
+    before, now = change.before, change.now
+    if now is None:
+        return None
+    if before is None:
+        epoch, delivered_rows, epoch_first_row = 0, 0, 0
+    else:
+        epoch, delivered_rows, epoch_first_row = before.epoch, before.delivered_rows, before.epoch_first_row
+    if change.kind == "rewritten" and on_change in ("reread", "ignore"):
+        epoch += 1
+        epoch_first_row = delivered_rows = now.row_count if on_change == "ignore" else 0
+    return replace(now, epoch=epoch, delivered_rows=delivered_rows, epoch_first_row=epoch_first_row)
+
+
+def _as_far_as(waiting: Iterable[PartitionState], limit: StepLimit) -> tuple[PartitionState, ...]:
+    """Hand over what waits until the limit is reached; a state does not mention partitions that were never handed over."""
+    budget = _Budget(limit)
+    reached = (
+        replace(partition, delivered_rows=partition.delivered_rows + budget.take(partition))
+        if partition.rows_left
+        else partition
+        for partition in waiting
+    )
+    return tuple(partition for partition in reached if partition.delivered_rows or partition.epoch)
+
+
+class _Budget:
+    """What is left of a limit while a step is put together."""
+
+    def __init__(self, limit: StepLimit) -> None:
+        self._partitions = limit.partitions
+        self._rows = limit.rows
+        self._bytes = limit.compressed_bytes
+        self._is_untouched = True
+
+    def take(self, partition: PartitionState) -> int:
+        """Return how many more rows of a partition are handed over; what they take is gone from the budget."""
+        rows = partition.rows_left
+        if self._rows is not None:
+            rows = min(rows, self._rows)
+        size_bytes = max(partition.parquet_size_bytes, 0)
+        if self._bytes is not None and size_bytes:
+            rows = min(rows, self._bytes * partition.row_count // size_bytes)
+        if self._partitions == 0:
+            rows = 0
+        if rows == 0 and self._is_untouched:
+            rows = 1  # a step that brings nothing would be repeated for ever
+        if rows < partition.rows_left:
+            self._partitions = 0  # later partitions wait until this one is done
+        elif self._partitions is not None:
+            self._partitions -= 1
+        self._rows = None if self._rows is None else max(self._rows - rows, 0)
+        taken_bytes = -(-size_bytes * rows // partition.row_count)
+        self._bytes = None if self._bytes is None else max(self._bytes - taken_bytes, 0)
+        self._is_untouched = False
+        return rows
+
+
+def _refuse_rewritten(found: TableChanges, on_change: OnChange) -> None:
+    refused = [change for change in found.changes if change.kind == "rewritten" and not _is_allowed(change, on_change)]
+    if not refused:
+        return
+    shown = [f"{found.now.name_of(change.now or change.before)}: {change.reason}" for change in refused]  # type: ignore[arg-type]
+    raise ObjectChangedError(
+        f"rows that were handed over already have changed since ({few_names(shown)}); say what to do then with on_change:"
+        " 'ignore' leaves such partitions as they were handed over, 'reread' hands them over again, 'append' trusts that"
+        " more rows only ever follow the earlier ones",
+        kind="PartitionsRewritten",
+        partitions=[change.timestamp for change in refused],
+    )
+
+
+def _is_allowed(change: PartitionChange, on_change: OnChange) -> bool:
+    if on_change == "append":
+        before, now = change.before, change.now
+        return before is not None and now is not None and before.row_count == now.row_count
+    return on_change != "error"
+
+
+def _refuse_dropped(before: TableState, found: TableChanges, on_change: OnChange) -> None:
+    """Refuse to lose rows. Rows that were handed over cannot be taken back, so that dropping those is nobody's loss."""
+    lost = [
+        change.before
+        for change in found.changes
+        if change.kind == "dropped" and change.before is not None and change.before.rows_left
+    ]
+    if lost and on_change in ("error", "append"):
+        names = [before.name_of(partition) for partition in lost]
+        raise ObjectChangedError(
+            f"partitions were dropped before all of their rows were handed over ({few_names(names)}); on_change 'ignore' or"
+            " 'reread' goes on without those rows",
+            kind="PartitionsDropped",
+            partitions=[partition.timestamp for partition in lost],
+        )
+
+
+def _table_replaced(reason: str) -> ObjectChangedError:
+    return ObjectChangedError(
+        f"this is not the table that was followed so far: {reason}; on_change 'reread' hands over all that it holds now,"
+        " and a new checkpoint begins anew",
+        kind="TableReplaced",
+    )

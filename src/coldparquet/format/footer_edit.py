@@ -1,0 +1,472 @@
+"""Edited Parquet footers: of a file that is updated in place, and of one that holds the rows of another.
+
+An update appends row groups and a footer behind the file's end, and touches nothing before it: the first N bytes stay a
+whole Parquet file for everybody who knows the older size N. The new row groups come from a Parquet writer that was made
+to believe it writes at their place, so its footer, the fragment's, has the right offsets. `splice_footers` makes one
+footer of the old one and the fragment's.
+
+Row groups move into the new footer as the bytes they were, and so does everything else of the old footer: fields that
+we do not know survive. Only the number of rows, the list of row groups and QuestDB's JSON are written anew.
+
+The footer of a Parquet file that holds the rows of another one: what a Parquet library does not know is put in.
+
+`coldparquet.format.footer_edit` is about files that are updated in place; here every row group is new.
+
+What a Parquet library cannot be told about columns: put into the footer that it wrote, before the footer is stored.
+
+All of these footers describe flat columns, so that the schema is its root and one element per column.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from coldparquet.errors import FormatError, InternalError, InvalidInputError
+from coldparquet.format import parquet_thrift as thrift
+from coldparquet.format.parquet_footer import (
+    QUESTDB_KEY,
+    QuestdbMetadata,
+    encode_questdb_json,
+    frame_footer,
+    parse_footer,
+    parse_questdb_json,
+)
+from coldparquet.format.parquet_schema import SchemaLeaf
+from coldparquet.format.parquet_thrift import KeyValue, SchemaElement, Statistics
+from coldparquet.format.sidecar_layout import PARQUET_TAIL_BYTES
+from coldparquet.format.thrift import (
+    FieldType,
+    RawField,
+    encode_fields,
+    encode_integer,
+    encode_structure_list,
+    parse_fields,
+    parse_structure_list,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from coldparquet.format.parquet_footer import ParquetFooter, QuestdbColumn
+
+
+_NUM_ROWS = 3
+_ROW_GROUPS = 4
+_KEY_VALUE_METADATA = 5
+_COLUMN_ORDERS = 7
+"""Field numbers of FileMetaData in parquet.thrift."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FooterBytes:
+    """The footer of a Parquet file, and where it lies."""
+
+    content: bytes
+    """Its Thrift bytes, without the length and magic behind them."""
+    offset: int
+    """Where they begin in the file."""
+    path: str | None = None
+
+    @property
+    def stop(self) -> int:
+        """Size of the file that ends with this footer."""
+        return self.offset + len(self.content) + PARQUET_TAIL_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRowGroup:
+    """A row group of the old footer, by its index there."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewRowGroup:
+    """A row group of the fragment, by its index there."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplicedFooter:
+    """The footer of the updated file."""
+
+    content: bytes
+    """Its Thrift bytes."""
+    offset: int
+    """Where they go: the place of the fragment's own footer."""
+    unused_bytes: int
+    """Dead bytes in the whole file, as far as footers have counted them."""
+
+    @property
+    def tail(self) -> bytes:
+        """What to write at `offset`: the footer, its length and the magic."""
+        return frame_footer(self.content)
+
+    @property
+    def parquet_size_bytes(self) -> int:
+        """Size of the updated file."""
+        return self.offset + len(self.content) + PARQUET_TAIL_BYTES
+
+
+def splice_footers(
+    old: FooterBytes,
+    fragment: FooterBytes,
+    row_groups: Sequence[KeptRowGroup | NewRowGroup],
+    *,
+    seq_txn: int | None = None,
+) -> SplicedFooter:
+    """Make the footer of a file to which a fragment was appended.
+
+    What the JSON of QuestDB says about the new row groups is taken from the fragment's own: a column keeps ``format``
+    (its symbol keys are those of the table) and ``ascii`` only if the JSON of every row group in use has it.
+
+    Args:
+        old: The footer of the file before the update.
+        fragment: The footer that the Parquet writer made for the new row groups, with offsets in the whole file.
+        row_groups: The row groups of the updated file in order. Those of the old footer that are missing here become
+            dead bytes; those of the fragment are each used once.
+        seq_txn: What the JSON shall say of the table's transaction; None leaves it to the fragment's JSON and, where
+            that says nothing, as it was.
+
+    Raises:
+        FormatError: A footer is damaged, see `parse_footer`.
+        InvalidInputError: The fragment has other columns (kind ``SchemaMismatch``), or does not lie behind the old
+            file, or `row_groups` names a row group that does not exist, twice, or leaves one of the fragment out.
+        UnsupportedError: A footer is encrypted.
+    """
+    old_footer = parse_footer(old.content, path=old.path, offset=old.offset)
+    new_footer = parse_footer(fragment.content, path=fragment.path, offset=fragment.offset)
+    _check_columns(old_footer, new_footer)
+    _check_order(row_groups, len(old_footer.row_groups), len(new_footer.row_groups), old.path)
+    old_raw, new_raw = _take_apart(old), _take_apart(fragment)
+    kept = {entry.index for entry in row_groups if isinstance(entry, KeptRowGroup)}
+    dropped = [raw for index, raw in enumerate(old_raw.row_groups) if index not in kept]
+    # Dead from now on: the old footer and what lies between it and the first new chunk, and the row groups left out.
+    growth = _check_place(new_footer, old, fragment) - old.offset + sum(_dead_bytes(raw, old) for raw in dropped)
+    questdb = _merge_questdb(old_footer, new_footer, seq_txn, is_all_new=not kept)
+    unused_bytes = growth + (questdb.unused_bytes if questdb else 0)
+
+    selected = [
+        (old_raw if isinstance(entry, KeptRowGroup) else new_raw).row_groups[entry.index] for entry in row_groups
+    ]
+    row_count = sum(
+        (old_footer if isinstance(entry, KeptRowGroup) else new_footer).row_groups[entry.index].row_count
+        for entry in row_groups
+    )
+    written = [
+        RawField(_NUM_ROWS, FieldType.I64, encode_integer(row_count)),
+        RawField(_ROW_GROUPS, FieldType.LIST, encode_structure_list(selected)),
+    ]
+    if questdb is not None:
+        document = encode_questdb_json(dataclasses.replace(questdb, unused_bytes=unused_bytes))
+        key_values = _with_questdb_json(old_raw.key_values, document)
+        written.append(RawField(_KEY_VALUE_METADATA, FieldType.LIST, encode_structure_list(key_values)))
+    left_out = {field.number for field in written}
+    if not all(new_footer.has_type_order):
+        # The order of bounds is declared for all row groups of a file at once.
+        left_out.add(_COLUMN_ORDERS)
+    kept_fields = [field for field in old_raw.fields if field.number not in left_out]
+    content = encode_fields(sorted([*kept_fields, *written], key=lambda field: field.number))
+    return SplicedFooter(content=content, offset=fragment.offset, unused_bytes=unused_bytes)
+
+
+def _check_columns(old: ParquetFooter, new: ParquetFooter) -> None:
+    """Refuse a fragment whose columns mean something else; field ids are QuestDB's, and not every writer has them."""
+    if len(old.leaves) != len(new.leaves):
+        raise _mismatch(f"it has {len(new.leaves)} columns, the file has {len(old.leaves)}", new.path)
+    for old_leaf, new_leaf in zip(old.leaves, new.leaves, strict=True):
+        for field in dataclasses.fields(SchemaLeaf):
+            ours, theirs = getattr(new_leaf, field.name), getattr(old_leaf, field.name)
+            if ours != theirs and not (field.name == "field_id" and ours is None):
+                message = f"{field.name} of its column {new_leaf.name!r} is {ours!r}, in the file {theirs!r}"
+                raise _mismatch(message, new.path)
+
+
+def _check_order(
+    row_groups: Sequence[KeptRowGroup | NewRowGroup], old_count: int, new_count: int, path: str | None
+) -> None:
+    kept = sorted(entry.index for entry in row_groups if isinstance(entry, KeptRowGroup))
+    if len(set(kept)) != len(kept) or (kept and not 0 <= kept[0] <= kept[-1] < old_count):
+        raise _invalid(f"row groups {kept} are kept of {old_count}; each can be kept once", "row_groups", path)
+    new = sorted(entry.index for entry in row_groups if isinstance(entry, NewRowGroup))
+    if new != list(range(new_count)):
+        raise _invalid(f"row groups {new} are used of a fragment with {new_count}; use each once", "row_groups", path)
+
+
+def _check_place(new: ParquetFooter, old: FooterBytes, fragment: FooterBytes) -> int:
+    """Check that the fragment's chunks lie between the old file and the fragment's footer; return where they begin."""
+    ranges = [_chunk_range(chunk) for row_group in new.row_groups for chunk in row_group.chunks]
+    # A fragment without chunks begins, and ends, with its footer.
+    start = min((first for first, _ in ranges), default=fragment.offset)
+    stop = max((last for _, last in ranges), default=fragment.offset)
+    if not old.stop <= start <= stop <= fragment.offset:
+        raise _invalid(
+            f"the new chunks take bytes {start} to {stop}, but the old file ends at {old.stop} and their footer begins "
+            f"at {fragment.offset}; write them with offsets in the whole file",
+            "offset",
+            fragment.path,
+        )
+    return start
+
+
+def _chunk_range(chunk: thrift.ColumnMetaData) -> tuple[int, int]:
+    dictionary = chunk.dictionary_page_offset
+    start = dictionary if dictionary and 0 < dictionary < chunk.data_page_offset else chunk.data_page_offset
+    return start, start + chunk.total_compressed_size
+
+
+def _dead_bytes(row_group: bytes, old: FooterBytes) -> int:
+    """Return what becomes dead with a row group: the span of its chunks, and what belongs to it elsewhere.
+
+    Writers put page indexes, and some put bloom filters, behind all row groups. A filter behind the last chunk counts only
+    where the footer tells its length, which QuestDB's do not.
+    """
+    chunks = thrift.RowGroup.decode(row_group, path=old.path, offset=old.offset).columns
+    pages, blooms = [], []
+    index_bytes = 0
+    for chunk in chunks:
+        if chunk.meta_data is None:
+            raise InternalError("parse_footer let a column chunk without metadata pass", path=old.path)
+        pages.append(_chunk_range(chunk.meta_data))
+        bloom_offset, bloom_bytes = chunk.meta_data.bloom_filter_offset, chunk.meta_data.bloom_filter_length
+        if bloom_offset and bloom_bytes:
+            blooms.append((bloom_offset, bloom_offset + bloom_bytes))
+        index_bytes += (chunk.column_index_length or 0) + (chunk.offset_index_length or 0)
+    if not pages:
+        return 0
+    begin, end = min(start for start, _ in pages), max(stop for _, stop in pages)
+    blooms_elsewhere = sum(stop - start for start, stop in blooms if start >= end or stop <= begin)
+    return end - begin + blooms_elsewhere + index_bytes
+
+
+def _merge_questdb(
+    old: ParquetFooter, new: ParquetFooter, seq_txn: int | None, *, is_all_new: bool
+) -> QuestdbMetadata | None:
+    """Return what QuestDB's JSON says of old and new row groups together, the dead bytes still those of the old file."""
+    if old.questdb_json is None:
+        return None
+    old_questdb = parse_questdb_json(old.questdb_json, column_count=len(old.leaves), path=old.path)
+    new_questdb = (
+        None
+        if new.questdb_json is None
+        else parse_questdb_json(new.questdb_json, column_count=len(new.leaves), path=new.path)
+    )
+    new_columns: Sequence[QuestdbColumn | None] = new_questdb.columns if new_questdb else [None] * len(new.leaves)
+    has_new_rows = bool(new.row_groups)
+    if seq_txn is None and new_questdb is not None:
+        seq_txn = new_questdb.seq_txn
+    return dataclasses.replace(
+        old_questdb,
+        columns=tuple(
+            _merge_column(old_column, new_column, is_all_new=is_all_new) if has_new_rows else old_column
+            for old_column, new_column in zip(old_questdb.columns, new_columns, strict=True)
+        ),
+        seq_txn=old_questdb.seq_txn if seq_txn is None else seq_txn,
+    )
+
+
+def _merge_column(old: QuestdbColumn, new: QuestdbColumn | None, *, is_all_new: bool) -> QuestdbColumn:
+    is_new_ascii = new is not None and new.is_ascii is True
+    has_new_keys = new is not None and new.local_key_is_global
+    return dataclasses.replace(
+        old,
+        local_key_is_global=has_new_keys and (is_all_new or old.local_key_is_global),
+        is_ascii=None if old.is_ascii is None else is_new_ascii and (is_all_new or old.is_ascii),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RawFooter:
+    """A footer as bytes that can be put together in another way."""
+
+    fields: list[RawField]
+    row_groups: list[bytes]
+    key_values: list[bytes]
+
+
+def _take_apart(footer: FooterBytes) -> _RawFooter:
+    try:
+        fields = parse_fields(footer.content)
+        # Where a damaged footer repeats a field, the last one counts, as for the decoder.
+        values = {field.number: field.value for field in fields}
+        row_groups, key_values = (
+            parse_structure_list(values[number]) if number in values else []
+            for number in (_ROW_GROUPS, _KEY_VALUE_METADATA)
+        )
+    except FormatError as error:
+        raise FormatError(error.message, kind=error.kind, path=footer.path, **error.details) from error
+    return _RawFooter(fields=fields, row_groups=row_groups, key_values=key_values)
+
+
+def _with_questdb_json(key_values: Sequence[bytes], document: str) -> list[bytes]:
+    """Return the key-value entries with another JSON under QuestDB's key, the first one where it repeats."""
+    keys = [thrift.KeyValue.decode(raw, path=None, offset=0).key for raw in key_values]
+    position = keys.index(QUESTDB_KEY)
+    entry = thrift.KeyValue(key=QUESTDB_KEY, value=document).encode()
+    return [*key_values[:position], entry, *key_values[position + 1 :]]
+
+
+def _mismatch(message: str, path: str | None) -> InvalidInputError:
+    return InvalidInputError(
+        f"the new row groups do not fit the file: {message}; write a new file instead",
+        kind="SchemaMismatch",
+        path=path,
+        field="schema",
+    )
+
+
+def _invalid(message: str, field: str, path: str | None) -> InvalidInputError:
+    return InvalidInputError(message, kind="InvalidValue", path=path, field=field)
+
+
+_SCHEMA = 2
+_ROW_GROUP_COLUMNS = 1
+_CHUNK_META_DATA = 3
+_META_DATA_STATISTICS = 12
+"""Field numbers of parquet.thrift."""
+
+
+def with_decimal_precisions(footer: bytes, precisions: Mapping[int, int]) -> bytes:
+    """State how many digits decimals have that were written with all digits of their width.
+
+    Args:
+        footer: Thrift bytes.
+        precisions: Digits by index of the column.
+    """
+
+    def state(elements: bytes) -> bytes:
+        schema = parse_structure_list(elements)
+        for column, precision in precisions.items():
+            element = SchemaElement.decode(schema[column + 1], path=None, offset=0)
+            element.precision = precision
+            if element.logicalType is not None and element.logicalType.DECIMAL is not None:
+                element.logicalType.DECIMAL.precision = precision
+            schema[column + 1] = element.encode()
+        return encode_structure_list(schema)
+
+    return _with_value(footer, _SCHEMA, state)
+
+
+def with_schema_of(footer: bytes, other: bytes) -> bytes:
+    """Give a footer the schema of another one: other names, annotations and field ids for columns that are stored alike.
+
+    Raises:
+        InternalError: They are not stored alike.
+    """
+    schema = next(field.value for field in parse_fields(other) if field.number == _SCHEMA)
+
+    def replace(elements: bytes) -> bytes:
+        if _storage(elements) != _storage(schema):
+            raise InternalError("the new row groups are not stored as the schema of the file says", field="schema")
+        return schema
+
+    return _with_value(footer, _SCHEMA, replace)
+
+
+def with_null_counts(footer: bytes, null_counts: Sequence[Mapping[int, int]]) -> bytes:
+    """State the null counts of chunks that were written without statistics.
+
+    Args:
+        footer: Thrift bytes.
+        null_counts: For each row group, the count by index of the column.
+    """
+
+    def state(elements: bytes) -> bytes:
+        row_groups = parse_structure_list(elements)
+        pairs = zip(row_groups, null_counts, strict=True)
+        return encode_structure_list([_with_row_group_counts(row_group, counts) for row_group, counts in pairs])
+
+    return _with_value(footer, _ROW_GROUPS, state)
+
+
+def _storage(elements: bytes) -> list[tuple[int | None, int, int | None]]:
+    """Return what each element below the root says about bytes: physical type, length and repetition."""
+    schema = [SchemaElement.decode(element, path=None, offset=0) for element in parse_structure_list(elements)[1:]]
+    return [(element.type, element.type_length or 0, element.repetition_type) for element in schema]
+
+
+def _with_row_group_counts(row_group: bytes, counts: Mapping[int, int]) -> bytes:
+    def state(elements: bytes) -> bytes:
+        chunks = parse_structure_list(elements)
+        for column, count in counts.items():
+            chunks[column] = _with_null_count(chunks[column], count)
+        return encode_structure_list(chunks)
+
+    return _with_value(row_group, _ROW_GROUP_COLUMNS, state)
+
+
+def _with_null_count(chunk: bytes, count: int) -> bytes:
+    statistics = RawField(_META_DATA_STATISTICS, FieldType.STRUCT, Statistics(null_count=count).encode())
+
+    def state(meta_data: bytes) -> bytes:
+        others = [field for field in parse_fields(meta_data) if field.number != statistics.number]
+        return encode_fields(sorted([*others, statistics], key=lambda field: field.number))
+
+    return _with_value(chunk, _CHUNK_META_DATA, state)
+
+
+def _with_value(structure: bytes, number: int, change: Callable[[bytes], bytes]) -> bytes:
+    """Change the value of one field, which has to be there, of a structure."""
+    fields = parse_fields(structure)
+    if number not in {field.number for field in fields}:
+        raise FormatError(f"field {number} of the structure is missing", kind="InvalidThrift", field=str(number))
+    return encode_fields(
+        RawField(field.number, field.type, change(field.value)) if field.number == number else field for field in fields
+    )
+
+
+def rewritten_footer(written: FooterBytes, old: FooterBytes, *, questdb_json: str | None) -> bytes:
+    """Complete the footer of a file that holds all rows of another one.
+
+    The file keeps all key-value metadata of the old one. One that QuestDB described keeps the column types by this
+    description, and the schema is the new writer's, which annotates types as QuestDB does now. In any other file the
+    annotations of the schema are all there is of the types, so that the old schema is taken over.
+
+    Args:
+        written: The footer as the Parquet library wrote it.
+        old: The footer of the file that the rows come from.
+        questdb_json: QuestDB's description of the columns; None in files of other writers.
+
+    Returns:
+        Thrift bytes, to be stored in the place of the written ones.
+
+    Raises:
+        InternalError: The columns are stored otherwise than in the old file.
+        FormatError: The old footer is damaged.
+    """
+    _check_same_columns(written, old)
+    content = written.content if questdb_json is not None else with_schema_of(written.content, old.content)
+    key_values = []
+    for raw in _key_values(old.content):
+        if KeyValue.decode(raw, path=old.path, offset=old.offset).key != QUESTDB_KEY:
+            key_values.append(raw)
+        elif questdb_json is not None:
+            key_values.append(KeyValue(key=QUESTDB_KEY, value=questdb_json).encode())
+    fields = [field for field in parse_fields(content) if field.number != _KEY_VALUE_METADATA]
+    if key_values:
+        fields.append(RawField(_KEY_VALUE_METADATA, FieldType.LIST, encode_structure_list(key_values)))
+    return encode_fields(sorted(fields, key=lambda field: field.number))
+
+
+def _key_values(content: bytes) -> list[bytes]:
+    values = {field.number: field.value for field in parse_fields(content)}
+    return parse_structure_list(values[_KEY_VALUE_METADATA]) if _KEY_VALUE_METADATA in values else []
+
+
+def _check_same_columns(written: FooterBytes, old: FooterBytes) -> None:
+    """Check that the new chunks are stored as the old ones: the library was told types, not their storage.
+
+    Arrays are the exception: those that were nested lists are byte strings now, as QuestDB prefers them.
+    """
+    ours, theirs = (
+        parse_footer(footer.content, path=footer.path, offset=footer.offset).leaves for footer in (written, old)
+    )
+    for new, before in zip(ours, theirs, strict=True):
+        stored, expected = (
+            (leaf.name, leaf.physical_type, leaf.fixed_byte_length, leaf.max_def_level) for leaf in (new, before)
+        )
+        if stored != expected and not before.max_rep_level:
+            raise InternalError(f"a column stored as {expected} was written as {stored}", path=old.path)

@@ -1,0 +1,460 @@
+"""The data pages of every column chunk of one Parquet file: their places, rows and bounds, checked against the chunks.
+
+Checking what is said of the pages of a file, whoever says it: all chunks in one step, bad ones are left out.
+
+A page index is optional, so one that lies must cost no more than its use: its chunk counts as unknown, and is then read
+as a whole. What cannot be seen here, such as bounds that are merely wrong, nobody can see without decoding.
+
+The data pages of every column chunk of one Parquet file: where they lie, which rows they hold, what bounds them.
+
+Flat arrays over all pages of all chunks, so that planning works on thousands of pages at once. They come from the page
+index of the file itself or from a ``_pages`` file of ours, which was made by walking the page headers.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from coldparquet.errors import FormatError
+from coldparquet.format import sidecar_layout as layout
+from coldparquet.format.sidecar_header import parse_name
+from coldparquet.format.types import distinct_values
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from coldparquet.format.sidecar import Sidecar
+    from coldparquet.format.sidecar_chunks import RowGroupTable
+
+
+_BOUND_BYTES = {
+    layout.PhysicalType.BOOLEAN: 1,
+    layout.PhysicalType.INT32: 4,
+    layout.PhysicalType.INT64: 8,
+    layout.PhysicalType.FLOAT: 4,
+    layout.PhysicalType.DOUBLE: 8,
+}
+"""Physical types of which every bound has the width of a value."""
+
+_UNBOUNDED_TYPES = (layout.PhysicalType.INT96,)
+"""Their order is not defined, so that writers' bounds mean nothing."""
+
+_LARGEST_I64 = np.uint64((1 << 63) - 1)
+_UNKNOWN = ~np.uint64(0)
+"""-1 as a signed number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ChunkPlaces:
+    """Where the chunks of a Parquet file lie and what they hold: chunk ``row_group * column_count + column``."""
+
+    sidecar: Sidecar = field(repr=False)
+    row_group_count: int
+    column_count: int
+    row_counts: npt.NDArray[np.int64]
+    """Rows of each row group, shape ``(row_groups,)``; 0 where the sidecar names a number beyond any file."""
+    starts: npt.NDArray[np.int64]
+    """First byte of each chunk, shape ``(chunks,)``; 0 where it does not lie between magic bytes and footer."""
+    stops: npt.NDArray[np.int64]
+    """One past its last byte; 0 likewise."""
+    null_counts: npt.NDArray[np.int64]
+    """NULLs in each chunk; -1 where unknown."""
+    is_flat: npt.NDArray[np.bool_]
+    """Per column: each row is one value or NULL, so that values and NULLs count rows."""
+    has_bounds: npt.NDArray[np.bool_]
+    """Per column: bounds of pages are believed. Not those of lists, whose pages writers mark as they like; and only where the
+    sidecar bounds a chunk of the column: what makes a sidecar knows whether the file declares an order of bounds that we
+    know, and whether its writer got them right (``sidecar_content_from_footer``)."""
+    bound_bytes: npt.NDArray[np.int64]
+    """Per column: length of every bound in bytes; -1 where it varies."""
+    may_be_empty: npt.NDArray[np.bool_]
+    """Per column: a bound of no bytes is an empty string, and not a missing one."""
+    fingerprint: int
+    """CRC-32 of all that is said of the chunks, bounds included: a file with other statistics has another one."""
+
+    @property
+    def chunk_count(self) -> int:
+        """Number of column chunks."""
+        return self.row_group_count * self.column_count
+
+    def describe(self, chunk: int) -> str:
+        """Name one chunk for a person."""
+        row_group, column = divmod(chunk, self.column_count)
+        try:
+            name = repr(parse_name(self.sidecar.file, column, path=self.sidecar.path))
+        except FormatError:
+            name = str(column)
+        return f"column {name} of row group {row_group}"
+
+
+def chunk_places(sidecar: Sidecar) -> ChunkPlaces:
+    """Gather what pages are checked against; wrong numbers are left out, nothing raises."""
+    blocks, column_count = sidecar.blocks, sidecar.column_count
+    first_chunk_words = blocks.first_words[:, np.newaxis] + 1 + layout.CHUNK_WORDS * np.arange(column_count)
+
+    words = blocks.words.take(first_chunk_words.reshape(-1, 1) + np.arange(layout.CHUNK_WORDS))
+    row_counts = blocks.words[blocks.first_words]
+    starts, lengths = words[:, layout.CHUNK_BYTE_RANGE_START_WORD], words[:, layout.CHUNK_TOTAL_COMPRESSED_WORD]
+    has_null_count = (_stat_flags(words) & np.uint8(layout.STAT_NULL_COUNT_PRESENT)) != 0
+    null_counts = np.where(has_null_count, words[:, layout.CHUNK_NULL_COUNT_WORD], _UNKNOWN)
+    inside = _are_inside(np.repeat(sidecar.data_stops, column_count), starts, lengths)
+    descriptors = np.frombuffer(sidecar.file, layout.COLUMN_DESCRIPTOR_DTYPE, column_count, layout.HEADER.size)
+    types, is_list = descriptors["physical_type"], descriptors["max_rep_level"] > 0
+    bound_bytes = np.full(column_count, -1, np.int64)
+    for physical_type, width in _BOUND_BYTES.items():
+        bound_bytes[types == physical_type] = width
+    return ChunkPlaces(
+        sidecar=sidecar,
+        row_group_count=sidecar.row_group_count,
+        column_count=column_count,
+        row_counts=_signed(row_counts, row_counts <= _LARGEST_I64),
+        starts=_signed(starts, inside),
+        stops=_signed(starts + lengths, inside),
+        null_counts=np.where(null_counts <= _LARGEST_I64, null_counts, _UNKNOWN).astype(np.int64),
+        is_flat=~is_list & (descriptors["max_def_level"] <= 1),
+        has_bounds=~is_list & ~np.isin(types, _UNBOUNDED_TYPES) & _is_bounded(words, column_count),
+        bound_bytes=bound_bytes,
+        may_be_empty=types == layout.PhysicalType.BYTE_ARRAY,
+        fingerprint=_fingerprint(sidecar, row_counts, words),
+    )
+
+
+def last_chunk_stops(table: RowGroupTable) -> npt.NDArray[np.int64]:
+    """Return where the last chunk of each row group ends, shape (row groups,); wrong numbers are left out, nothing raises."""
+    starts = table.blocks.gather_from_chunks(layout.CHUNK_BYTE_RANGE_START_WORD)
+    lengths = table.blocks.gather_from_chunks(layout.CHUNK_TOTAL_COMPRESSED_WORD)
+    inside = _are_inside(table.data_stops[:, np.newaxis], starts, lengths)
+    stops: npt.NDArray[np.uint64] = (starts + lengths) * inside
+    last: npt.NDArray[np.int64] = stops.max(axis=1, initial=0).astype(np.int64)
+    return last
+
+
+def _are_inside(
+    data_stops: npt.NDArray[np.uint64], starts: npt.NDArray[np.uint64], lengths: npt.NDArray[np.uint64]
+) -> npt.NDArray[np.bool_]:
+    """Tell which chunks lie in the data of their Parquet file."""
+    stops = starts + lengths  # less than the start where the sum exceeds 64 bits
+    inside = (starts >= layout.PARQUET_MAGIC_BYTES) & (stops >= starts) & (stops <= data_stops)
+    return inside & (data_stops <= _LARGEST_I64)
+
+
+def _signed(values: npt.NDArray[np.uint64], valid: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    return np.where(valid, values, np.uint64(0)).astype(np.int64)
+
+
+def _stat_flags(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8]:
+    packed = words[:, layout.CHUNK_PACKED_WORD].astype("<u8")
+    return packed.view(np.uint8).reshape(-1, layout.WORD_BYTES)[:, layout.STAT_FLAGS_BYTE]
+
+
+def _is_bounded(words: npt.NDArray[np.uint64], column_count: int) -> npt.NDArray[np.bool_]:
+    """Tell of which columns some chunk has a bound, shape ``(columns,)``."""
+    is_present = _stat_flags(words) & np.uint8(layout.STAT_PRESENT | layout.STAT_PRESENT << layout.STAT_MAX_SHIFT) != 0
+    is_bounded: npt.NDArray[np.bool_] = is_present.reshape(-1, max(column_count, 1)).any(axis=0)[:column_count]
+    return is_bounded
+
+
+def _fingerprint(sidecar: Sidecar, row_counts: npt.NDArray[np.uint64], words: npt.NDArray[np.uint64]) -> int:
+    """Sum up rows, all words of the chunks, shape ``(chunks, 8)``, and the bounds that lie behind the chunks.
+
+    Of these the bytes count and not where they lie: sidecars of one file with and without bloom filters between them agree.
+    """
+    blocks, stat_flags, words = sidecar.blocks, _stat_flags(words), words.copy()
+    block_ends = blocks.first_words * layout.WORD_BYTES + layout.block_bytes(blocks.column_count)
+    behind_chunks = np.repeat(block_ends, blocks.column_count)
+    checksum = zlib.crc32(row_counts.astype("<u8", copy=False).tobytes())
+    for word, shift in ((layout.CHUNK_MIN_WORD, 0), (layout.CHUNK_MAX_WORD, layout.STAT_MAX_SHIFT)):
+        places_known = stat_flags >> np.uint8(shift) & np.uint8(layout.STAT_PRESENT | layout.STAT_INLINED)
+        is_long = places_known == layout.STAT_PRESENT
+        lengths = words[is_long, word] & np.uint64(layout.MAX_OUT_OF_LINE_BYTES)
+        # At most 2**48 plus an offset in the file: no overflow.
+        offsets = words[is_long, word] >> np.uint64(layout.OUT_OF_LINE_LENGTH_BITS)
+        starts = behind_chunks[is_long] + offsets.astype(np.int64)
+        checksum = zlib.crc32(_bytes_at(sidecar.file, starts, lengths.astype(np.int64)), checksum)
+        words[is_long, word] = lengths
+    return zlib.crc32(words.astype("<u8", copy=False).tobytes(), checksum)
+
+
+def _bytes_at(file: memoryview, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> bytes:
+    """Return the bytes of all places inside of a file; none where they are more than it has, as bounds never are."""
+    inside = starts + lengths <= len(file)
+    starts, lengths = starts[inside], lengths[inside]
+    total = int(lengths.sum())
+    if total > len(file):
+        return b""
+    first_positions = np.cumsum(lengths) - lengths
+    positions = np.arange(total) + np.repeat(starts - first_positions, lengths)
+    return bytes(np.frombuffer(file, np.uint8)[positions])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PageBounds:
+    """One side's bounds of every page, as the bytes that statistics hold."""
+
+    offsets: npt.NDArray[np.int64]
+    """Where the bytes of each bound begin in ``values``, shape ``(pages,)``."""
+    lengths: npt.NDArray[np.int64]
+    """Their number; -1 where there is no bound."""
+    values: npt.NDArray[np.uint8]
+    """The bytes of all bounds; bounds may be truncated, so that they need not be values of the page."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PartitionPages:
+    """Pages of one Parquet file, chunk by chunk.
+
+    Chunk ``row_group * column_count + column`` has the pages ``[first_page[chunk], first_page[chunk + 1])``; a chunk of
+    which nothing is known has none. Whoever makes one has checked it: within a chunk the rows begin at 0 and ascend to
+    below the row count, and the pages lie inside the chunk, in order, without overlap, the dictionary page before them.
+    """
+
+    row_group_count: int
+    column_count: int
+    first_page: npt.NDArray[np.int64]
+    """Shape ``(row_group_count * column_count + 1,)``."""
+    first_rows: npt.NDArray[np.int64]
+    """First row of each page, counted in its row group, shape ``(pages,)``; a page begins where a row does."""
+    starts: npt.NDArray[np.int64]
+    """First byte of each page, header included, in the Parquet file."""
+    stops: npt.NDArray[np.int64]
+    """One past its last byte."""
+    dictionary_starts: npt.NDArray[np.int64]
+    """First byte of each chunk's dictionary page, shape ``(row_group_count * column_count,)``."""
+    dictionary_stops: npt.NDArray[np.int64]
+    """One past its last byte; equal to the start where there is none."""
+    null_counts: npt.NDArray[np.int64]
+    """NULLs in each page, shape ``(pages,)``; -1 where unknown."""
+    lower: PageBounds
+    upper: PageBounds
+
+
+def join_pages(preferred: PartitionPages, others: PartitionPages) -> PartitionPages:
+    """Add the pages of chunks that are unknown in one description of a file from another description of it."""
+    unknown = np.diff(preferred.first_page) == 0
+    chunk_of_other = np.repeat(np.arange(len(unknown)), np.diff(others.first_page))
+    added = np.flatnonzero(unknown[chunk_of_other])
+    chunks = np.concatenate([np.repeat(np.arange(len(unknown)), np.diff(preferred.first_page)), chunk_of_other[added]])
+    order = np.argsort(chunks, kind="stable")
+
+    def both(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return np.concatenate([first, second[added]])[order]
+
+    def both_bounds(first: PageBounds, second: PageBounds) -> PageBounds:
+        return PageBounds(
+            offsets=both(first.offsets, second.offsets + len(first.values)),
+            lengths=both(first.lengths, second.lengths),
+            values=np.concatenate([first.values, second.values]),
+        )
+
+    page_counts = np.bincount(chunks, minlength=len(unknown))
+    return PartitionPages(
+        row_group_count=preferred.row_group_count,
+        column_count=preferred.column_count,
+        first_page=np.concatenate([np.zeros(1, np.int64), np.cumsum(page_counts, dtype=np.int64)]),
+        first_rows=both(preferred.first_rows, others.first_rows),
+        starts=both(preferred.starts, others.starts),
+        stops=both(preferred.stops, others.stops),
+        dictionary_starts=np.where(unknown, others.dictionary_starts, preferred.dictionary_starts),
+        dictionary_stops=np.where(unknown, others.dictionary_stops, preferred.dictionary_stops),
+        null_counts=both(preferred.null_counts, others.null_counts),
+        lower=both_bounds(preferred.lower, others.lower),
+        upper=both_bounds(preferred.upper, others.upper),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PagesFound:
+    """What a search for the pages of a file brought."""
+
+    pages: PartitionPages | None
+    """None where nothing of any use was found."""
+    notes: tuple[str, ...] = ()
+    """What was left out, and why, one sentence each."""
+    etag: str | None = None
+    """Version of the Parquet object that they describe; None where that is not known."""
+
+
+@dataclass(slots=True, kw_only=True)
+class BoundsList:
+    """Bounds of one side, collected page by page."""
+
+    lengths: list[int] = field(default_factory=list)
+    values: list[bytes] = field(default_factory=list)
+
+    def add(self, bounds: Iterable[bytes | None]) -> None:
+        """Add the bounds of consecutive pages; None where there is none."""
+        for bound in bounds:
+            self.lengths.append(-1 if bound is None else len(bound))
+            self.values.append(bound or b"")
+
+    def as_arrays(self) -> PageBounds:
+        """Return them all."""
+        lengths = np.array(self.lengths, np.int64)
+        stops = np.cumsum(np.maximum(lengths, 0))
+        return PageBounds(
+            offsets=stops - np.maximum(lengths, 0),
+            lengths=lengths,
+            values=np.frombuffer(b"".join(self.values), np.uint8),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ClaimedPages:
+    """Data pages of some chunks as somebody describes them: nothing is checked yet, but all numbers fit 64 bits."""
+
+    chunks: npt.NDArray[np.int64]
+    """Chunk of each page, ``row_group * column_count + column``, ascending, shape ``(pages,)``; those of a chunk in order."""
+    starts: npt.NDArray[np.int64]
+    """First byte of each page in the file."""
+    lengths: npt.NDArray[np.int64]
+    """Its bytes, header included."""
+    first_rows: npt.NDArray[np.int64]
+    """First row of each page, counted in its row group."""
+    null_counts: npt.NDArray[np.int64]
+    """NULLs in each page; -1 where unknown."""
+    lower: PageBounds
+    upper: PageBounds
+
+
+def first_rows_of(
+    chunks: npt.NDArray[np.int64], page_rows: npt.NDArray[np.int64], places: ChunkPlaces
+) -> npt.NDArray[np.int64]:
+    """Return the first row of each page from the rows of all pages.
+
+    Args:
+        chunks: Chunk of each page, ascending.
+        page_rows: Rows of each page; their sum must fit 64 bits.
+        places: What the sidecar says of the chunks.
+
+    Returns:
+        Row numbers within the row group; -1 in chunks whose pages do not have as many rows as the row group.
+    """
+    stops = np.cumsum(page_rows)
+    page_counts = np.bincount(chunks, minlength=places.chunk_count)
+    before = np.concatenate([np.zeros(1, np.int64), stops])[np.cumsum(page_counts) - page_counts]
+    totals = np.concatenate([np.zeros(1, np.int64), stops])[np.cumsum(page_counts)] - before
+    adds_up = totals == np.repeat(places.row_counts, places.column_count)
+    return np.where(adds_up[chunks], stops - page_rows - before[chunks], -1)
+
+
+_NOT_IN_PLACE = "its pages do not follow one another up to the end of the chunk"
+_ROWS_NOT_ASCENDING = "its pages do not share out the rows of the row group"
+_NULLS_DO_NOT_ADD_UP = "its counts of NULLs do not add up"
+
+
+def check_pages(
+    claimed: ClaimedPages, places: ChunkPlaces, *, source: str, problems: Mapping[int, str] | None = None
+) -> PagesFound:
+    """Leave out the chunks whose pages cannot be as they are described.
+
+    Args:
+        claimed: The pages.
+        places: What the sidecar says of the chunks.
+        source: Who describes them, for the notes: ``page index``.
+        problems: Chunks that were left out already, and why.
+
+    Returns:
+        The pages of all other chunks, and a note for each reason; no pages if none are left.
+    """
+    is_last = np.append(claimed.chunks[1:] != claimed.chunks[:-1], np.ones(min(len(claimed.chunks), 1), np.bool_))
+    is_bad = np.zeros(places.chunk_count, np.bool_)
+    reasons: dict[int, str] = dict(problems or {})
+    page_rows, in_order = _rows_of_pages(claimed, places, is_last)
+    for is_right, reason in (
+        (_in_place(claimed, places, is_last), _NOT_IN_PLACE),
+        (in_order, _ROWS_NOT_ASCENDING),
+        (_nulls_fit(claimed, places, page_rows), _NULLS_DO_NOT_ADD_UP),
+    ):
+        for chunk in distinct_values(claimed.chunks[~is_right]).tolist():
+            is_bad[chunk] = True
+            reasons.setdefault(chunk, reason)
+    kept = ~is_bad[claimed.chunks]
+    notes = tuple(_notes(reasons, places, source))
+    if not kept.any():
+        return PagesFound(pages=None, notes=notes)
+    return PagesFound(pages=_assemble(claimed, places, kept), notes=notes)
+
+
+def _in_place(claimed: ClaimedPages, places: ChunkPlaces, is_last: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Tell which pages lie inside their chunk and end where the next one begins, the last one where the chunk ends."""
+    starts, lengths = claimed.starts, claimed.lengths
+    chunk_stops = places.stops[claimed.chunks]
+    inside = (starts >= places.starts[claimed.chunks]) & (starts < chunk_stops) & (lengths > 0)
+    inside &= lengths <= chunk_stops - starts
+    stops = np.where(inside, starts, 0) + np.where(inside, lengths, 0)
+    inside &= stops == np.where(is_last, chunk_stops, np.roll(starts, -1))
+    return inside
+
+
+def _rows_of_pages(
+    claimed: ClaimedPages, places: ChunkPlaces, is_last: npt.NDArray[np.bool_]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Return the number of rows of each page, and whether it holds any, and begins at row 0 if it is its chunk's first."""
+    row_counts = places.row_counts[claimed.chunks // max(places.column_count, 1)]
+    first_rows = claimed.first_rows
+    inside = (first_rows >= 0) & (first_rows < row_counts)
+    page_rows = np.where(is_last, row_counts, np.roll(first_rows, -1)) - first_rows
+    is_first = np.roll(is_last, 1)
+    return page_rows, inside & (page_rows > 0) & (~is_first | (first_rows == 0))
+
+
+def _nulls_fit(claimed: ClaimedPages, places: ChunkPlaces, page_rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Tell which pages have no more NULLs than rows, in chunks whose NULLs they share out; lists count otherwise."""
+    if not len(claimed.chunks):
+        return np.ones(0, np.bool_)
+    is_known = (claimed.null_counts >= 0) & (claimed.null_counts <= page_rows)
+    first_pages = np.flatnonzero(np.append(True, claimed.chunks[1:] != claimed.chunks[:-1]))
+    chunk_nulls = places.null_counts[claimed.chunks[first_pages]]
+    adds_up = (chunk_nulls < 0) | (np.add.reduceat(claimed.null_counts, first_pages) == chunk_nulls)
+    all_known = np.logical_and.reduceat(is_known, first_pages)
+    all_unknown = np.logical_and.reduceat(claimed.null_counts == -1, first_pages)
+    fits = np.repeat((all_known & adds_up) | all_unknown, np.diff(np.append(first_pages, len(claimed.chunks))))
+    return fits | ~places.is_flat[claimed.chunks % places.column_count]
+
+
+def _assemble(claimed: ClaimedPages, places: ChunkPlaces, kept: npt.NDArray[np.bool_]) -> PartitionPages:
+    chunks = claimed.chunks[kept]
+    columns = chunks % places.column_count
+    page_counts = np.bincount(chunks, minlength=places.chunk_count)
+    first_page = np.concatenate([np.zeros(1, np.int64), np.cumsum(page_counts, dtype=np.int64)])
+    starts = claimed.starts[kept]
+    dictionary_stops = places.starts.copy()
+    is_known = page_counts > 0
+    dictionary_stops[is_known] = starts[first_page[:-1][is_known]]
+    return PartitionPages(
+        row_group_count=places.row_group_count,
+        column_count=places.column_count,
+        first_page=first_page,
+        first_rows=claimed.first_rows[kept],
+        starts=starts,
+        stops=starts + claimed.lengths[kept],
+        dictionary_starts=places.starts,
+        dictionary_stops=dictionary_stops,
+        null_counts=np.where(places.is_flat[columns], claimed.null_counts[kept], -1),
+        lower=_usable_bounds(claimed.lower, places, columns, kept),
+        upper=_usable_bounds(claimed.upper, places, columns, kept),
+    )
+
+
+def _usable_bounds(
+    bounds: PageBounds, places: ChunkPlaces, columns: npt.NDArray[np.int64], kept: npt.NDArray[np.bool_]
+) -> PageBounds:
+    """Leave out bounds of a width that no value of the column has."""
+    lengths, widths = bounds.lengths[kept], places.bound_bytes[columns]
+    is_usable = places.has_bounds[columns] & np.where(widths >= 0, lengths == widths, lengths >= 0)
+    is_usable &= (lengths > 0) | places.may_be_empty[columns]
+    return replace(bounds, offsets=bounds.offsets[kept], lengths=np.where(is_usable, lengths, -1))
+
+
+def _notes(reasons: Mapping[int, str], places: ChunkPlaces, source: str) -> Iterator[str]:
+    by_reason: dict[str, list[int]] = {}
+    for chunk in sorted(reasons):
+        by_reason.setdefault(reasons[chunk], []).append(chunk)
+    for reason, chunks in by_reason.items():
+        others = f" and {len(chunks) - 1:,} more column chunks" if len(chunks) > 1 else ""
+        yield f"the {source} of {places.describe(chunks[0])}{others} left aside: {reason}"

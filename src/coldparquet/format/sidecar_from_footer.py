@@ -1,0 +1,507 @@
+"""From a Parquet footer to the sidecar that QuestDB would write for the file.
+
+It takes plain numbers and bytes, so that it does not matter who parsed the Parquet footer.
+
+From a Parquet footer to the sidecar that QuestDB would write for the file.
+
+Four things differ from QuestDB's own conversion, all towards safety. Bounds whose order is not known are left out, so
+nobody prunes on them, nor on the bounds of pages (see ``ChunkPlaces.has_bounds``). What QuestDB's type codes cannot express
+about foreign columns goes into the scratchpad, see ``foreign_annotations``, and so does who wrote a foreign file, see
+``file_writer``. A dictionary page offset is believed only where it lies before the data pages: some writers store 0 there.
+And where a writer is known to have left out a part of its chunks, they reach to the next one.
+
+One thing is left undone: QuestDB decodes the first and last designated timestamp of chunks without bounds and stores
+them. That takes the pages, and this module sees only the footer, so such row groups are never pruned by time.
+
+A sidecar under which every value of a file reads as it is stored, so that it can be written again unchanged.
+
+Reading gives the values of QuestDB's types: a BYTE that is marked null is 0, an array is a nested list. Written again,
+the mark would be lost, which counts once the column becomes an INT, and so would the shape of an array without
+elements. Under other types the same chunks read as nullable numbers and as the byte strings that hold arrays.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, overload
+
+from coldparquet.errors import FormatError, UnsupportedError
+from coldparquet.format import sidecar_layout as layout
+from coldparquet.format.parquet_footer import (
+    DICTIONARY_HEADER_BYTES,
+    RowGroupsOnDemand,
+    SortOrder,
+    leaves_out_dictionary_headers,
+    misorders_decimals,
+    parse_questdb_json,
+    writer_entry,
+)
+from coldparquet.format.parquet_schema import list_optionals_of_levels
+from coldparquet.format.sidecar_footer import ScratchpadEntry
+from coldparquet.format.sidecar_layout import PhysicalType, Repetition, column_flags
+from coldparquet.format.sidecar_writer import BoundSpec, ChunkSpec, ColumnSpec, RowGroupSpec, SidecarContent
+from coldparquet.format.type_codes import (
+    DESCENDING_BIT,
+    DESIGNATED_BIT,
+    MAX_ARRAY_DIMENSIONS,
+    NANOSECOND_BIT,
+    UNKNOWN_TYPE_CODE,
+    TypeTag,
+    array_type_code,
+    decimal_type_code,
+    tag_of,
+)
+from coldparquet.format.types import (
+    FOREIGN_ANNOTATIONS_CODE,
+    ForeignAnnotation,
+    LogicalKind,
+    LogicalType,
+    encode_foreign_annotations,
+    parse_foreign_annotations,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from coldparquet.format.parquet_footer import ParquetFooter, QuestdbColumn, QuestdbMetadata
+    from coldparquet.format.parquet_schema import SchemaLeaf
+    from coldparquet.format.parquet_thrift import ColumnMetaData
+
+
+_LAST_CODEC = max(layout.Codec)
+
+
+def convert_chunk(  # noqa: PLR0913 - the fields of one Parquet structure, each by name
+    *,
+    codec: int,
+    encodings: Iterable[int],
+    num_values: int,
+    total_compressed: int,
+    dictionary_page_offset: int | None,
+    data_page_offset: int,
+    null_count: int | None,
+    distinct_count: int | None,
+    min_value: bytes | None,
+    max_value: bytes | None,
+    is_min_exact: bool | None,
+    is_max_exact: bool | None,
+) -> ChunkSpec:
+    """Convert the fields of a Parquet `ColumnMetaData` as QuestDB does when it makes a sidecar from a footer.
+
+    Negative counts and offsets become 0, negative null and distinct counts unknown. A dictionary offset wins over the
+    data page offset whenever the field is present. The deprecated `min` and `max` must not be passed: their order is
+    undefined. A bound longer than 65,535 bytes, which the format cannot hold, is left out, and without it pruning
+    merely keeps more row groups; QuestDB refuses such a file.
+
+    Args:
+        codec: Parquet compression codec.
+        encodings: Parquet encodings of the chunk, in any order.
+        num_values: Number of values, nulls included.
+        total_compressed: Bytes of all pages in the file.
+        dictionary_page_offset: Offset of the dictionary page, None when the field is absent.
+        data_page_offset: Offset of the first data page.
+        null_count: Number of nulls, None when unknown.
+        distinct_count: Number of distinct values, None when unknown.
+        min_value: Smallest value, None when unknown.
+        max_value: Largest value, None when unknown.
+        is_min_exact: Whether `min_value` occurs in the chunk; None, as old writers leave it, counts as true.
+        is_max_exact: The same for `max_value`.
+
+    Raises:
+        FormatError: The codec is none of Parquet's (kind `Conversion`).
+    """
+    if not 0 <= codec <= _LAST_CODEC:
+        raise FormatError(
+            f"compression codec {codec} is none of Parquet's codecs 0 to {_LAST_CODEC:d}",
+            kind="Conversion",
+            field="codec",
+        )
+    encoding_mask = 0
+    for encoding in encodings:
+        # Unknown encodings, and those of levels, leave no bit.
+        encoding_mask |= layout.ENCODING_BITS.get(encoding, 0)
+    start = data_page_offset if dictionary_page_offset is None else dictionary_page_offset
+    return ChunkSpec(
+        codec=codec,
+        encodings=encoding_mask,
+        num_values=max(num_values, 0),
+        byte_range_start=max(start, 0),
+        total_compressed_bytes=max(total_compressed, 0),
+        null_count=_known_count(null_count),
+        distinct_count=_known_count(distinct_count),
+        min=_bound(min_value, is_min_exact),
+        max=_bound(max_value, is_max_exact),
+    )
+
+
+def _known_count(count: int | None) -> int | None:
+    return None if count is None or count < 0 else count
+
+
+def _bound(value: bytes | None, is_exact: bool | None) -> BoundSpec | None:
+    if not value or len(value) > layout.MAX_OUT_OF_LINE_BYTES:
+        return None
+    return BoundSpec(value, exact=is_exact is not False)
+
+
+Inferred = tuple[int, ForeignAnnotation | None]
+"""Type code, and the annotation where the code alone would give another Arrow type."""
+
+_NO_LOGICAL = LogicalType(kind=LogicalKind.OTHER)
+_TIMESTAMPS: dict[str | None, tuple[int, ForeignAnnotation]] = {
+    "ms": (TypeTag.DATE, ForeignAnnotation.TIMESTAMP_MILLIS_LOCAL),
+    "us": (TypeTag.TIMESTAMP, ForeignAnnotation.TIMESTAMP_MICROS_LOCAL),
+    "ns": (TypeTag.TIMESTAMP | NANOSECOND_BIT, ForeignAnnotation.TIMESTAMP_NANOS_LOCAL),
+}
+_TIMES: dict[tuple[PhysicalType, str | None], Inferred] = {
+    (PhysicalType.INT32, "ms"): (TypeTag.INT, ForeignAnnotation.TIME_MILLIS),
+    (PhysicalType.INT64, "us"): (TypeTag.LONG, ForeignAnnotation.TIME_MICROS),
+    (PhysicalType.INT64, "ns"): (TypeTag.LONG, ForeignAnnotation.TIME_NANOS),
+}
+_INTEGERS: dict[tuple[PhysicalType, int, bool], Inferred] = {
+    (PhysicalType.INT32, 8, True): (TypeTag.BYTE, None),
+    (PhysicalType.INT32, 16, True): (TypeTag.SHORT, None),
+    (PhysicalType.INT32, 32, True): (TypeTag.INT, None),
+    (PhysicalType.INT64, 64, True): (TypeTag.LONG, None),
+    (PhysicalType.INT32, 8, False): (TypeTag.INT, ForeignAnnotation.UINT_8),
+    (PhysicalType.INT32, 16, False): (TypeTag.INT, ForeignAnnotation.UINT_16),
+    (PhysicalType.INT32, 32, False): (TypeTag.INT, ForeignAnnotation.UINT_32),
+    (PhysicalType.INT64, 64, False): (TypeTag.LONG, ForeignAnnotation.UINT_64),
+}
+_DEFAULTS: dict[PhysicalType, int] = {
+    PhysicalType.BOOLEAN: TypeTag.BOOLEAN,
+    PhysicalType.INT32: TypeTag.INT,
+    PhysicalType.INT64: TypeTag.LONG,
+    PhysicalType.FLOAT: TypeTag.FLOAT,
+    PhysicalType.DOUBLE: TypeTag.DOUBLE,
+    PhysicalType.BYTE_ARRAY: TypeTag.BINARY,
+}
+"""What is left where no annotation says more."""
+_DECIMALS = frozenset(
+    {PhysicalType.INT32, PhysicalType.INT64, PhysicalType.BYTE_ARRAY, PhysicalType.FIXED_LEN_BYTE_ARRAY}
+)
+_CONTRADICTION: Inferred = (UNKNOWN_TYPE_CODE, None)
+"""The annotation cannot stand at this physical type, such as a 64-bit integer in 32 bits: nobody knows what is meant."""
+_NULLABLE_TAGS = frozenset({TypeTag.BOOLEAN, TypeTag.BYTE, TypeTag.SHORT})
+"""Types that QuestDB reads as 0 or false where the file has a null."""
+
+
+def infer_type(leaf: SchemaLeaf) -> Inferred | None:
+    """Infer the type of a foreign column as QuestDB does when it makes a sidecar for one.
+
+    Returns:
+        Type code and annotation. The code is -1 for a flat column without counterpart, such as FLOAT16, and for one whose
+        annotation contradicts its physical type: the file can be read, that column cannot. None for a nested column that is
+        not an array of doubles.
+    """
+    if leaf.depth > 1:
+        is_array = leaf.list_optionals is not None and leaf.max_rep_level <= MAX_ARRAY_DIMENSIONS
+        if is_array and leaf.physical_type is PhysicalType.DOUBLE:
+            return array_type_code(leaf.max_rep_level), None
+        return None
+    if leaf.max_rep_level:
+        return None
+    type_code, annotation = _infer_flat(leaf, leaf.logical or _NO_LOGICAL)
+    if type_code in _NULLABLE_TAGS and leaf.max_def_level:
+        annotation = ForeignAnnotation.NULLABLE
+    return type_code, annotation
+
+
+def _infer_flat(leaf: SchemaLeaf, logical: LogicalType) -> Inferred:  # noqa: PLR0911  # a table, read from the top
+    physical = leaf.physical_type
+    match physical, logical.kind:
+        case (PhysicalType.INT96, _):
+            return (TypeTag.TIMESTAMP | NANOSECOND_BIT if leaf.logical is None else UNKNOWN_TYPE_CODE), None
+        case (PhysicalType.FIXED_LEN_BYTE_ARRAY, kind) if kind is not LogicalKind.DECIMAL:
+            return _fixed_length_code(leaf.fixed_byte_length, kind), None
+        case (_, LogicalKind.OTHER):
+            return _DEFAULTS[physical], None
+        case (_, LogicalKind.DECIMAL) if physical in _DECIMALS:
+            return decimal_type_code(logical.precision, logical.scale), None
+        case (PhysicalType.BYTE_ARRAY, LogicalKind.STRING):
+            return TypeTag.VARCHAR, None
+        case (PhysicalType.INT32, LogicalKind.DATE):
+            return TypeTag.DATE, None
+        case (PhysicalType.INT64, LogicalKind.TIMESTAMP):
+            type_code, local = _TIMESTAMPS[logical.unit]
+            return type_code, None if logical.is_utc else local
+        case (_, LogicalKind.TIME):
+            return _TIMES.get((physical, logical.unit), _CONTRADICTION)
+        case (_, LogicalKind.INTEGER):
+            return _INTEGERS.get((physical, logical.bit_width, logical.is_signed), _CONTRADICTION)
+    return _CONTRADICTION
+
+
+def _fixed_length_code(length: int, kind: LogicalKind) -> int:
+    if length == 16:
+        return TypeTag.UUID if kind is LogicalKind.UUID else TypeTag.LONG128
+    return TypeTag.LONG256 if length == 32 else UNKNOWN_TYPE_CODE
+
+
+_UNSIGNED = frozenset(
+    {ForeignAnnotation.UINT_8, ForeignAnnotation.UINT_16, ForeignAnnotation.UINT_32, ForeignAnnotation.UINT_64}
+)
+
+_BYTES = frozenset({PhysicalType.BYTE_ARRAY, PhysicalType.FIXED_LEN_BYTE_ARRAY})
+
+
+def sidecar_content_from_footer(footer: ParquetFooter) -> SidecarContent:
+    """Say in a sidecar what a Parquet footer says.
+
+    Bloom filters are left out; ``footer_blooms`` adds them.
+
+    Args:
+        footer: The parsed footer. With QuestDB's JSON the types come from there, otherwise from Parquet's own
+            annotations.
+
+    Raises:
+        FormatError: QuestDB's JSON is wrong (kinds ``Conversion``, ``SchemaMismatch``), row groups declare different
+            sort orders (``SchemaMismatch``), or a codec is unknown (``Conversion``).
+        UnsupportedError: A column is nested otherwise than as an array of doubles.
+    """
+    for leaf in footer.leaves:
+        _check_nesting(leaf, footer)
+    if footer.questdb_json is None:
+        questdb = None
+        type_codes, annotations = _infer_types(footer)
+    else:
+        questdb = parse_questdb_json(footer.questdb_json, column_count=len(footer.leaves), path=footer.path)
+        pairs = zip(questdb.columns, footer.leaves, strict=True)
+        type_codes, annotations = [_stated_type(column, leaf) for column, leaf in pairs], {}
+    designated, sorting = _order(footer, questdb)
+    descending = {order.column for order in sorting if order.descending}
+    return SidecarContent(
+        columns=[
+            ColumnSpec(
+                name=leaf.name,
+                type_code=type_codes[index],
+                physical_type=leaf.physical_type,
+                id=_column_id(leaf, questdb.columns[index] if questdb else None),
+                flags=column_flags(
+                    repetition=leaf.repetition,
+                    descending=index in descending,
+                    is_ascii=questdb is not None and questdb.columns[index].is_ascii is True,
+                    local_key_is_global=questdb is not None and questdb.columns[index].local_key_is_global,
+                ),
+                fixed_byte_length=leaf.fixed_byte_length,
+                max_rep_level=leaf.max_rep_level,
+                max_def_level=leaf.max_def_level,
+            )
+            for index, leaf in enumerate(footer.leaves)
+        ],
+        row_groups=_row_groups(footer, annotations),
+        parquet_footer_offset=footer.offset,
+        parquet_footer_length=footer.length_bytes,
+        designated_timestamp=designated,
+        sorting_columns=[order.column for order in sorting],
+        squash_tracker=questdb.squash_tracker if questdb else None,
+        seq_txn=questdb.seq_txn if questdb else None,
+        scratchpad=_notes(footer, annotations) if questdb is None else [],
+    )
+
+
+def _notes(footer: ParquetFooter, annotations: dict[int, ForeignAnnotation]) -> list[ScratchpadEntry]:
+    notes = [writer_entry(footer.created_by)]
+    if annotations:
+        notes.append(ScratchpadEntry(FOREIGN_ANNOTATIONS_CODE, encode_foreign_annotations(annotations)))
+    return notes
+
+
+def _check_nesting(leaf: SchemaLeaf, footer: ParquetFooter) -> None:
+    """Refuse lists that could not be decoded from the sidecar, which keeps levels but not the tree."""
+    if leaf.max_rep_level == 0 or leaf.list_optionals is None:
+        return
+    known = list_optionals_of_levels(
+        is_outer_optional=leaf.repetition is Repetition.OPTIONAL,
+        max_rep_level=leaf.max_rep_level,
+        max_def_level=leaf.max_def_level,
+    )
+    if known != leaf.list_optionals:
+        raise _unsupported_nesting(leaf, footer, "only some of its nested lists are optional")
+
+
+def _infer_types(footer: ParquetFooter) -> tuple[list[int], dict[int, ForeignAnnotation]]:
+    """Return the type code of every column of a foreign file, and the annotations of those that need one."""
+    type_codes: list[int] = []
+    annotations: dict[int, ForeignAnnotation] = {}
+    for index, leaf in enumerate(footer.leaves):
+        inferred = infer_type(leaf)
+        if inferred is None:
+            raise _unsupported_nesting(leaf, footer, "it is nested, but not as lists of doubles")
+        type_code, annotation = inferred
+        type_codes.append(type_code)
+        if annotation is not None:
+            annotations[index] = annotation
+    return type_codes, annotations
+
+
+def _stated_type(column: QuestdbColumn, leaf: SchemaLeaf) -> int:
+    """Return the type code that QuestDB's JSON states.
+
+    Some writers put the scale of decimals at bit 24. Readers of a sidecar expect it at bit 18 and see no annotation that
+    could tell them otherwise, so a code that the annotation shows to be of the other form is brought into this one.
+    """
+    if leaf.logical is None or leaf.logical.kind is not LogicalKind.DECIMAL:
+        return column.type_code
+    usual = decimal_type_code(leaf.logical.precision, leaf.logical.scale)
+    other = usual & 0xFFFF | leaf.logical.scale << 24
+    return usual if column.type_code == other else column.type_code
+
+
+def _column_id(leaf: SchemaLeaf, column: QuestdbColumn | None) -> int:
+    if column is not None and column.id is not None:
+        return column.id
+    return -1 if leaf.field_id is None else leaf.field_id
+
+
+def _order(footer: ParquetFooter, questdb: QuestdbMetadata | None) -> tuple[int | None, tuple[SortOrder, ...]]:
+    """Return the designated timestamp and the sort order; QuestDB's JSON wins over what row groups declare."""
+    for index, column in enumerate(questdb.columns if questdb else ()):
+        if tag_of(column.type_code) is TypeTag.TIMESTAMP and column.type_code & DESIGNATED_BIT:
+            return index, (SortOrder(index, bool(column.type_code & DESCENDING_BIT)),)
+    if len(footer.sort_orders) > 1:
+        raise FormatError(
+            "row groups declare different sort orders; rewrite the file with one, or with none",
+            kind="SchemaMismatch",
+            path=footer.path,
+            field="sorting_columns",
+        )
+    sorting = next(iter(footer.sort_orders), ())
+    if not sorting or sorting[0].descending:
+        return None, sorting
+    first = footer.leaves[sorting[0].column]
+    is_timestamp = first.logical is not None and first.logical.kind is LogicalKind.TIMESTAMP
+    is_designated = is_timestamp and first.repetition is Repetition.REQUIRED
+    return (sorting[0].column if is_designated else None), sorting
+
+
+def _row_groups(footer: ParquetFooter, annotations: dict[int, ForeignAnnotation]) -> Sequence[RowGroupSpec]:
+    with_bounds = [
+        _has_known_order(footer, index) and annotations.get(index) not in _UNSIGNED
+        for index in range(len(footer.leaves))
+    ]
+    borders: list[int] | None = None
+    if leaves_out_dictionary_headers(footer.created_by):
+        starts = {_start(chunk) for row_group in footer.row_groups for chunk in row_group.chunks}
+        borders = sorted(starts | {footer.offset})
+    specs = _RowGroupSpecs(footer, with_bounds, borders)
+    return specs if isinstance(footer.row_groups, RowGroupsOnDemand) else list(specs)
+
+
+def _has_known_order(footer: ParquetFooter, column: int) -> bool:
+    """Tell whether the bounds of a column are in the order of its type. QuestDB declares no order and keeps to it."""
+    leaf = footer.leaves[column]
+    if leaf.physical_type is PhysicalType.INT96:
+        return False
+    is_decimal = leaf.logical is not None and leaf.logical.kind is LogicalKind.DECIMAL
+    if is_decimal and leaf.physical_type in _BYTES and misorders_decimals(footer.created_by):
+        return False
+    is_questdb = footer.questdb_json is not None or (footer.created_by or "").startswith("QuestDB")
+    return is_questdb or footer.has_type_order[column]
+
+
+@dataclass(frozen=True, slots=True)
+class _RowGroupSpecs(Sequence[RowGroupSpec]):
+    """The row groups of a footer as a sidecar says them, each made when it is asked for."""
+
+    footer: ParquetFooter
+    with_bounds: list[bool]
+    borders: list[int] | None
+    """Where chunks may end, of writers whose lengths leave out the dictionary's header."""
+
+    def __len__(self) -> int:
+        return len(self.footer.row_groups)
+
+    @overload
+    def __getitem__(self, index: int) -> RowGroupSpec: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[RowGroupSpec]: ...
+
+    def __getitem__(self, index: int | slice) -> RowGroupSpec | Sequence[RowGroupSpec]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        row_group = self.footer.row_groups[index]
+        chunks = zip(row_group.chunks, self.with_bounds, strict=True)
+        try:
+            specs = [_chunk(chunk, use_bounds, self.borders) for chunk, use_bounds in chunks]
+            return RowGroupSpec(row_count=row_group.row_count, chunks=specs)
+        except FormatError as error:
+            raise FormatError(error.message, kind=error.kind, path=self.footer.path, **error.details) from error
+
+
+def _chunk(chunk: ColumnMetaData, use_bounds: bool, borders: Sequence[int] | None) -> ChunkSpec:
+    statistics = chunk.statistics
+    bounds = statistics if use_bounds else None
+    return convert_chunk(
+        codec=chunk.codec,
+        encodings=chunk.encodings,
+        num_values=chunk.num_values,
+        total_compressed=chunk.total_compressed_size if borders is None else _bytes_to_border(chunk, borders),
+        dictionary_page_offset=None,
+        data_page_offset=_start(chunk),
+        null_count=statistics.null_count if statistics else None,
+        distinct_count=statistics.distinct_count if statistics else None,
+        min_value=bounds.min_value if bounds else None,
+        max_value=bounds.max_value if bounds else None,
+        is_min_exact=bounds.is_min_value_exact if bounds else None,
+        is_max_exact=bounds.is_max_value_exact if bounds else None,
+    )
+
+
+def _start(chunk: ColumnMetaData) -> int:
+    dictionary = chunk.dictionary_page_offset
+    return dictionary if dictionary and 0 < dictionary < chunk.data_page_offset else chunk.data_page_offset
+
+
+def _bytes_to_border(chunk: ColumnMetaData, borders: Sequence[int]) -> int:
+    """Return the length of a chunk that lacks no more than a header before the next chunk, or the footer, begins."""
+    start, length = _start(chunk), chunk.total_compressed_size
+    place = bisect_left(borders, start + length)
+    if length <= 0 or place == len(borders) or borders[place] - (start + length) > DICTIONARY_HEADER_BYTES:
+        return length
+    return borders[place] - start
+
+
+def _unsupported_nesting(leaf: SchemaLeaf, footer: ParquetFooter, why: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"column {leaf.name!r} cannot be read: {why}; rewrite the file without it",
+        kind="UnsupportedNesting",
+        path=footer.path,
+        field=leaf.name,
+    )
+
+
+_NULLABLE = frozenset({TypeTag.BOOLEAN, TypeTag.BYTE, TypeTag.SHORT})
+
+
+def values_as_stored(content: SidecarContent) -> SidecarContent:
+    """Return what a sidecar says, with other types for the columns that would not read as they are stored."""
+    annotations: dict[int, str] = {}
+    others = []
+    for entry in content.scratchpad:
+        if entry.code == FOREIGN_ANNOTATIONS_CODE:
+            annotations |= parse_foreign_annotations(entry.content)
+        else:
+            others.append(entry)
+    columns = list(content.columns)
+    for index, column in enumerate(columns):
+        tag = tag_of(column.type_code)
+        if index in annotations:
+            continue
+        if _is_raw_array(column):
+            columns[index] = replace(column, type_code=int(TypeTag.BINARY))
+        elif tag in _NULLABLE and column.max_def_level:
+            annotations[index] = ForeignAnnotation.NULLABLE
+        elif tag is TypeTag.CHAR and column.max_def_level:
+            columns[index] = replace(column, type_code=int(TypeTag.INT))
+            annotations[index] = ForeignAnnotation.UINT_16
+    if annotations:
+        others.append(ScratchpadEntry(FOREIGN_ANNOTATIONS_CODE, encode_foreign_annotations(annotations)))
+    return replace(content, columns=columns, scratchpad=others)
+
+
+def _is_raw_array(column: ColumnSpec) -> bool:
+    return tag_of(column.type_code) is TypeTag.ARRAY and column.physical_type is PhysicalType.BYTE_ARRAY

@@ -1,0 +1,414 @@
+"""Thrift structures: how their fields are declared, and as raw fields of which every other byte is kept.
+
+Decoding a structure forgets the fields that its class does not declare. Here a structure is a list of fields whose
+values stay the bytes they were, so that what a later version of a format adds survives a rewrite. Layout: Apache
+Thrift's "Compact protocol" specification.
+
+Thrift structures: what they have in common, and how their fields are declared.
+
+The classes only declare their fields: Apache Thrift's compact protocol does the work, in C where its extension module is
+there (4 to 10 us per column chunk of a footer), in Python otherwise (about 20 times slower, same result).
+
+Thrift enforces no "required": a required number that is missing decodes to `ABSENT`, a list or text to an empty one.
+Enums are plain integers. Whoever decodes checks both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from thrift.protocol.TBase import TBase
+from thrift.protocol.TCompactProtocol import TCompactProtocolAccelerated
+from thrift.Thrift import TType
+from thrift.transport.TTransport import TMemoryBuffer
+
+from coldparquet.errors import FormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+
+ABSENT = -(1 << 63)
+"""What a required number holds that is not in the file; no valid file stores it."""
+
+ThriftField = tuple[int, int, str, Any, None]
+ThriftSpec = tuple[ThriftField | None, ...]
+
+
+class _CompactProtocol(TCompactProtocolAccelerated):  # type: ignore[misc]  # thrift has no type information
+    """The compact protocol, cured of one flaw of its Python form: it takes every skipped byte string for UTF-8."""
+
+    def skip(self, ttype: int, max_depth: int = 64) -> None:
+        if ttype == TType.STRING:
+            self.readBinary()
+        else:
+            super().skip(ttype, max_depth)
+
+
+class Structure(TBase):  # type: ignore[misc]  # thrift has no type information
+    """A Thrift structure; subclasses are dataclasses that declare ``thrift_spec``."""
+
+    __slots__ = ()
+    thrift_spec: ClassVar[ThriftSpec] = ()
+
+    @classmethod
+    def decode(cls, content: bytes, *, path: str | None, offset: int) -> Self:
+        """Decode one structure from the start of ``content``; bytes behind it are ignored.
+
+        Args:
+            content: Compact protocol bytes.
+            path: The object that they come from, for error messages.
+            offset: Where they begin in it, for error messages.
+
+        Raises:
+            FormatError: The bytes are not such a structure. Lengths are checked against ``content`` before anything
+                is allocated. Thrift limits nesting to 64 levels; before 0.25 its C extension did not, and crashed.
+        """
+        # Every element of a list and every character takes at least one byte, so the content bounds both.
+        protocol = _CompactProtocol(
+            TMemoryBuffer(content), string_length_limit=len(content), container_length_limit=len(content)
+        )
+        structure = cls()
+        try:
+            structure.read(protocol)
+        except Exception as error:  # bad bytes raise a dozen unrelated classes, from EOFError to AssertionError
+            raise FormatError(
+                f"the {len(content)} bytes at {offset} are not a Thrift {cls.__name__}:"
+                f" {type(error).__name__} {error}; the file is damaged or not Parquet",
+                kind="InvalidThrift",
+                path=path,
+                offset=offset,
+                field=cls.__name__,
+            ) from error
+        return structure
+
+    def encode(self) -> bytes:
+        """Encode the structure with the compact protocol; fields that are None are left out."""
+        transport = TMemoryBuffer()
+        self.write(_CompactProtocol(transport))
+        return bytes(transport.getvalue())
+
+
+def structure_stops(content: bytes, start: int, count: int) -> list[int]:
+    """Find where each of ``count`` consecutive structures ends, whatever fields they have.
+
+    Args:
+        content: Compact protocol bytes.
+        start: Where the first structure begins.
+        count: Number of structures; each takes at least one byte.
+
+    Raises:
+        FormatError: The bytes are not that many structures (kind ``InvalidThrift``).
+    """
+    transport = TMemoryBuffer(content)
+    protocol = _CompactProtocol(transport, string_length_limit=len(content), container_length_limit=len(content))
+    transport.cstringio_buf.seek(start)
+    # Empty knows no field, so its decoder skips all of them, in C where that is there, and stops behind the last.
+    skipped = Empty()
+    stops = []
+    try:
+        for _ in range(count):
+            skipped.read(protocol)
+            stops.append(transport.cstringio_buf.tell())
+    except Exception as error:  # bad bytes raise a dozen unrelated classes, from EOFError to AssertionError
+        raise FormatError(
+            f"structure {len(stops)} of {count} from byte {start} does not end: {type(error).__name__} {error};"
+            " the file is damaged",
+            kind="InvalidThrift",
+            offset=stops[-1] if stops else start,
+            field="structure",
+        ) from error
+    return stops
+
+
+def spec(*fields: ThriftField) -> ThriftSpec:
+    """Arrange fields by number, as Thrift wants them: the field with number n at index n."""
+    by_number = {field[0]: field for field in fields}
+    return tuple(by_number.get(number) for number in range(max(by_number, default=-1) + 1))
+
+
+def boolean(number: int, name: str) -> ThriftField:
+    """Declare a boolean."""
+    return (number, TType.BOOL, name, None, None)
+
+
+def i8(number: int, name: str) -> ThriftField:
+    """Declare a number of 8 bits."""
+    return (number, TType.BYTE, name, None, None)
+
+
+def i32(number: int, name: str) -> ThriftField:
+    """Declare a number of 32 bits."""
+    return (number, TType.I32, name, None, None)
+
+
+def i64(number: int, name: str) -> ThriftField:
+    """Declare a number of 64 bits."""
+    return (number, TType.I64, name, None, None)
+
+
+def text(number: int, name: str) -> ThriftField:
+    """Declare a text."""
+    return (number, TType.STRING, name, "UTF8", None)
+
+
+def binary(number: int, name: str) -> ThriftField:
+    """Declare a byte string."""
+    return (number, TType.STRING, name, "BINARY", None)
+
+
+def structure(number: int, name: str, element: type[Structure]) -> ThriftField:
+    """Declare a structure."""
+    return (number, TType.STRUCT, name, [element, element.thrift_spec], None)
+
+
+def structures(number: int, name: str, element: type[Structure]) -> ThriftField:
+    """Declare a list of structures."""
+    return (number, TType.LIST, name, (TType.STRUCT, [element, element.thrift_spec], False), None)
+
+
+@dataclass(slots=True)
+class Empty(Structure):
+    """A structure whose presence is all it says, as in unions."""
+
+    thrift_spec: ClassVar[ThriftSpec] = ()
+
+
+_LONG_DELTA = 15
+"""Largest step from one field number to the next that fits into the byte of its type."""
+_LONG_SIZE = 15
+"""List sizes from here on follow their type byte as a number of their own."""
+_MAX_DEPTH = 64
+"""Deepest nesting of lists and maps, as in the decoder."""
+_MAX_VARINT_BYTES = 10
+
+
+class FieldType(IntEnum):
+    """Types of the compact protocol; a boolean field holds its value in its type."""
+
+    TRUE = 1
+    FALSE = 2
+    I8 = 3
+    I16 = 4
+    I32 = 5
+    I64 = 6
+    DOUBLE = 7
+    BINARY = 8
+    LIST = 9
+    SET = 10
+    MAP = 11
+    STRUCT = 12
+    UUID = 13
+
+
+_FIXED_BYTES = {FieldType.I8: 1, FieldType.DOUBLE: 8, FieldType.UUID: 16}
+_VARINTS = frozenset({FieldType.I16, FieldType.I32, FieldType.I64})
+
+
+@dataclass(frozen=True, slots=True)
+class RawField:
+    """One field of a structure."""
+
+    number: int
+    type: FieldType
+    value: bytes
+    """Its bytes without the field's own header; empty for booleans."""
+
+
+def parse_fields(content: bytes) -> list[RawField]:
+    """Take apart the structure at the start of ``content``; bytes behind it are ignored.
+
+    Raises:
+        FormatError: The bytes are not a structure (kind ``InvalidThrift``).
+    """
+    return [RawField(number, kind, content[start:stop]) for number, kind, start, stop in _field_places(content)]
+
+
+def structure_list_places(content: bytes, number: int) -> list[int]:
+    """Find the structures of a list without copying them.
+
+    Args:
+        content: Begins with the structure that holds the list.
+        number: The list's field in it.
+
+    Returns:
+        Where each structure begins and, at the end, where the last one stops; empty if there is no such field.
+
+    Raises:
+        FormatError: The bytes are not such a structure (kind ``InvalidThrift``).
+    """
+    for found, kind, place, _ in _field_places(content):
+        if found == number and kind == FieldType.LIST:
+            size, start = _structure_list(content, place)
+            return [start, *structure_stops(content, start, size)]
+    return []
+
+
+def _field_places(content: bytes) -> Iterator[tuple[int, FieldType, int, int]]:
+    """Yield number, type, start and stop of the value of each field of the structure at the start."""
+    number = cursor = 0
+    while True:
+        header, cursor = _byte(content, cursor)
+        if header == 0:
+            return
+        field_type = _type(header & 0x0F, cursor)
+        if header >> 4:
+            number += header >> 4
+        else:
+            unsigned, cursor = _varint(content, cursor)
+            number = _from_zigzag(unsigned)
+        is_boolean = field_type in {FieldType.TRUE, FieldType.FALSE}
+        stop = cursor if is_boolean else _value_stop(content, cursor, field_type, 0)
+        yield number, field_type, cursor, stop
+        cursor = stop
+
+
+def encode_fields(fields: Iterable[RawField]) -> bytes:
+    """Put a structure together from its fields, in their order."""
+    parts = []
+    previous = 0
+    for field in fields:
+        step = field.number - previous
+        if 0 < step <= _LONG_DELTA:
+            parts.append(bytes((step << 4 | field.type,)))
+        else:
+            parts.append(bytes((field.type,)) + encode_integer(field.number))
+        parts.append(field.value)
+        previous = field.number
+    parts.append(b"\0")
+    return b"".join(parts)
+
+
+def parse_structure_list(content: bytes) -> list[bytes]:
+    """Split a list of structures into the bytes of each.
+
+    Raises:
+        FormatError: The bytes are not such a list (kind ``InvalidThrift``).
+    """
+    size, start = _structure_list(content, 0)
+    stops = structure_stops(content, start, size)
+    return [content[first:stop] for first, stop in zip([start, *stops], stops, strict=False)]
+
+
+def _structure_list(content: bytes, place: int) -> tuple[int, int]:
+    """Return how many structures the list at a place has, and where the first one begins."""
+    size, element_type, start = _list_header(content, place)
+    if size and element_type != FieldType.STRUCT:
+        raise _invalid(f"the list holds elements of type {element_type}, expected structures", place)
+    return size, start
+
+
+def encode_structure_list(elements: Sequence[bytes]) -> bytes:
+    """Put a list together from the bytes of its structures."""
+    size = len(elements)
+    if size < _LONG_SIZE:
+        header = bytes((size << 4 | FieldType.STRUCT,))
+    else:
+        header = bytes((_LONG_SIZE << 4 | FieldType.STRUCT,)) + _encode_varint(size)
+    return header + b"".join(elements)
+
+
+def encode_integer(value: int) -> bytes:
+    """Encode the value of an integer field of any width."""
+    return _encode_varint(value << 1 if value >= 0 else (-value << 1) - 1)
+
+
+def _value_stop(content: bytes, start: int, value_type: FieldType, depth: int) -> int:
+    """Return where the value at ``start`` ends; booleans are those of lists and maps, one byte each."""
+    if depth > _MAX_DEPTH:
+        raise _invalid(f"lists and maps are nested deeper than {_MAX_DEPTH} levels", start)
+    if value_type in {FieldType.LIST, FieldType.SET}:
+        return _list_stop(content, start, depth)
+    if value_type == FieldType.MAP:
+        return _map_stop(content, start, depth)
+    if value_type == FieldType.STRUCT:
+        return structure_stops(content, start, 1)[0]
+    if value_type in _VARINTS:
+        return _varint(content, start)[1]
+    length = _FIXED_BYTES.get(value_type, 1)
+    if value_type == FieldType.BINARY:
+        length, start = _varint(content, start)
+    return _inside(content, start + length, start)
+
+
+def _list_stop(content: bytes, start: int, depth: int) -> int:
+    size, element_type, cursor = _list_header(content, start)
+    if element_type == FieldType.STRUCT:
+        return structure_stops(content, cursor, size)[-1] if size else cursor
+    for _ in range(size):
+        cursor = _value_stop(content, cursor, element_type, depth + 1)
+    return cursor
+
+
+def _map_stop(content: bytes, start: int, depth: int) -> int:
+    size, cursor = _varint(content, start)
+    if size == 0:
+        return cursor
+    types, cursor = _byte(content, cursor)
+    entry_types = (_type(types >> 4, cursor), _type(types & 0x0F, cursor))
+    _inside(content, cursor + size, start)
+    for _ in range(size):
+        for entry_type in entry_types:
+            cursor = _value_stop(content, cursor, entry_type, depth + 1)
+    return cursor
+
+
+def _list_header(content: bytes, start: int) -> tuple[int, FieldType, int]:
+    """Return the number of elements, their type and where the first one begins."""
+    header, cursor = _byte(content, start)
+    size = header >> 4
+    if size == _LONG_SIZE:
+        size, cursor = _varint(content, cursor)
+    # Every element takes at least a byte, so a size beyond the content is damage, not work to be done.
+    _inside(content, cursor + size, start)
+    # Some writers leave out the type of an empty list.
+    return size, _type(header & 0x0F, start) if size else FieldType.STRUCT, cursor
+
+
+def _varint(content: bytes, start: int) -> tuple[int, int]:
+    value = shift = 0
+    for cursor in range(start, min(start + _MAX_VARINT_BYTES, len(content))):
+        value |= (content[cursor] & 0x7F) << shift
+        if content[cursor] < 0x80:
+            return value, cursor + 1
+        shift += 7
+    raise _invalid("a number does not end", start)
+
+
+def _encode_varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def _from_zigzag(value: int) -> int:
+    return value >> 1 ^ -(value & 1)
+
+
+def _byte(content: bytes, position: int) -> tuple[int, int]:
+    _inside(content, position + 1, position)
+    return content[position], position + 1
+
+
+def _type(nibble: int, offset: int) -> FieldType:
+    try:
+        return FieldType(nibble)
+    except ValueError:
+        raise _invalid(f"{nibble} is no type of the compact protocol", offset) from None
+
+
+def _inside(content: bytes, stop: int, start: int) -> int:
+    if stop > len(content):
+        raise _invalid(f"a value would end at byte {stop} of {len(content)}", start)
+    return stop
+
+
+def _invalid(message: str, offset: int) -> FormatError:
+    return FormatError(
+        f"not a Thrift structure: {message}; the file is damaged", kind="InvalidThrift", offset=offset, field="thrift"
+    )

@@ -1,0 +1,347 @@
+"""The parts of a piece in bytes: the outermost frame, the sections inside it, and what they say as plain data.
+
+    magic       8 bytes, ``CPPIECE`` and a zero
+    checksum    u32, CRC-32 of everything behind it
+    version     u16, of the format of the content
+    release     u8 and so many bytes of ASCII: the release of coldparquet that wrote it
+    length      u64, of the content
+    content     compressed with zstd
+
+Numbers are little-endian. The first four fields stay where they are in every version, so that a reader of any version can
+tell a damaged piece from one that another version has to read.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from itertools import pairwise
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from coldparquet.errors import FormatError, UnsupportedError
+from coldparquet.format.catalogue_file import WORD_BYTES, from_byte_planes, to_byte_planes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from coldparquet.catalog.table_files import TableMoment
+    from coldparquet.format.pages import PartitionPages
+    from coldparquet.format.partition_records import PartitionRecord
+    from coldparquet.format.table_file_text import Utf8Strings
+    from coldparquet.options import Coalescing, ReadOptions
+    from coldparquet.plan.bind import BoundPredicate
+    from coldparquet.plan.bounds import IntArray
+    from coldparquet.plan.columns import TableColumn
+    from coldparquet.plan.model import MetadataSource, RowGroupRead
+    from coldparquet.plan.native import NativeColumn, NativeRead
+
+
+_LENGTH = struct.Struct("<Q")
+
+
+class SectionWriter:
+    """Collects sections; each is its length as a little-endian u64, and its bytes."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    def add_bytes(self, data: bytes) -> None:
+        """Add a byte string."""
+        self._parts += (_LENGTH.pack(len(data)), data)
+
+    def add_numbers(self, numbers: IntArray | Sequence[int]) -> None:
+        """Add an array of signed 64-bit numbers.
+
+        What is written are the byte planes of the differences of neighbours, modulo 2**64: offsets in a file become mostly
+        zeros.
+        """
+        array = np.asarray(numbers, dtype=np.int64)
+        self.add_bytes(to_byte_planes(np.diff(array, prepend=0)))
+
+    def finish(self) -> bytes:
+        """Return all sections."""
+        return b"".join(self._parts)
+
+
+class SectionReader:
+    """Hands out sections in the order in which they were added.
+
+    Args:
+        data: What :meth:`SectionWriter.finish` returned.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self._data = memoryview(data)
+        self._position = 0
+
+    def bytes(self) -> memoryview:
+        """Return the next byte string.
+
+        Raises:
+            FormatError: There is none, or it is cut off.
+        """
+        start = self._position + _LENGTH.size
+        if start > len(self._data):
+            raise self._damaged("another section is missing")
+        stop = start + _LENGTH.unpack_from(self._data, self._position)[0]
+        if stop > len(self._data):
+            raise self._damaged(f"a section ends at byte {stop:,} of {len(self._data):,}")
+        self._position = stop
+        return self._data[start:stop]
+
+    def numbers(self) -> IntArray:
+        """Return the next array.
+
+        Raises:
+            FormatError: There is none, or it is no array of numbers.
+        """
+        section = self.bytes()
+        count, rest_bytes = divmod(len(section), WORD_BYTES)
+        if rest_bytes:
+            raise self._damaged("a section of numbers has a length that is no multiple of 8")
+        return np.cumsum(from_byte_planes(section, (count,)))
+
+    def lists(self) -> list[IntArray]:
+        """Return the next lists, of which the lengths and then the numbers were added. Raises what :meth:`numbers` raises."""
+        counts = self.numbers()
+        return split(self.numbers(), counts)
+
+    def finish(self) -> None:
+        """Make sure that nothing is left.
+
+        Raises:
+            FormatError: There is.
+        """
+        if self._position != len(self._data):
+            raise self._damaged("there are more sections than expected")
+
+    def _damaged(self, problem: str) -> FormatError:
+        return damaged_piece(problem, offset=self._position)
+
+
+def split(numbers: IntArray, counts: IntArray) -> list[IntArray]:
+    """Cut an array into lists of these lengths.
+
+    Raises:
+        FormatError: They are not as long as the array.
+    """
+    stops = np.cumsum(counts)
+    if counts.min(initial=0) < 0 or (stops[-1] if len(stops) else 0) != len(numbers):
+        raise damaged_piece(f"the lengths of its lists do not add up to {len(numbers):,} numbers")
+    return [numbers[start:stop] for start, stop in pairwise([0, *stops.tolist()])]
+
+
+def damaged_piece(problem: str, *, offset: int | None = None, kind: str = "InvalidValue") -> FormatError:
+    """Make the error for bytes that are no piece, or not any more."""
+    return FormatError(
+        f"these bytes are no piece of a scan: {problem}; take them from ScanPiece.to_bytes() again, and hand them over unchanged",
+        kind=kind,
+        offset=offset,
+        field="piece",
+    )
+
+
+PIECE_MAGIC = b"CPPIECE\0"
+PIECE_VERSION = 3
+"""Raised with every change of the content. Driver and executors run the same release, so that one version is enough."""
+
+_CHECKSUM = struct.Struct("<I")
+_CHECKED_FROM = len(PIECE_MAGIC) + _CHECKSUM.size
+_VERSION = struct.Struct("<HB")
+"""Version, and length of the release."""
+
+_SMALL_CONTENT_BYTES = 16 * 1024
+_SMALL_CONTENT_LEVEL, _LEVEL = 9, 1
+"""How hard to compress: a twentieth of a small content is worth 0.2 ms; of long ones the quick level leaves little more."""
+
+_LARGEST_CONTENT_BYTES = 1 << 30
+"""A row group of 10 columns takes less than a kilobyte."""
+
+
+def frame_content(content: bytes) -> bytes:
+    """Wrap the content of a piece."""
+    release = installed_release().encode("ascii", "replace")[:0xFF]
+    behind = b"".join(
+        (
+            _VERSION.pack(PIECE_VERSION, len(release)),
+            release,
+            _LENGTH.pack(len(content)),
+            pa.Codec("zstd", compression_level=_level(content)).compress(content, asbytes=True),
+        )
+    )
+    return b"".join((PIECE_MAGIC, _CHECKSUM.pack(zlib.crc32(behind)), behind))
+
+
+def unframe_content(data: bytes) -> bytes:
+    """Return the content of a piece.
+
+    Raises:
+        FormatError: The bytes are none of a piece, or were damaged on their way (``ChecksumMismatch``).
+        UnsupportedError: Another version of coldparquet wrote them (kind ``UnknownPieceVersion``).
+    """
+    if data[: len(PIECE_MAGIC)] != PIECE_MAGIC:
+        raise damaged_piece(f"they begin with {data[: len(PIECE_MAGIC)]!r}, not with {PIECE_MAGIC!r}", offset=0)
+    behind = memoryview(data)[_CHECKED_FROM:]
+    if len(behind) < _VERSION.size:
+        raise damaged_piece(f"there are only {len(data)} of them", kind="Truncated")
+    (stored,) = _CHECKSUM.unpack_from(data, len(PIECE_MAGIC))
+    if zlib.crc32(behind) != stored:
+        raise damaged_piece("their checksum does not match", offset=len(PIECE_MAGIC), kind="ChecksumMismatch")
+    piece_version, release_bytes = _VERSION.unpack_from(behind)
+    content_at = _VERSION.size + release_bytes + _LENGTH.size
+    if piece_version != PIECE_VERSION:
+        raise _other_version(piece_version, bytes(behind[_VERSION.size :][:release_bytes]))
+    if len(behind) < content_at:
+        raise damaged_piece("they end within the header", kind="Truncated")
+    (length_bytes,) = _LENGTH.unpack_from(behind, content_at - _LENGTH.size)
+    if length_bytes > _LARGEST_CONTENT_BYTES:
+        raise damaged_piece(f"they claim a content of {length_bytes:,} bytes", offset=_CHECKED_FROM)
+    try:
+        return pa.decompress(behind[content_at:], decompressed_size=length_bytes, codec="zstd", asbytes=True)
+    except (OSError, ValueError) as error:
+        raise damaged_piece(f"the content does not decompress ({error})", offset=_CHECKED_FROM + content_at) from error
+
+
+@lru_cache(maxsize=1)
+def installed_release() -> str:
+    """Return the release of coldparquet that runs here."""
+    try:
+        return version("coldparquet")
+    except PackageNotFoundError:  # a checkout that was put on the path
+        return "unreleased"
+
+
+def _level(content: bytes) -> int:
+    return _SMALL_CONTENT_LEVEL if len(content) <= _SMALL_CONTENT_BYTES else _LEVEL
+
+
+def _other_version(found: int, release: bytes) -> UnsupportedError:
+    writer, reader = release.decode("ascii", "replace"), installed_release()
+    return UnsupportedError(
+        f"the piece was written by coldparquet {writer} (piece format {found}), and this is coldparquet {reader} (piece"
+        f" format {PIECE_VERSION}); install the same release on the driver and on all executors",
+        kind="UnknownPieceVersion",
+        written_by=writer,
+        read_by=reader,
+        piece_version=found,
+        known_version=PIECE_VERSION,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestShape:
+    """How the ranges of one partition become requests: as the plan chose it for the whole scan."""
+
+    coalescing: Coalescing
+    part_bytes: int
+    """About how long requests should be at the end."""
+    late_coalescing: Coalescing
+    """The same for deferred columns, which are requested by themselves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ParquetShare:
+    """What a piece reads of one partition in Parquet."""
+
+    name: str
+    """Directory name as a person knows it."""
+    data_path: str
+    metadata_source: MetadataSource
+    etag: str | None
+    """Version that every answer must be of; None where the store tells none."""
+    pages_etag: str | None
+    """Version of the object that its pages were learned of; None where nothing has to be compared any more."""
+    may_grow: bool
+    """Whether a QuestDB may append to the file meanwhile."""
+    sidecar: bytes
+    """A sidecar of the row groups and columns of this share alone, which are numbered as there from here on."""
+    places: tuple[int | None, ...]
+    """Of each column of the piece: where it is in the sidecar, None where the partition was written without it."""
+    pages: PartitionPages | None
+    """Where the pages of the chunks lie, without what bounds them; None where nobody will ask."""
+    shape: RequestShape
+    reads: tuple[RowGroupRead, ...]
+    """With ``partition_index`` as in the piece."""
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """What is read."""
+        return (self.data_path,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NativeShare:
+    """What a piece reads of one partition in QuestDB's native format."""
+
+    name: str
+    """Directory name as a person knows it."""
+    data_path: str
+    """The directory."""
+    record: PartitionRecord
+    """What the table's `_txn` said of it when the scan was planned."""
+    columns: tuple[NativeColumn, ...]
+    """The columns of the piece, as the partition stores them."""
+    dictionaries: Mapping[int, int]
+    """By index of a symbol column in the table: the position of its symbols in :attr:`PieceContent.dictionaries`."""
+    shape: RequestShape
+    reads: tuple[NativeRead, ...]
+    """With ``partition_index`` as in the piece."""
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """What is read, and the directory of it, beside which the table's own files lie."""
+        return (self.data_path, *dict.fromkeys(file.path for read in self.reads for file in read.files))
+
+
+PieceShare: TypeAlias = ParquetShare | NativeShare
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PieceContent:
+    """What one piece says."""
+
+    table: str
+    """URL of the table, without credentials."""
+    options: ReadOptions
+    """How to read; nothing in them belongs to the driver alone."""
+    columns: tuple[TableColumn, ...]
+    """Columns of the result and of the predicate, each once; those of the result come first."""
+    output_column_count: int
+    predicate: BoundPredicate | None
+    predicate_text: str | None
+    """For people."""
+    late_part_bytes: int
+    """About how long the requests of a second stage should be."""
+    symbols: Mapping[int, Sequence[str]]
+    """By index of a column in the table: with which symbols its dictionaries begin; only with ``symbols="global"``."""
+    dictionaries: tuple[Utf8Strings, ...]
+    """Symbols that native partitions refer to by number."""
+    moment: TableMoment | None
+    """State of the table that the native partitions are of; None without any."""
+    shares: tuple[PieceShare, ...]
+    """In table order."""
+
+    @property
+    def output_columns(self) -> tuple[TableColumn, ...]:
+        """Columns of the result, in its order."""
+        return self.columns[: self.output_column_count]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PieceNumbers:
+    """What is known of a piece without looking at its reads."""
+
+    row_group_count: int
+    """Row groups, or runs of them, that are read one by one."""
+    rows_at_most: int
+    """Rows that it can have at most: the predicate may leave fewer."""
+    fetched_bytes: int
+    """Bytes that its requests fetch at most."""
+    request_count: int
+    """Number of its GETs at most: fewer where no row is left whose deferred columns would be fetched."""

@@ -1,0 +1,390 @@
+"""From an admitted plan to its pieces: of about equal cost, in table order, encoded one by one. No request is sent."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from functools import partial
+from itertools import groupby, pairwise
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from coldparquet.errors import InternalError
+from coldparquet.format.types import distinct_values
+from coldparquet.options import KIB, MIB
+from coldparquet.pieces.encode import SidecarReducer
+from coldparquet.pieces.frame import NativeShare, ParquetShare, PieceContent, PieceNumbers, RequestShape
+from coldparquet.pieces.plain import reduced_pages
+from coldparquet.pieces.read import ScanPiece
+from coldparquet.plan.model import RowGroupRead
+from coldparquet.plan.native import NativeRead
+from coldparquet.scan.planned import PlannedNative, PlannedParquet
+from coldparquet.scan.requests import RequestStages, part_bytes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from concurrent.futures import Executor
+
+    import numpy.typing as npt
+
+    from coldparquet.format.table_file_text import Utf8Strings
+    from coldparquet.pieces.frame import PieceShare
+    from coldparquet.plan.bounds import BoolArray, IntArray
+    from coldparquet.plan.columns import TableColumn
+    from coldparquet.plan.model import PartitionRead, PlannedRead, PlannedRequest
+    from coldparquet.scan.requests import PlannedScan
+
+
+TARGET_BYTES = 64 * MIB
+"""Cost of a piece where nobody says how many there may be or how large: long enough that starting it hardly counts."""
+
+READ_COST_BYTES = 64 * KIB
+"""What a row group costs beside its bytes: to begin it, to decode its few pages, to hand its rows over."""
+
+_SLACK = 0.2
+"""A cut may be this part of a piece off its place, if two partitions meet there: their requests never merge anyway."""
+
+
+def piece_count(total_cost: float, read_count: int, *, most_pieces: int | None, target_bytes: int | None) -> int:
+    """Choose into how many pieces reads are cut.
+
+    Args:
+        total_cost: Of all reads, in bytes.
+        read_count: Number of reads; none is ever split.
+        most_pieces: Never more than these; None for any number.
+        target_bytes: About how much each should cost; None leaves it to ``most_pieces`` or else to :data:`TARGET_BYTES`.
+    """
+    if target_bytes is None and most_pieces is not None:
+        wanted = most_pieces
+    else:
+        wanted = round(total_cost / (target_bytes or TARGET_BYTES))
+    most = read_count if most_pieces is None else min(most_pieces, read_count)
+    return min(max(wanted, 1), most)
+
+
+def cut_evenly(costs: npt.NDArray[np.float64], begins_partition: BoolArray, count: int) -> IntArray:
+    """Cut reads into contiguous pieces of about the same cost.
+
+    Args:
+        costs: Of each read, all above 0, shape ``(reads,)``, at least one.
+        begins_partition: Whether each read is the first of its partition.
+        count: Number of pieces, at most the number of reads.
+
+    Returns:
+        Where each piece begins, and at last the number of reads, shape ``(pieces + 1,)``; there are fewer pieces than
+        asked for where some reads cost more than a share.
+    """
+    stops = np.cumsum(costs)
+    share = stops[-1] / count
+    ideal = share * np.arange(1, count)
+    edges = np.concatenate([np.zeros(1), stops])
+    cuts = _nearest(edges, ideal)
+    between = np.flatnonzero(np.append(begins_partition, True))
+    preferred = between[_nearest(edges[between], ideal)]
+    is_near = np.abs(edges[preferred] - ideal) <= np.maximum(_SLACK * share, np.abs(edges[cuts] - ideal))
+    chosen = np.where(is_near, preferred, cuts)
+    starts: IntArray = np.unique(np.concatenate([np.zeros(1, np.int64), chosen, np.array([len(costs)])]))
+    return starts
+
+
+def _nearest(edges: npt.NDArray[np.float64], places: npt.NDArray[np.float64]) -> IntArray:
+    """Return the index of the edge that is nearest to each place; edges ascend."""
+    after = np.searchsorted(edges, places).clip(1, len(edges) - 1)
+    is_before = places - edges[after - 1] <= edges[after] - places
+    nearest: IntArray = np.where(is_before, after - 1, after)
+    return nearest
+
+
+def parquet_share(  # noqa: PLR0913 - a partition, and the place of some of its reads in a piece
+    partition: PlannedParquet,
+    described: PartitionRead,
+    reads: Sequence[RowGroupRead],
+    *,
+    columns: Sequence[TableColumn],
+    partition_index: int,
+    etag: str | None,
+    shape: RequestShape,
+    reducer: SidecarReducer,
+) -> ParquetShare:
+    """Take along some reads of a partition.
+
+    Args:
+        partition: The partition.
+        described: What the plan says of it.
+        reads: Neighbouring reads of it, at least one.
+        columns: Columns of the piece.
+        partition_index: Position of the share in the piece.
+        etag: Version of the data object that the plan has seen; None if it has seen none that lasts.
+        shape: How the ranges become requests.
+        reducer: Cuts down the sidecars of the table.
+    """
+    places = [partition.places[column.index] for column in columns]
+    renumbering = _Renumbering(reads, places)
+    deferred = {column for read in reads if read.deferred is not None for column in read.deferred.columns}
+    pages = None
+    if deferred and partition.pages is not None:
+        pages = reduced_pages(
+            partition.pages, row_groups=renumbering.row_groups, columns=renumbering.columns, wanted=deferred
+        )
+    return ParquetShare(
+        name=described.name,
+        data_path=partition.data_path,
+        metadata_source=described.metadata_source,
+        etag=etag,
+        pages_etag=partition.pages_etag,
+        may_grow=partition.may_grow,
+        sidecar=reducer.reduce(
+            partition.sidecar,
+            columns=renumbering.columns,
+            row_groups=renumbering.row_groups,
+            keeps_bounds=renumbering.made_chunks(reads),
+        ),
+        places=tuple(renumbering.place(place) for place in places),
+        pages=pages,
+        shape=shape,
+        reads=tuple(renumbering.read(read, partition_index) for read in reads),
+    )
+
+
+class _Renumbering:
+    """The row groups and columns of a share, and their numbers in its reduced sidecar.
+
+    Args:
+        reads: What is read.
+        places: Where the columns of the piece are in the whole sidecar, None where they are not.
+    """
+
+    def __init__(self, reads: Sequence[RowGroupRead], places: Sequence[int | None]) -> None:
+        self.row_groups = distinct_values(np.fromiter((read.row_group for read in reads), np.int64, len(reads)))
+        """Their numbers in the whole sidecar, ascending."""
+        self.columns = tuple(sorted({place for place in places if place is not None}))
+        """Their indexes there, ascending."""
+        self._new_columns = {column: number for number, column in enumerate(self.columns)}
+        self._new_row_groups = {row_group: number for number, row_group in enumerate(self.row_groups.tolist())}
+
+    def place(self, place: int | None) -> int | None:
+        """Return the new index of a column."""
+        return None if place is None else self._new_columns[place]
+
+    def read(self, read: RowGroupRead, partition_index: int) -> RowGroupRead:
+        """Return a read with the new numbers."""
+        row_group = self._new_row_groups[read.row_group]
+        return replace(
+            read,
+            partition_index=partition_index,
+            row_group=row_group,
+            row_groups_left_out=read.row_group_in_file - row_group,
+            columns=tuple([self._new_columns[column] for column in read.columns]),
+            made_columns=tuple([self._new_columns[column] for column in read.made_columns]),
+            deferred=None if read.deferred is None else self.read(read.deferred, partition_index),
+        )
+
+    def made_chunks(self, reads: Sequence[RowGroupRead]) -> BoolArray:
+        """Tell which chunks are made from their statistics, by their new numbers."""
+        is_made = np.zeros((len(self.row_groups), len(self.columns)), dtype=np.bool_)
+        for read in reads:
+            for column in read.made_columns:
+                is_made[self._new_row_groups[read.row_group], self._new_columns[column]] = True
+        return is_made
+
+
+async def make_pieces(
+    planned: PlannedScan, executor: Executor, *, most_pieces: int | None, target_bytes: int | None
+) -> tuple[ScanPiece, ...]:
+    """Cut a plan into pieces.
+
+    Requests: 1 look at each partition that is cut and of whose data no version was seen yet, all at once: whoever reads one
+    of its pieces must see the version that the others see. With storage classes everything was looked at before.
+
+    Args:
+        planned: The plan, admitted; its question has no limit.
+        executor: Does the work.
+        most_pieces: Never more than these; None for any number.
+        target_bytes: About how much each should cost, as fetched and decoded bytes; None leaves it to ``most_pieces``.
+
+    Returns:
+        The pieces in table order; none where nothing is read.
+
+    Raises:
+        StorageError: A look at an object failed.
+    """
+    if not planned.plan.row_groups:
+        return ()
+    loop, snapshot = asyncio.get_running_loop(), planned.question.snapshot
+    cut = partial(_cut, planned, most_pieces=most_pieces, target_bytes=target_bytes)
+    edges = await loop.run_in_executor(executor, cut)
+    paths = [path for path in _cut_objects(planned, edges) if snapshot.store.lasting_etag(path) is None]
+    await snapshot.data_objects.look_at(paths, [])
+    return await loop.run_in_executor(executor, _make, planned, edges)
+
+
+def _cut(planned: PlannedScan, *, most_pieces: int | None, target_bytes: int | None) -> list[int]:
+    """Return where each piece begins, and at last the number of reads."""
+    reads, costs = planned.plan.row_groups, _costs(planned)
+    owners = np.fromiter((read.partition_index for read in reads), np.int64, len(reads))
+    begins_partition = np.append(True, owners[1:] != owners[:-1])
+    count = piece_count(float(costs.sum()), len(reads), most_pieces=most_pieces, target_bytes=target_bytes)
+    edges: list[int] = cut_evenly(costs, begins_partition, count).tolist()
+    return edges
+
+
+def _cut_objects(planned: PlannedScan, edges: Sequence[int]) -> Iterator[str]:
+    """Yield the Parquet files of partitions of which several pieces read."""
+    reads = planned.plan.row_groups
+    for start in edges[1:-1]:
+        before, after = reads[start - 1].partition_index, reads[start].partition_index
+        partition = planned.partitions[after]
+        if before == after and isinstance(partition, PlannedParquet):
+            yield partition.data_path
+
+
+def _make(planned: PlannedScan, edges: Sequence[int]) -> tuple[ScanPiece, ...]:
+    maker, reads = _PieceMaker(planned), planned.plan.row_groups
+    return tuple(maker.piece(reads[start:stop]) for start, stop in pairwise(edges))
+
+
+class _PieceMaker:
+    """Makes the pieces of one plan.
+
+    Args:
+        planned: The plan.
+    """
+
+    def __init__(self, planned: PlannedScan) -> None:
+        self._planned = planned
+        question, plan = planned.question, planned.plan
+        self._columns = question.needed_columns
+        self._wanted_bytes = plan.bytes_wanted
+        self._late_part_bytes = part_bytes_of(question, self._wanted_bytes)
+        self._symbols = {
+            index: [str(symbol) for symbol in strings.to_pylist()]
+            for index, strings in question.symbols.strings.items()
+        }
+        self._reducer = SidecarReducer()
+        self._locations = {partition.directory_path: partition.location for partition in question.snapshot.partitions}
+
+    def piece(self, reads: Sequence[PlannedRead]) -> ScanPiece:
+        """Make the piece of some neighbouring reads."""
+        question = self._planned.question
+        shares: list[PieceShare] = []
+        requests: list[PlannedRequest] = []
+        dictionaries: list[Utf8Strings] = []
+        for index, group in _by_partition(reads):
+            share = self._share(index, group, len(shares), dictionaries)
+            shares.append(share)
+            requests += self._requests(index, group, share.shape)
+        files = question.snapshot.files
+        has_native = any(isinstance(share, NativeShare) for share in shares)
+        content = PieceContent(
+            table=question.url,
+            options=question.options,
+            columns=self._columns,
+            output_column_count=len(question.output_columns),
+            predicate=question.predicate,
+            predicate_text=question.predicate_text,
+            late_part_bytes=self._late_part_bytes,
+            symbols=self._symbols,
+            dictionaries=tuple(dictionaries),
+            moment=files.moment if files is not None and has_native else None,
+            shares=tuple(shares),
+        )
+        numbers = PieceNumbers(
+            row_group_count=len(reads),
+            rows_at_most=sum(read.row_count for read in reads),
+            fetched_bytes=sum(request.byte_range.length_bytes for request in requests),
+            request_count=len(requests),
+        )
+        return ScanPiece.of(content, numbers)
+
+    def _share(
+        self, index: int, reads: Sequence[PlannedRead], partition_index: int, dictionaries: list[Utf8Strings]
+    ) -> PieceShare:
+        """Take along what some reads of a partition need; symbols that no other share needs are added to those known."""
+        partition, described = self._planned.partitions[index], self._planned.plan.partitions[index]
+        if isinstance(partition, PlannedParquet):
+            return parquet_share(
+                partition,
+                described,
+                [read for read in reads if isinstance(read, RowGroupRead)],
+                columns=self._columns,
+                partition_index=partition_index,
+                etag=self._etag(partition),
+                shape=self._shape(index),
+                reducer=self._reducer,
+            )
+        record = self._locations[described.data_path].record
+        if not isinstance(partition, PlannedNative) or record is None:
+            raise InternalError(f"a piece cannot hold a partition of kind {type(partition).__name__}")
+        return NativeShare(
+            name=described.name,
+            data_path=partition.directory_path,
+            record=record,
+            columns=tuple(partition.columns[column.index] for column in self._columns),
+            dictionaries={
+                column: _position(strings, dictionaries) for column, strings in partition.dictionaries.items()
+            },
+            shape=self._shape(index),
+            reads=tuple(
+                replace(read, partition_index=partition_index) for read in reads if isinstance(read, NativeRead)
+            ),
+        )
+
+    def _etag(self, partition: PlannedParquet) -> str | None:
+        """Return the version that was seen of a data object, if whoever reads it later can compare it."""
+        snapshot, path = self._planned.question.snapshot, partition.data_path
+        info = snapshot.data_objects.info(path)
+        # The version of a file on a disk that grows changes although what was committed does not.
+        seen = None if info is None or partition.may_grow else info.etag
+        return snapshot.store.lasting_etag(path) or seen
+
+    def _shape(self, index: int) -> RequestShape:
+        question, plan = self._planned.question, self._planned.plan
+        coalescing = plan.coalescings[index]
+        return RequestShape(
+            coalescing=coalescing,
+            part_bytes=coalescing.part_bytes(self._wanted_bytes, question.options.max_concurrency),
+            late_coalescing=question.coalescing_of(plan.partitions[index].data_path),
+        )
+
+    def _requests(self, index: int, reads: Sequence[PlannedRead], shape: RequestShape) -> Sequence[PlannedRequest]:
+        """Return the requests that bring some reads of a partition: those of the plan, unless it is cut there."""
+        plan = self._planned.plan
+        if len(reads) == len(plan.row_groups_of(index)):
+            return plan.requests_of(index)
+        stages = RequestStages(late_part_bytes=self._late_part_bytes)
+        stages.add(
+            self._planned.partitions[index],
+            reads,
+            coalescing=shape.coalescing,
+            part_bytes=shape.part_bytes,
+            late_coalescing=shape.late_coalescing,
+        )
+        return stages.requests()
+
+
+def _costs(planned: PlannedScan) -> npt.NDArray[np.float64]:
+    """Estimate what each read costs: fetched and decoded bytes, and something for every row group."""
+    reads = planned.plan.row_groups
+    wanted_bytes = np.fromiter((read.bytes_wanted for read in reads), np.float64, len(reads))
+    row_counts = np.fromiter((read.row_count for read in reads), np.float64, len(reads))
+    # What a row takes when it is decoded is nearly the same in all reads: the largest one tells.
+    largest = reads[int(np.argmax(wanted_bytes))]
+    question, partition = planned.question, planned.partitions[largest.partition_index]
+    decoded_bytes = partition.decoded_bytes(largest, question.needed_columns, question.options)
+    return wanted_bytes + decoded_bytes / max(largest.row_count, 1) * row_counts + READ_COST_BYTES
+
+
+def _position(strings: Utf8Strings, dictionaries: list[Utf8Strings]) -> int:
+    """Return where symbols are among those known, and add them if they are not: partitions share theirs."""
+    for position, known in enumerate(dictionaries):
+        if known is strings:
+            return position
+    dictionaries.append(strings)
+    return len(dictionaries) - 1
+
+
+def _by_partition(reads: Sequence[PlannedRead]) -> Iterator[tuple[int, list[PlannedRead]]]:
+    for index, group in groupby(reads, key=attrgetter("partition_index")):
+        yield index, list(group)

@@ -1,0 +1,631 @@
+"""Reading a piece where nothing else of its table is known: on an executor, in another process, on another machine."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import hashlib
+import os
+from collections import OrderedDict
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+
+import pyarrow as pa
+
+from coldparquet.catalog.snapshot import NO_CACHES
+from coldparquet.catalog.table_files import CommittedRowsStore, CommittedState
+from coldparquet.concurrency import TableThreads, background
+from coldparquet.decode.arrow import TextAs, arrow_field, text_to_arrow
+from coldparquet.errors import InvalidInputError
+from coldparquet.format.pages import chunk_places
+from coldparquet.format.sidecar import parse_sidecar
+from coldparquet.options import StoreOptions, checked_store_options
+from coldparquet.pieces.checks import (
+    NeededColumns,
+    check_native_column,
+    check_native_reads,
+    check_paths,
+    check_predicate,
+    check_reads,
+    check_type,
+    checked_pages,
+    refuses_nonsense,
+)
+from coldparquet.pieces.encode import decode_numbers, decode_piece, encode_piece
+from coldparquet.pieces.frame import NativeShare, ParquetShare
+from coldparquet.plan.model import PartitionRead, ReadPlan, StoreSpeed
+from coldparquet.scan.model import KnownSymbols
+from coldparquet.scan.planned import PlannedNative, PlannedParquet
+from coldparquet.scan.requests import RequestStages
+from coldparquet.scan.stats import ScanActivity
+from coldparquet.scan.stream import BatchStream, blocking_batches
+from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.log import Ledger
+from coldparquet.storage.open import open_store, opened_store, stack_store
+from coldparquet.storage.urls import errors_name_urls
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
+    from types import TracebackType
+
+    from coldparquet.options import Coalescing, ReadOptions
+    from coldparquet.pieces.frame import PieceContent, PieceNumbers, PieceShare
+    from coldparquet.plan.bind import BoundPredicate
+    from coldparquet.plan.columns import TableColumn
+    from coldparquet.scan.planned import PlannedPartition
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.cache import CachedStore
+    from coldparquet.storage.log import RequestRecord
+    from coldparquet.storage.open import StoreStack
+    from coldparquet.telemetry import Attributes
+
+
+_MOST_IDLE = 4
+"""Stores that stay open although nobody reads from them: an executor rarely works on more tables at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreChoice:
+    """Which store to read from, and how."""
+
+    url: str
+    """Where the table lies."""
+    paths: Sequence[str]
+    """What will be read; in the store of the URL nothing outside of the table is."""
+    storage_options: Mapping[str, Any] | None
+    """Credentials, endpoint and so on."""
+    store_options: StoreOptions
+    """How patient to be."""
+    store: ObjectStore | None
+    """A store of the caller's own, which stays open; None opens that of the URL."""
+    max_concurrency: int
+    """Requests in flight at once, at most."""
+
+
+@dataclass(slots=True)
+class _Shared:
+    path: str
+    stack: StoreStack
+    users: int = 0
+
+
+class OpenStores:
+    """Keeps the stores of the background loop open. Used in that loop alone, so that nothing has to be locked."""
+
+    def __init__(self) -> None:
+        self._process_id = os.getpid()
+        self._shared: OrderedDict[str, _Shared] = OrderedDict()
+
+    @asynccontextmanager
+    async def use(self, choice: StoreChoice) -> AsyncGenerator[StoreStack, None]:
+        """Use a store, opened by the first one who chooses the same; one of the caller's own is not shared. No request."""
+        if choice.store is not None:
+            async with opened_stack(choice) as stack:
+                yield stack
+            return
+        if self._process_id != os.getpid():  # connections cannot be taken along by a fork
+            self._process_id, self._shared = os.getpid(), OrderedDict()
+        # The options may be secrets: what is kept here is no place to find them.
+        storage_options = sorted((choice.storage_options or {}).items(), key=repr)
+        told = repr((choice.url, storage_options, choice.store_options, choice.max_concurrency))
+        key = hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()
+        shared = self._shared.get(key)
+        if shared is None:
+            store, path = open_store(
+                choice.url, storage_options=choice.storage_options, store_options=choice.store_options
+            )
+            stack = stack_store(store, store_options=choice.store_options, max_concurrency=choice.max_concurrency)
+            shared = self._shared[key] = _Shared(path, stack)
+        self._shared.move_to_end(key)
+        shared.users += 1
+        try:
+            check_paths(choice.paths, shared.path)
+            with errors_name_urls(choice.url, shared.path):
+                yield shared.stack
+        finally:
+            shared.users -= 1
+            await self.close_idle(most_idle=_MOST_IDLE)
+
+    async def close_idle(self, *, most_idle: int = 0) -> None:
+        """Close the stores that nobody reads from, but for those that were used last."""
+        idle = [key for key, shared in self._shared.items() if shared.users == 0]
+        for key in idle[: max(len(idle) - most_idle, 0)]:
+            await self._shared.pop(key).stack.store.aclose()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether this process has opened none, or closed all of them."""
+        return self._process_id != os.getpid() or not self._shared
+
+
+@asynccontextmanager
+async def opened_stack(choice: StoreChoice) -> AsyncGenerator[StoreStack, None]:
+    """Open a store with everything that requests pass through on their way to it, and close it afterwards. No request."""
+    async with opened_store(
+        choice.url,
+        storage_options=choice.storage_options,
+        store_options=choice.store_options,
+        store=choice.store,
+        max_concurrency=choice.max_concurrency,
+    ) as opened:
+        if choice.store is None:
+            check_paths(choice.paths, opened.path)
+        yield opened.stack
+
+
+open_stores = OpenStores()
+"""Those of this process."""
+
+
+def close_stores() -> None:
+    """Close the stores that blocking reads of pieces have left open in this process. The next read opens them again."""
+    if not open_stores.is_empty:
+        background.run(open_stores.close_idle())
+
+
+atexit.register(close_stores)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PieceQuestion:
+    """What the rows of a piece are to be like; see :class:`coldparquet.scan.model.StreamedQuestion`."""
+
+    options: ReadOptions
+    output_columns: tuple[TableColumn, ...]
+    needed_columns: tuple[TableColumn, ...]
+    predicate: BoundPredicate | None
+    symbols: KnownSymbols
+    late_coalescings: Mapping[str, Coalescing]
+    """By data path: how the ranges of deferred columns become requests."""
+    limit: None = None
+    """A piece has none: it does not know how many rows the others have."""
+
+    def coalescing_of(self, data_path: str) -> Coalescing:
+        """Return how the ranges of deferred columns of one object become requests."""
+        return self.late_coalescings[data_path]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedPiece:
+    """What streaming needs of a piece; see :class:`coldparquet.scan.model.StreamedPlan`."""
+
+    question: PieceQuestion
+    plan: ReadPlan
+    partitions: tuple[PlannedPartition, ...]
+    late_part_bytes: int
+
+    @classmethod
+    def of(cls, content: PieceContent) -> Self:
+        """Plan the requests of a piece.
+
+        Raises:
+            FormatError: One of its sidecars is damaged, or does not go with what is to be read.
+        """
+        with refuses_nonsense():
+            return cls._of(content)
+
+    @classmethod
+    def _of(cls, content: PieceContent) -> Self:
+        schema_of(content)
+        if content.predicate is not None:
+            check_predicate(content.predicate, content.columns)
+        symbols = {index: text_to_arrow(strings) for index, strings in content.symbols.items()}
+        partitions = [
+            _native_partition(share, content, number)
+            if isinstance(share, NativeShare)
+            else _parquet_partition(share, content, number, symbols)
+            for number, share in enumerate(content.shares)
+        ]
+        stages = RequestStages(late_part_bytes=content.late_part_bytes)
+        for share, partition in zip(content.shares, partitions, strict=True):
+            stages.add(
+                partition,
+                share.reads,
+                coalescing=share.shape.coalescing,
+                part_bytes=share.shape.part_bytes,
+                late_coalescing=share.shape.late_coalescing,
+            )
+        return cls(
+            question=PieceQuestion(
+                options=content.options,
+                output_columns=content.output_columns,
+                needed_columns=content.columns,
+                predicate=content.predicate,
+                symbols=KnownSymbols(strings=symbols, requests=()),
+                late_coalescings={share.data_path: share.shape.late_coalescing for share in content.shares},
+            ),
+            plan=ReadPlan(
+                table=content.table,
+                columns=tuple(column.name for column in content.output_columns),
+                predicate=content.predicate_text,
+                limit=None,
+                partitions_pruned=(),
+                partitions=tuple(
+                    _described(share, partition) for share, partition in zip(content.shares, partitions, strict=True)
+                ),
+                row_groups=tuple(read for share in content.shares for read in share.reads),
+                requests=stages.requests(),
+                metadata_requests=(),
+                options=content.options,
+                speed=StoreSpeed(connections=content.options.max_concurrency),
+                coalescings=tuple(share.shape.coalescing for share in content.shares),
+            ),
+            partitions=tuple(partitions),
+            late_part_bytes=content.late_part_bytes,
+        )
+
+
+def schema_of(content: PieceContent) -> pa.Schema:
+    """Return columns and Arrow types of the rows of a piece."""
+    text = TextAs.of(content.options)
+    with refuses_nonsense():
+        return pa.schema(
+            [arrow_field(column.name, column.readable_type, text=text) for column in content.output_columns]
+        )
+
+
+def _parquet_partition(
+    share: ParquetShare, content: PieceContent, number: int, symbols: Mapping[int, pa.Array[Any]]
+) -> PlannedParquet:
+    sidecar = parse_sidecar(share.sidecar, path=share.data_path)
+    chunks = chunk_places(sidecar)
+    check_reads(share, chunks, number=number, needed=NeededColumns.of(content, share.places))
+    for column, place in zip(content.columns, share.places, strict=True):
+        if place is not None:
+            check_type(sidecar.column_type(place), column.readable_type)
+    return PlannedParquet(
+        sidecar=sidecar,
+        data_path=share.data_path,
+        may_grow=share.may_grow,
+        places={column.index: place for column, place in zip(content.columns, share.places, strict=True)},
+        column_names={place: sidecar.column(place).name for place in share.places if place is not None},
+        pages=checked_pages(share.pages, chunks),
+        pages_etag=share.pages_etag,
+        known_symbols=symbols,
+    )
+
+
+def _native_partition(share: NativeShare, content: PieceContent, number: int) -> PlannedNative:
+    places = [column.index for column in content.columns]
+    check_native_reads(share, number=number, needed=NeededColumns.of(content, places))
+    for column, stored in zip(content.columns, share.columns, strict=True):
+        check_native_column(stored, column)
+    return PlannedNative(
+        directory_path=share.data_path,
+        columns={column.index: column for column in share.columns},
+        dictionaries={index: content.dictionaries[position] for index, position in share.dictionaries.items()},
+    )
+
+
+def _described(share: PieceShare, partition: PlannedPartition) -> PartitionRead:
+    """Describe a share for people, as if the partition had no other row groups."""
+    sidecar = partition.sidecar if isinstance(partition, PlannedParquet) else None
+    rows = sum(read.row_count for read in share.reads)
+    return PartitionRead(
+        name=share.name,
+        data_path=share.data_path,
+        parquet_size_bytes=None if sidecar is None else sidecar.parquet_size_bytes,
+        metadata_source="native" if isinstance(share, NativeShare) else share.metadata_source,
+        row_groups_total=0 if sidecar is None else sidecar.row_group_count,
+        row_groups_read=0 if sidecar is None else sidecar.row_group_count,
+        rows_total=rows if sidecar is None else sidecar.total_rows,
+        rows_read=rows,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanPiece:
+    """Some row groups of a scan, in table order, with everything that reading them takes but for credentials.
+
+    It is bytes and a few numbers: it pickles, fits into a task of any engine, and costs no memory beyond its bytes. Made by
+    :meth:`coldparquet.table_scan.Scan.pieces`; read by :func:`coldparquet.pieces.read_piece`.
+    """
+
+    table: str
+    """URL of the table, without credentials."""
+    numbers: PieceNumbers
+    encoded: bytes = field(repr=False)
+
+    @classmethod
+    def of(cls, content: PieceContent, numbers: PieceNumbers) -> Self:
+        """Encode what a piece says."""
+        return cls(table=content.table, numbers=numbers, encoded=encode_piece(content, numbers))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Take a piece from bytes.
+
+        Args:
+            data: What :meth:`to_bytes` returned, perhaps in another process.
+
+        Raises:
+            FormatError: The bytes are no piece, or were damaged on their way.
+            UnsupportedError: Another version of coldparquet wrote them (kind ``UnknownPieceVersion``).
+        """
+        table, numbers = decode_numbers(data)
+        return cls(table=table, numbers=numbers, encoded=bytes(data))
+
+    def to_bytes(self) -> bytes:
+        """Return the piece as bytes, in the format of :mod:`coldparquet.pieces.frame`."""
+        return self.encoded
+
+    @property
+    def row_group_count(self) -> int:
+        """Row groups, or runs of them, that are read one by one."""
+        return self.numbers.row_group_count
+
+    @property
+    def rows_at_most(self) -> int:
+        """Upper bound of the rows: the predicate may leave fewer."""
+        return self.numbers.rows_at_most
+
+    @property
+    def fetched_bytes(self) -> int:
+        """Bytes that its requests fetch at most."""
+        return self.numbers.fetched_bytes
+
+    @property
+    def request_count(self) -> int:
+        """Number of its GETs at most."""
+        return self.numbers.request_count
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns and Arrow types of its rows."""
+        return schema_of(self.content())
+
+    def content(self) -> PieceContent:
+        """Decode what it says. Raises what :meth:`from_bytes` raises."""
+        return decode_piece(self.encoded)
+
+    def plan(self) -> ReadPlan:
+        """Return what reading it will do."""
+        return PlannedPiece.of(self.content()).plan
+
+    def explain(self) -> str:
+        """Describe for a person what reading it will do."""
+        return self.plan().explain()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ScanPieces:
+    """All pieces of a scan: read one after the other they are its rows, in its order."""
+
+    pieces: tuple[ScanPiece, ...]
+    """In table order; none where nothing is left to read."""
+    schema: pa.Schema
+    """Columns and Arrow types of the rows of each."""
+    plan: ReadPlan
+    """Of the whole scan."""
+
+    def __repr__(self) -> str:
+        return f"<ScanPieces of {self.plan.table}: {len(self.pieces)} pieces>"
+
+    def __len__(self) -> int:
+        return len(self.pieces)
+
+    def __iter__(self) -> Iterator[ScanPiece]:
+        return iter(self.pieces)
+
+
+OpenSource: TypeAlias = "Callable[[], AbstractAsyncContextManager[StoreStack]]"
+
+
+class PieceStream:
+    """The rows of a piece as record batches, within its memory limit. Use it with ``async with``.
+
+    Leaving the block early cancels what is in flight and leaves nothing behind. Made by :func:`read_piece`.
+
+    Args:
+        content: What the piece says.
+        open_source: Opens the store that it is read from, and gives it back afterwards.
+    """
+
+    def __init__(self, content: PieceContent, open_source: OpenSource) -> None:
+        self._content = content
+        self._open_source = open_source
+        self._ledger = Ledger()
+        self._resources = AsyncExitStack()
+        self._stream: BatchStream | None = None
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as resources:
+            executor = TableThreads(self._content.options.decode_threads)
+            resources.callback(executor.close)
+            stack = await resources.enter_async_context(self._open_source())
+            planned = await asyncio.get_running_loop().run_in_executor(executor, PlannedPiece.of, self._content)
+            attributes: Attributes = {"coldparquet.table": self._content.table, "coldparquet.method": "piece"}
+            stream = BatchStream(
+                partial(_already_planned, planned),
+                store=_pinned_store(self._content, stack.store),
+                executor=executor,
+                activity=ScanActivity(self._ledger, attributes),
+            )
+            self._stream = await resources.enter_async_context(stream)
+            self._resources = resources.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._resources.__aexit__(kind, error, traceback)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> pa.RecordBatch:
+        batch = await self.next_batch()
+        if batch is None:
+            raise StopAsyncIteration
+        return batch
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns and Arrow types of every batch."""
+        return schema_of(self._content)
+
+    @property
+    def plan(self) -> ReadPlan:
+        """What is being carried out."""
+        return self._opened().plan
+
+    @property
+    def request_log(self) -> tuple[RequestRecord, ...]:
+        """The requests that were sent, with reason and timing."""
+        return self._ledger.records
+
+    async def next_batch(self) -> pa.RecordBatch | None:
+        """Return the next batch, None after the last one. Raises what iterating over :func:`read_piece` raises."""
+        return await self._opened().next_batch()
+
+    async def aclose(self) -> None:
+        """Cancel what is in flight, wait until it is gone, and release everything."""
+        await self._resources.aclose()
+
+    def _opened(self) -> BatchStream:
+        if self._stream is None:
+            raise InvalidInputError(
+                "the piece is not open: read it inside of 'async with read_piece(...) as batches', or with"
+                " read_piece_batches",
+                kind="StreamNotOpen",
+            )
+        return self._stream
+
+
+def read_piece(  # noqa: PLR0913 - what may differ from one machine to the next
+    piece: ScanPiece | bytes,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    store_options: StoreOptions | None = None,
+    store: ObjectStore | None = None,
+    url: str | None = None,
+    memory_limit_bytes: int | None = None,
+    max_concurrency: int | None = None,
+    decode_threads: int | None = None,
+    batch_rows: int | None = None,
+) -> PieceStream:
+    """Read one of the pieces of a scan: ``async with`` it, and iterate over its batches.
+
+    The rows of all pieces of a scan, one piece after the other, are those of the scan.
+
+    Requests: those of :meth:`ScanPiece.plan`, all of them GETs for data; where columns are read late, at most those. Each is
+    bound to the size of the object and to the version that the driver has seen, where it has seen one: on object stores, and
+    of all partitions of which several pieces read.
+    Only of native partitions on a disk, which a running QuestDB may write over, a look at the table's ``_txn`` follows each.
+
+    Args:
+        piece: One of :meth:`coldparquet.table_scan.Scan.pieces`, or its bytes.
+        storage_options: Credentials, endpoint and so on, as for :func:`coldparquet.open_table`: a piece has none.
+        store_options: How patient to be with the store. Nothing is kept of what is fetched.
+        store: A store of your own, which stays open, instead of the one that the URL names.
+        url: URL of the table, where it holds what must not be in a piece, such as a signature.
+        memory_limit_bytes: If not as in the scan's options, as the three that follow.
+        max_concurrency: Requests in flight at once.
+        decode_threads: Threads that decode.
+        batch_rows: Largest number of rows in one record batch.
+
+    Raises:
+        FormatError: The piece is damaged; while reading, a page does not decode.
+        UnsupportedError: Another version of coldparquet made the piece (kind ``UnknownPieceVersion``).
+        InvalidInputError: An option is none.
+
+    While reading:
+
+        ObjectChangedError: A data object was replaced since the scan was planned: make new pieces.
+        NotFoundError: A data object is gone (kind ``PartitionMissing``): make new pieces.
+        AccessError: The store refused the credentials of this machine.
+        StorageError: A request failed.
+    """
+    return _piece_stream(
+        opened_stack,
+        piece,
+        storage_options=storage_options,
+        store_options=store_options,
+        store=store,
+        url=url,
+        memory_limit_bytes=memory_limit_bytes,
+        max_concurrency=max_concurrency,
+        decode_threads=decode_threads,
+        batch_rows=batch_rows,
+    )
+
+
+def read_piece_batches(  # noqa: PLR0913 - those of read_piece
+    piece: ScanPiece | bytes,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    store_options: StoreOptions | None = None,
+    store: ObjectStore | None = None,
+    url: str | None = None,
+    memory_limit_bytes: int | None = None,
+    max_concurrency: int | None = None,
+    decode_threads: int | None = None,
+    batch_rows: int | None = None,
+) -> Generator[pa.RecordBatch, None, None]:
+    """Read one of the pieces of a scan without an event loop: iterate over its batches.
+
+    The store stays open for the next piece of the same table in this process, until :func:`close_stores` or the end of the
+    process. Everything else is closed with the generator, also where it is dropped half-way.
+
+    Requests, arguments and errors: those of :func:`read_piece`.
+    """
+    stream = _piece_stream(
+        open_stores.use,
+        piece,
+        storage_options=storage_options,
+        store_options=store_options,
+        store=store,
+        url=url,
+        memory_limit_bytes=memory_limit_bytes,
+        max_concurrency=max_concurrency,
+        decode_threads=decode_threads,
+        batch_rows=batch_rows,
+    )
+    return blocking_batches(stream)
+
+
+def _piece_stream(  # noqa: PLR0913 - those of read_piece
+    open_stack: Callable[[StoreChoice], AbstractAsyncContextManager[StoreStack]],
+    piece: ScanPiece | bytes,
+    *,
+    storage_options: Mapping[str, Any] | None,
+    store_options: StoreOptions | None,
+    store: ObjectStore | None,
+    url: str | None,
+    **changed_options: int | None,
+) -> PieceStream:
+    """Decode a piece, change the options that are told, and say from which store it will be read."""
+    content = piece.content() if isinstance(piece, ScanPiece) else decode_piece(piece)
+    told: dict[str, Any] = {name: value for name, value in changed_options.items() if value is not None}
+    if told:
+        content = replace(content, options=replace(content.options, **told))
+    choice = StoreChoice(
+        url=url or content.table,
+        paths=[path for share in content.shares for path in share.paths],
+        storage_options=storage_options,
+        store_options=checked_store_options(store_options),
+        store=store,
+        max_concurrency=content.options.max_concurrency,
+    )
+    return PieceStream(content, partial(open_stack, choice))
+
+
+def _pinned_store(content: PieceContent, store: ObjectStore) -> CachedStore:
+    """Have every request for a data object see the version that the driver saw, and native rows that are still committed."""
+    native = {share.data_path: share.record for share in content.shares if isinstance(share, NativeShare)}
+    if content.moment is not None and native:
+        table_path = next(iter(native)).rpartition("/")[0]
+        state = CommittedState(table_path=table_path, moment=content.moment, native_partitions=native)
+        store = CommittedRowsStore(store, state)
+    checked = CheckedStore(store)
+    for share in content.shares:
+        if isinstance(share, ParquetShare) and share.etag is not None:
+            checked.pin(share.data_path, share.etag)
+    return NO_CACHES.above(checked)
+
+
+async def _already_planned(planned: PlannedPiece) -> PlannedPiece:
+    return planned

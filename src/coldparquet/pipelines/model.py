@@ -1,0 +1,498 @@
+"""What a job is: its items and their results as plain data, the stores it uses, the lake it is about, its report.
+
+Pieces of work and what became of them: plain data that goes between processes and machines as JSON.
+
+Nothing in here is an object of another module of the library, so that a driver and its executors need not have exactly
+the same version, and nothing is a credential.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from dataclasses import asdict, dataclass, field, fields
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar
+
+from coldparquet.errors import ColdParquetError, InvalidInputError, UnsupportedError
+from coldparquet.options import ReadOptions, StoreOptions
+from coldparquet.storage.open import open_store, stack_store
+from coldparquet.storage.urls import shown_url
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+    from dataclasses import Field
+    from types import TracebackType
+
+    import pyarrow as pa
+
+    from coldparquet.storage.base import ObjectStore
+
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """Settings of the stores. They may hold secrets, so that they are never shown, and never part of a piece of work."""
+
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """Of the lakes, as fsspec and s3fs take them. What they leave open is resolved where the work is done."""
+    destination_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """Of the place that ``publish`` and ``convert`` write to."""
+    max_concurrency: int = ReadOptions().max_concurrency
+    """Requests in flight at once, in each process."""
+    store_options: StoreOptions = field(default_factory=StoreOptions)
+    """How patient to be."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data that ``json.dumps`` takes: how it goes to a worker. It holds what it was given, secrets too."""
+        return {
+            "storage_options": dict(self.storage_options),
+            "destination_options": dict(self.destination_options),
+            "max_concurrency": self.max_concurrency,
+            "store_options": asdict(self.store_options),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Make what :meth:`as_dict` has taken apart."""
+        return cls(**{**data, "store_options": StoreOptions(**data["store_options"])})
+
+
+class LakeStores:
+    """The open stores of one process, one per lake, for whoever plans, works or finishes.
+
+    It belongs to the event loop in which it is used. Leaving its block closes the stores.
+
+    Args:
+        access: Settings of the stores.
+    """
+
+    def __init__(self, access: Access) -> None:
+        self.access = access
+        self.read_options = ReadOptions(max_concurrency=access.max_concurrency)
+        """How jobs read."""
+        self._opened: dict[str, _Opened] = {}
+        self._made: dict[Hashable, asyncio.Future[Any]] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, error_class: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        opened, self._opened = list(self._opened.values()), {}
+        for one in opened:
+            await one.stacked.aclose()
+
+    def lake(self, url: str) -> tuple[ObjectStore, str]:
+        """Return the store of a lake, with retries and limits, and the lake's path in it. No request."""
+        opened = self._open(url)
+        return opened.stacked, opened.path
+
+    def table(self, item: WorkItem) -> tuple[ObjectStore, str]:
+        """Return the store of an item's table, with retries and limits, and the table's path in it. No request."""
+        opened = self._open(item.lake)
+        return opened.stacked, opened.below(item.table)
+
+    def bare_table(self, item: WorkItem) -> tuple[ObjectStore, str]:
+        """Return the same without retries and limits, for functions that bring their own."""
+        opened = self._open(item.lake)
+        return opened.bare, opened.below(item.table)
+
+    async def once(self, key: Hashable, make: Callable[[], Awaitable[Value]]) -> Value:
+        """Return what ``make`` returned when it was first called with this key; whoever comes meanwhile waits for it.
+
+        A failure is everybody's who waits, and the next one tries again.
+        """
+        made = self._made.get(key)
+        if made is None:
+            made = self._made[key] = asyncio.ensure_future(make())
+            made.add_done_callback(lambda done: self._forget_failure(key, done))
+        value: Value = await asyncio.shield(made)
+        return value
+
+    def _forget_failure(self, key: Hashable, done: asyncio.Future[Any]) -> None:
+        if done.cancelled() or done.exception() is not None:
+            self._made.pop(key, None)
+
+    def _open(self, url: str) -> _Opened:
+        opened = self._opened.get(url)
+        if opened is None:
+            store, path = open_store(
+                url, storage_options=self.access.storage_options, store_options=self.access.store_options
+            )
+            stack = stack_store(
+                store, store_options=self.access.store_options, max_concurrency=self.access.max_concurrency
+            )
+            opened = self._opened[url] = _Opened(bare=store, stacked=stack.store, path=path)
+        return opened
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Opened:
+    """One open store."""
+
+    bare: ObjectStore
+    stacked: ObjectStore
+    path: str
+    """Of the lake."""
+
+    def below(self, table: str) -> str:
+        path = self.path.rstrip("/")
+        return f"{path}/{table}" if table else path
+
+
+class Job(Protocol):
+    """One kind of work over a lake: plain data that says how, and three steps.
+
+    A job keeps no state: what is left to do it finds in the tables. So it can be run again at any time, after it was
+    killed too, and an item can be run twice, at the same time too, as engines do that retry and speculate.
+    """
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    @property
+    def name(self) -> str:
+        """As the command line calls it: ``index``."""
+        ...
+
+    @property
+    def dry_run(self) -> bool:
+        """Whether nothing is written, and the report says what would be done."""
+        ...
+
+    @property
+    def items_at_once(self) -> int:
+        """Items that one process should work on at the same time: many for work that waits, 1 for work that computes."""
+        ...
+
+    async def plan(self, lakes: Sequence[Lake], stores: LakeStores) -> WorkPlan:
+        """Find out what is left to do, on the driver. Tables and lakes that cannot be planned are in the plan, not raised.
+
+        Raises:
+            NotFoundError: No lake has a table.
+            AccessError: No lake can be listed.
+        """
+        ...
+
+    async def run(self, item: WorkItem, stores: LakeStores) -> WorkResult:
+        """Do one piece of work, wherever that is. What it raises is the result of this item alone."""
+        ...
+
+    async def finish(self, results: Sequence[WorkResult], plan: WorkPlan, stores: LakeStores) -> tuple[WorkResult, ...]:
+        """Do what is left once all items are done, on the driver; return what became of that."""
+        ...
+
+
+class Engine(Protocol):
+    """Something that runs items."""
+
+    @property
+    def name(self) -> str:
+        """For the report: ``local``, ``spark``."""
+        ...
+
+    async def execute(
+        self, job: Job, items: Sequence[WorkItem], stores: LakeStores, on_result: Callable[[WorkResult], None]
+    ) -> None:
+        """Run all items in any order, and hand over one result for each.
+
+        Args:
+            job: What to do.
+            items: With what; at least one.
+            stores: Open stores of this process, and the settings that other processes open theirs with.
+            on_result: Called with each result, in the event loop of the caller.
+        """
+        ...
+
+
+_PATTERN_CHARACTERS = frozenset("*?[")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lake:
+    """Where to look for tables."""
+
+    url: str
+    """A directory: everything before the first part with a pattern."""
+    pattern: tuple[str, ...] = ()
+    """Patterns of the names of the directories below it, one for each level; empty for all tables at any depth."""
+
+    @property
+    def full_url(self) -> str:
+        """The directory and the pattern."""
+        return "/".join((self.url.rstrip("/"), *self.pattern)) if self.pattern else self.url
+
+    @classmethod
+    def parse(cls, url: str) -> Lake:
+        """Take a URL apart.
+
+        Args:
+            url: ``s3://bucket/db/trades`` (a table), ``s3://bucket/db`` (all tables below it) or ``s3://bucket/db/*_2024``
+                (those of these names, and all tables below such directories). ``*``, ``?`` and ``[ab]`` match within one name.
+
+        Raises:
+            InvalidInputError: It is empty, holds a secret, or its pattern begins where a bucket is named.
+        """
+        if shown_url(url) != url:
+            raise InvalidInputError(
+                "the URL of a lake becomes part of every piece of work, so that it must hold no password and no signature;"
+                " pass them in storage_options, or leave them to the environment",
+                path=shown_url(url),
+            )
+        scheme, separator, path = url.rpartition("://")
+        parts = path.rstrip("/").split("/")
+        plain = next((place for place, part in enumerate(parts) if _PATTERN_CHARACTERS & set(part)), len(parts))
+        base = "/".join(parts[:plain])
+        if not url or (plain < len(parts) and not base and separator):
+            raise InvalidInputError(f"{url!r} names no lake; needed: s3://bucket/path, or a local path", path=url)
+        if not base:
+            base = "/" if path.startswith("/") else "."
+        return cls(url=f"{scheme}{separator}{base}", pattern=tuple(parts[plain:]))
+
+
+JOBS = {
+    "index": ("coldparquet.pipelines.index_job", "IndexJob"),
+    "verify": ("coldparquet.pipelines.verify_job", "VerifyJob"),
+    "migrate": ("coldparquet.pipelines.index_job", "MigrateJob"),
+    "compact": ("coldparquet.pipelines.compact_job", "CompactJob"),
+    "publish": ("coldparquet.pipelines.publish_job", "PublishJob"),
+    "tier": ("coldparquet.pipelines.tier_job", "TierJob"),
+    "convert": ("coldparquet.pipelines.convert", "ConvertJob"),
+}
+"""Module and class of each, in the order of the command line's help. Workers import the one that they run: all of them take a
+second."""
+
+
+def job_as_dict(job: Job) -> dict[str, Any]:
+    """Return a job as plain data that ``json.dumps`` takes: its name as ``job``, and its fields."""
+    return {"job": job.name, **asdict(job)}
+
+
+def job_from_dict(data: Mapping[str, Any]) -> Job:
+    """Make a job from plain data; what is left out has its default.
+
+    Raises:
+        InvalidInputError: There is no such job (kind ``UnknownJob``), it has no such field (``UnknownOption``), or a value
+            cannot be meant.
+    """
+    given = dict(data)
+    name = given.pop("job", None)
+    if not isinstance(name, str) or name not in JOBS:
+        raise InvalidInputError(f"there is no job {name!r}; there are {', '.join(JOBS)}", kind="UnknownJob")
+    module, class_name = JOBS[name]
+    job_class: type[Job] = getattr(import_module(module), class_name)
+    known = {one.name for one in fields(job_class)}
+    unknown = sorted(given.keys() - known)
+    if unknown:
+        raise InvalidInputError(
+            f"the job {name} has no option {unknown[0]!r}; it has {', '.join(sorted(known))}", kind="UnknownOption"
+        )
+    return job_class(**{key: tuple(value) if isinstance(value, list) else value for key, value in given.items()})
+
+
+Outcome: TypeAlias = Literal["done", "nothing to do", "failed"]
+
+NOT_OPENED = "not opened"
+"""Action of a result that is about no table: a lake, or a directory of one, in which nobody could look for tables."""
+
+FORMAT_VERSION = 1
+"""Of the JSON of items and results."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkItem:
+    """One piece of work, about one partition or one table."""
+
+    lake: str
+    """URL of the directory below which the table lies, without pattern and without secrets."""
+    table: str
+    """Path of the table below the lake; empty where the lake itself is the table."""
+    partition: str = ""
+    """Name of the partition's directory; empty for work on the whole table."""
+    cost_bytes: int = 0
+    """Roughly what has to be read, so that engines can deal out items evenly; 0 where all items cost the same."""
+    work: Mapping[str, Any] = field(default_factory=dict)
+    """What else the job wants to know of it, as JSON can hold it."""
+
+    @property
+    def table_url(self) -> str:
+        """Where the table lies."""
+        return join_url(self.lake, self.table)
+
+    def to_json(self) -> str:
+        """Return it as one line."""
+        return json.dumps({"version": FORMAT_VERSION, **asdict(self)}, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> WorkItem:
+        """Read what :meth:`to_json` has written.
+
+        Raises:
+            UnsupportedError: Another version of the library has written it (kind ``OtherVersion``).
+        """
+        return cls(**_fields(text))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkResult:
+    """What became of one piece of work; a failure is one as well."""
+
+    table: str
+    """URL of the table."""
+    partition: str = ""
+    """Name of the partition's directory; empty for what is about the whole table."""
+    outcome: Outcome
+    action: str
+    """What was done, in the words of the job: ``written``, ``would compact``, ``kept``."""
+    reason: str | None = None
+    """Why it failed or was left out, or what else a person should know."""
+    kind: str | None = None
+    """Stable name of the cause of a failure, see :class:`~coldparquet.errors.ColdParquetError`."""
+    rows: int | None = None
+    size_bytes: int | None = None
+    """Of what was written, moved or checked; None where that has no size."""
+    dollars: float | None = None
+    """What it cost, or would; None where nobody worked that out."""
+    elapsed_s: float = 0.0
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """Facts of the job, as JSON can hold them."""
+
+    def to_json(self) -> str:
+        """Return it as one line."""
+        return json.dumps({"version": FORMAT_VERSION, **asdict(self)}, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> WorkResult:
+        """Read what :meth:`to_json` has written.
+
+        Raises:
+            UnsupportedError: Another version of the library has written it (kind ``OtherVersion``).
+        """
+        return cls(**_fields(text))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkPlan:
+    """What is left to do, found from the tables themselves."""
+
+    items: tuple[WorkItem, ...]
+    settled: tuple[WorkResult, ...] = ()
+    """What is decided without running anything: what needs no work, cannot have any, or failed while it was planned."""
+    notes: tuple[str, ...] = ()
+    """What a person should know about the choice, one sentence each."""
+
+
+def failure(item: WorkItem, error: BaseException, *, elapsed_s: float = 0.0) -> WorkResult:
+    """Turn an error into the result of an item."""
+    return WorkResult(
+        table=item.table_url,
+        partition=item.partition,
+        outcome="failed",
+        action="failed",
+        reason=reason_of(error),
+        kind=error.kind if isinstance(error, ColdParquetError) else type(error).__name__,
+        elapsed_s=elapsed_s,
+    )
+
+
+def reason_of(error: BaseException) -> str:
+    """Say what an error says, with the name of the file that it is about."""
+    if not isinstance(error, ColdParquetError):
+        return f"{type(error).__name__}: {error}"
+    file_name = (error.path or "").rpartition("/")[2]
+    return f"{file_name}: {error.message}" if file_name else error.message
+
+
+def join_url(lake: str, table: str) -> str:
+    """Return the URL of a table below a lake."""
+    return f"{lake.rstrip('/')}/{table}" if table else lake
+
+
+def _fields(text: str) -> dict[str, Any]:
+    fields: dict[str, Any] = json.loads(text)
+    version = fields.pop("version", None)
+    if version != FORMAT_VERSION:
+        raise UnsupportedError(
+            f"this piece of work has format {version}, and this version of coldparquet knows {FORMAT_VERSION}; install the"
+            " same version on the driver and on all executors",
+            kind="OtherVersion",
+        )
+    return fields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineReport:
+    """What became of every partition and table that a run was about."""
+
+    job: str
+    engine: str
+    lakes: tuple[str, ...]
+    is_dry_run: bool
+    results: tuple[WorkResult, ...]
+    """By table and partition; what is about a whole table comes before its partitions."""
+    notes: tuple[str, ...]
+    elapsed_s: float
+
+    def count(self, outcome: Outcome) -> int:
+        """Return how many results have this outcome."""
+        return sum(result.outcome == outcome for result in self.results)
+
+    @property
+    def actions(self) -> dict[str, int]:
+        """How many results met each fate, the most frequent one first, whatever they are about."""
+        return _counted(self.results)
+
+    @property
+    def partition_actions(self) -> dict[str, int]:
+        """The same of the results about one partition."""
+        return _counted(result for result in self.results if result.partition)
+
+    @property
+    def table_actions(self) -> dict[str, int]:
+        """The same of the results about a table as a whole, or about a lake that could not be opened."""
+        return _counted(result for result in self.results if not result.partition)
+
+    @property
+    def dollars(self) -> float | None:
+        """What everything cost, or would; None where nobody worked that out."""
+        known = [result.dollars for result in self.results if result.dollars is not None]
+        return sum(known) if known else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report as plain data that ``json.dumps`` takes."""
+        return {
+            "job": self.job,
+            "engine": self.engine,
+            "lakes": list(self.lakes),
+            "is_dry_run": self.is_dry_run,
+            "outcomes": dict(Counter(result.outcome for result in self.results)),
+            "partition_actions": self.partition_actions,
+            "table_actions": self.table_actions,
+            "dollars": self.dollars,
+            "elapsed_s": self.elapsed_s,
+            "notes": list(self.notes),
+            "results": [asdict(result) for result in self.results],
+        }
+
+    def to_arrow(self) -> pa.Table:
+        """Return one row per result: ``spark.createDataFrame(report.to_arrow())``, ``report.to_arrow().to_pandas()``.
+
+        The columns are the fields of :class:`~coldparquet.pipelines.model.WorkResult`; ``details`` is JSON text.
+        """
+        import pyarrow as pa  # noqa: PLC0415 - whoever prints a report needs no Arrow
+
+        text, number, amount = pa.string(), pa.int64(), pa.float64()
+        types = {"rows": number, "size_bytes": number, "dollars": amount, "elapsed_s": amount}
+        schema = pa.schema([pa.field(one.name, types.get(one.name, text)) for one in fields(WorkResult)])
+        rows = [
+            {**asdict(result), "details": json.dumps(result.details, ensure_ascii=False)} for result in self.results
+        ]
+        return pa.Table.from_pylist(rows, schema=schema)
+
+
+def _counted(results: Iterable[WorkResult]) -> dict[str, int]:
+    return dict(Counter(result.action for result in results).most_common())

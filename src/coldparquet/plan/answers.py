@@ -1,0 +1,246 @@
+"""Where the metadata holds the smallest and the largest value of a column itself, and how many rows are NULL.
+
+A bound that drops row groups may lie outside of the data; one that answers ``min(price)`` must not. So of what
+``plan/statistics.py`` believes, only that counts here which is a value of the chunk for certain:
+
+* The sidecar marks it as exact, and it is in the range of the column's type.
+* The column has had its type all along, or one that Arrow widens to it exactly: other conversions may round.
+* It is no zero of a float: writers give bounds a sign of their own, and a bound of 0.0 holds for -0.0 as well.
+* BYTE, SHORT and CHAR: the number of rows that hold 0 instead of NULL is known, for these are left out of the bounds.
+* Text: QuestDB wrote it, and it is shorter than any text that QuestDB cuts. Parquet lets writers cut the bounds of text
+  without saying so, and foreign files do not tell which of them did. BINARY is cut always.
+
+Everything else proves nothing here, and the column is read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from coldparquet.format.sidecar_layout import PhysicalType
+from coldparquet.format.type_codes import TypeTag
+from coldparquet.format.types import Comparison, StatisticsTrust
+from coldparquet.plan.bind import BoundAnd, BoundComparison, BoundIn, BoundIsNull, BoundNot
+from coldparquet.plan.bounds import PREFIX_BYTES, Bounds, ByteSide, NumericSide
+from coldparquet.plan.predicate import Operator
+from coldparquet.plan.statistics import SidecarStatistics
+from coldparquet.plan.type_changes import holds_same_values, widens
+
+if TYPE_CHECKING:
+    from coldparquet.format.sidecar import Sidecar
+    from coldparquet.format.types import ColumnType
+    from coldparquet.plan.bind import BoundField, BoundPredicate
+    from coldparquet.plan.bounds import BoolArray, IntArray, Side, SortedValues
+    from coldparquet.plan.literals import DomainValue
+
+
+_SHORTEST_CUT_TEXT_BYTES = 61
+"""QuestDB cuts the bounds of text to 64 bytes at most, before a character of up to 4 (note section 3.3)."""
+
+_NARROW_INTEGERS = frozenset({"int8", "int16", "uint8", "uint16"})
+"""Arrow types whose bounds are stored in more bytes than their values have, so that damage may exceed them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ExactBounds:
+    """What the metadata of one partition says of a column for certain; every array has shape ``(row_groups,)``."""
+
+    bounds: Bounds | None
+    """Bounds that hold, exact or not; None where nothing is known."""
+    is_least_known: BoolArray
+    """Where ``bounds.lower`` is the smallest value, or there is no value at all."""
+    is_greatest_known: BoolArray
+    """Where ``bounds.upper`` is the largest value, or there is no value at all."""
+    null_counts: IntArray
+    """Rows that are NULL, -1 where that is not known."""
+
+    def least(self, row_groups: BoolArray) -> DomainValue | None:
+        """Return the smallest value of the row groups where ``row_groups`` is true, all of them known; None if all NULL."""
+        return (
+            None if self.bounds is None else _extreme(self.bounds.lower, row_groups & self._has_values, largest=False)
+        )
+
+    def greatest(self, row_groups: BoolArray) -> DomainValue | None:
+        """Return the largest value of the row groups where ``row_groups`` is true, all of them known; None if all NULL."""
+        return None if self.bounds is None else _extreme(self.bounds.upper, row_groups & self._has_values, largest=True)
+
+    def may_be_below(self, value: DomainValue) -> BoolArray:
+        """Tell where some value may be smaller than ``value``; NaN is not."""
+        if self.bounds is None or self.bounds.lower is None:
+            return self._has_values
+        return self._has_values & ~(self.bounds.lower.known & self.bounds.lower.at_or_above(value))
+
+    def may_be_above(self, value: DomainValue) -> BoolArray:
+        """Tell where some value may be larger than ``value``; NaN is not."""
+        if self.bounds is None or self.bounds.upper is None:
+            return self._has_values
+        return self._has_values & (~self.bounds.upper.known | self.bounds.upper.above(value))
+
+    @property
+    def _has_values(self) -> BoolArray:
+        return np.ones(len(self.null_counts), np.bool_) if self.bounds is None else self.bounds.may_hold_values
+
+
+def exact_bounds(sidecar: Sidecar, place: int | None, field: BoundField) -> ExactBounds:
+    """Say what the metadata of a partition knows of a column for certain.
+
+    Args:
+        sidecar: What is known of the partition.
+        place: Index of the column in it; None where the partition was written without the column.
+        field: The column in the table.
+
+    Raises:
+        FormatError: A count in the sidecar exceeds 2**63 - 1.
+    """
+    bounds = SidecarStatistics(sidecar, {field.index: place}).bounds(field)
+    row_counts = sidecar.row_counts
+    nowhere = np.zeros(len(row_counts), np.bool_)
+    if place is None:
+        null_counts = np.zeros_like(row_counts) if field.type.never_null else row_counts
+        return ExactBounds(bounds=bounds, is_least_known=~nowhere, is_greatest_known=~nowhere, null_counts=null_counts)
+    stored = sidecar.column_type(place)
+    if bounds is None or not _keeps_values(stored, field.type):
+        unknown = np.full(len(row_counts), -1, np.int64)
+        return ExactBounds(bounds=bounds, is_least_known=nowhere, is_greatest_known=nowhere, null_counts=unknown)
+    chunks, descriptor = sidecar.chunks(place), sidecar.column(place)
+    # Leaf slots of nested columns are not rows. A REQUIRED column marks no nulls: rows counted as such hold something.
+    counts_rows = descriptor.max_rep_level == 0 and descriptor.max_def_level <= 1
+    most_nulls = 0 if descriptor.max_def_level == 0 and not stored.never_null else row_counts
+    knows_nulls = (
+        chunks.has_null_count & (chunks.num_values == row_counts) & (chunks.null_count <= most_nulls) & counts_rows
+    )
+    null_counts = np.where(knows_nulls, chunks.null_count, -1)
+    is_value = np.full(len(row_counts), _has_values_as_bounds(stored, is_of_questdb=descriptor.id >= 0))
+    if stored.statistics is StatisticsTrust.ZERO_WHEN_NULL:
+        is_value &= knows_nulls
+    all_zero = null_counts == row_counts if stored.never_null else nowhere
+    is_least = is_value & _is_value(bounds.lower, chunks.min.exact | all_zero, stored)
+    is_greatest = is_value & _is_value(bounds.upper, chunks.max.exact | all_zero, stored)
+    return ExactBounds(
+        bounds=bounds,
+        is_least_known=~bounds.may_hold_values | is_least,
+        is_greatest_known=~bounds.may_hold_values | is_greatest,
+        null_counts=np.zeros_like(row_counts) if field.type.never_null else null_counts,
+    )
+
+
+def _keeps_values(stored: ColumnType, wanted: ColumnType) -> bool:
+    if holds_same_values(stored, wanted):
+        return True
+    # An integer may be rounded on its way to a float, in a bound that is; as a value it is an error then.
+    becomes_float = wanted.comparison is Comparison.FLOAT and stored.comparison is not Comparison.FLOAT
+    return wanted.is_unified and widens(stored, wanted) and not becomes_float
+
+
+def _has_values_as_bounds(stored: ColumnType, *, is_of_questdb: bool) -> bool:
+    """Tell whether bounds of this type can be values at all: byte strings of any length may have been cut."""
+    if stored.physical_type is not PhysicalType.BYTE_ARRAY:
+        return True
+    return stored.comparison is Comparison.BYTES and is_of_questdb
+
+
+def _is_value(side: Side | None, is_marked_exact: BoolArray, column_type: ColumnType) -> BoolArray:
+    if side is None:
+        return np.zeros_like(is_marked_exact)
+    known = side.known & is_marked_exact
+    if isinstance(side, NumericSide):
+        if column_type.arrow.name in _NARROW_INTEGERS:
+            limits = np.iinfo(column_type.arrow.name)
+            known &= (side.numbers >= limits.min) & (side.numbers <= limits.max)
+        if column_type.comparison is Comparison.FLOAT:
+            known &= side.numbers != 0
+        return known
+    if column_type.comparison is Comparison.BYTES:
+        return known & (side.lengths < _SHORTEST_CUT_TEXT_BYTES)
+    return known
+
+
+def _extreme(side: Side | None, row_groups: BoolArray, *, largest: bool) -> DomainValue | None:
+    """Return the smallest, or largest, bound of the row groups that are marked; None if none is."""
+    places = np.flatnonzero(row_groups)
+    if side is None or not len(places):
+        return None
+    if isinstance(side, NumericSide):
+        numbers = side.numbers[places]
+        return cast("DomainValue", (numbers.max() if largest else numbers.min()).item())
+    prefixes = side.prefixes[places]
+    places = places[prefixes == (prefixes.max() if largest else prefixes.min())]
+    # Of equal prefixes the shorter is the smaller; only those that go on behind the prefix have to be looked at.
+    lengths = np.minimum(side.lengths[places], PREFIX_BYTES + 1)
+    places = places[lengths == (lengths.max() if largest else lengths.min())]
+    if side.lengths[places[0]] <= PREFIX_BYTES:
+        places = places[:1]
+    found = [_bytes_of(side, place) for place in places.tolist()]
+    return max(found) if largest else min(found)
+
+
+def _bytes_of(side: ByteSide, row_group: int) -> bytes:
+    length = int(side.lengths[row_group])
+    if length > PREFIX_BYTES:
+        return side.bytes_at(row_group) or b""
+    return int(side.prefixes[row_group]).to_bytes(PREFIX_BYTES, "big")[:length]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyDomain:
+    """Which keys the rows of a question can have."""
+
+    value_count: int | None
+    """At most so many different ones that are not NULL; None where nobody knows."""
+    may_be_null: bool
+
+    def has_all_values(self, seen_values: int) -> bool:
+        """Tell whether no other value can come after so many different ones."""
+        return self.value_count is not None and seen_values >= self.value_count
+
+
+def key_domain(field: BoundField, predicate: BoundPredicate | None, *, symbol_count: int | None) -> KeyDomain:
+    """Find out which keys the rows that satisfy a predicate can have.
+
+    Args:
+        field: The key.
+        predicate: What the rows satisfy.
+        symbol_count: Number of symbols of the table, if it is a SYMBOL column and all partitions hold it as such.
+    """
+    parts = predicate.parts if isinstance(predicate, BoundAnd) else (predicate,)
+    value_count = 2 if field.type.tag is TypeTag.BOOLEAN else symbol_count
+    may_be_null = not field.type.never_null
+    for part in parts:
+        match part:
+            case BoundComparison(field=named, operator=Operator.EQUAL) if named == field:
+                value_count, may_be_null = 1, False
+            case BoundIn(field=named, values=values) if named == field:
+                value_count = len(values) if value_count is None else min(value_count, len(values))
+                may_be_null = False
+            case BoundNot(part=BoundIsNull(field=named)) if named == field:
+                may_be_null = False
+            case _:
+                pass
+    return KeyDomain(value_count=value_count, may_be_null=may_be_null)
+
+
+def holds_only(bounds: Bounds, seen: SortedValues) -> BoolArray:
+    """Tell where every value that is not NULL is one of those seen, shape ``(row_groups,)``.
+
+    So it is where both bounds are the same seen value and, for whole numbers, where all between the bounds were seen.
+    """
+    lower, upper = bounds.lower, bounds.upper
+    has_no_value = ~bounds.may_hold_values
+    if lower is None or upper is None or bounds.may_hold_nan:
+        return has_no_value
+    below_lower, up_to_lower = lower.ranks(seen)
+    below_upper, up_to_upper = upper.ranks(seen)
+    if isinstance(lower, NumericSide) and isinstance(upper, NumericSide):
+        if lower.numbers.dtype != np.int64 or upper.numbers.dtype != np.int64:
+            return has_no_value
+        # Distances of up to 2**64 - 1 wrap around to the right unsigned number.
+        others = (upper.numbers - lower.numbers).view(np.uint64)
+        seen_between = np.maximum(up_to_upper - below_lower, 0)
+        all_seen = (seen_between > 0) & (others == (seen_between - 1).astype(np.uint64))
+    else:
+        all_seen = (up_to_lower > below_lower) & (up_to_upper > below_upper) & (below_lower == below_upper)
+    result: BoolArray = has_no_value | (lower.known & upper.known & all_seen)
+    return result

@@ -1,0 +1,507 @@
+"""Which values a predicate looks up in bloom filters, which bytes that needs, and what the filters answer.
+
+Filters are asked for `=` and `IN` where minima and maxima leave the question open, and only in row groups that would be
+dropped if the filters said no: beside `OR price > 3` no filter helps. Of a list of values only those between minimum and
+maximum are looked up.
+
+Which bytes of bloom filters a predicate needs, and what they answer: a state machine that does no I/O itself.
+
+One lookup touches 32 bytes of a filter, however large that is, so that is what is fetched.
+
+    lookups = find_lookups(predicate, statistics, table=sidecar, columns=places, row_groups=undecided)
+    probes = BloomProbes(sidecar, lookups)
+    while (wanted := probes.wanted()) is not None:      # at most twice; not at all if the filters lie in the sidecar
+        probes.receive(<the bytes of the wanted ranges, and where they begin>)
+    statistics = SidecarStatistics(sidecar, places, blooms=probes.answers())
+
+Filters that cannot be right are not asked, and a note says so: they never lose a row and never stop a read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from coldparquet.errors import InternalError, UnsupportedError
+from coldparquet.format.blooms import (
+    BLOCK_BYTES,
+    UNKNOWN,
+    block_numbers,
+    blocks_at,
+    bloom_hashes,
+    locate_blooms,
+    may_be_in_blocks,
+)
+from coldparquet.format.fetch import FetchedRanges
+from coldparquet.format.types import Comparison
+from coldparquet.plan.bind import BoundAnd, BoundComparison, BoundIn, BoundOr
+from coldparquet.plan.bounds import SortedValues
+from coldparquet.plan.predicate import Operator
+from coldparquet.plan.prune import prune
+from coldparquet.plan.statistics import BloomAnswers, LookupKey
+from coldparquet.plan.type_changes import bounds_factor, holds_same_values, keeps_bounds, widens
+from coldparquet.text import row_group_spans
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from coldparquet.format.blooms import BloomHashes, BloomPlaces, StoredValue
+    from coldparquet.format.fetch import WantedRanges
+    from coldparquet.format.sidecar import Sidecar
+    from coldparquet.format.sidecar_chunks import RowGroupTable
+    from coldparquet.format.types import ColumnType
+    from coldparquet.plan.bind import BoundField, BoundPredicate
+    from coldparquet.plan.bounds import BoolArray, Bounds, IntArray
+    from coldparquet.plan.literals import DomainValue
+    from coldparquet.plan.statistics import StatisticsSource
+
+
+MAX_VALUES = 256
+"""Values of a list that are looked up in one filter. With the usual 1 % of false alarms 256 absent values raise one in 92 %
+of the filters, so that longer lists cost bytes and drop nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BloomLookup:
+    """One set of values of one column; arrays have shape ``(row_groups,)``."""
+
+    column: int
+    """Index of the column in the sidecar."""
+    hashes: BloomHashes
+    first_value: IntArray
+    """First of the values that statistics leave as candidates."""
+    stop_value: IntArray
+    """One past the last candidate."""
+    can_deny: BoolArray
+    """Where a filter could tell that no candidate is there."""
+    needed: BoolArray
+    """Where it is worth asking."""
+
+    def of(self, row_groups: slice) -> BloomLookup:
+        """Return what is worth asking in some of the row groups, numbered from the first of them."""
+        return BloomLookup(
+            column=self.column,
+            hashes=self.hashes,
+            first_value=self.first_value[row_groups],
+            stop_value=self.stop_value[row_groups],
+            can_deny=self.can_deny[row_groups],
+            needed=self.needed[row_groups],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BloomLookups:
+    """What is worth asking the bloom filters of one partition, or of many."""
+
+    lookups: Mapping[LookupKey, BloomLookup]
+    """Those that are worth asking in some row group."""
+    places: Mapping[int, BloomPlaces]
+    """By column, where the filters lie that the predicate could ask."""
+
+    def of(self, row_groups: slice) -> BloomLookups:
+        """Return what is worth asking in the row groups of one partition, numbered from its first one."""
+        lookups = {
+            key: lookup.of(row_groups) for key, lookup in self.lookups.items() if lookup.needed[row_groups].any()
+        }
+        places = {column: places.of(row_groups) for column, places in self.places.items()} if lookups else {}
+        return BloomLookups(lookups=lookups, places=places)
+
+
+def find_lookups(
+    predicate: BoundPredicate,
+    statistics: StatisticsSource,
+    *,
+    table: RowGroupTable,
+    columns: Mapping[int, int | None],
+    row_groups: BoolArray,
+) -> BloomLookups:
+    """Find what is worth asking the filters; see the module.
+
+    Args:
+        predicate: The predicate.
+        statistics: What is known without filters.
+        table: The row groups of a sidecar, or of several.
+        columns: For each field index of the queried table its column in them, or None.
+        row_groups: The row groups that are left to be read, shape ``(row_groups,)``.
+
+    Raises:
+        FormatError: A count in a sidecar exceeds 2**63 - 1.
+    """
+    places: dict[int, BloomPlaces] = {}
+    lookups: dict[LookupKey, BloomLookup] = {}
+    for leaf in _leaves(predicate):
+        column = columns.get(leaf.field.index)
+        if column is None or column not in table.bloom_columns:
+            continue
+        if column not in places:
+            places[column] = locate_blooms(table, column)
+        lookup = _lookup(leaf, statistics, table, column, places[column])
+        if lookup is not None:
+            lookups[lookup_key(leaf)] = lookup
+    if lookups:
+        need = _Need(statistics, lookups, len(row_groups))
+        need.add(predicate, row_groups & ~need.survives_denial(predicate))
+    needed = {key: lookup for key, lookup in lookups.items() if lookup.needed.any()}
+    return BloomLookups(lookups=needed, places=places)
+
+
+def looks_up_values(predicate: BoundPredicate, table: RowGroupTable, columns: Mapping[int, int | None]) -> bool:
+    """Tell whether a predicate looks for values of columns that have filters.
+
+    Args:
+        predicate: The predicate.
+        table: The row groups.
+        columns: As for :func:`find_lookups`.
+    """
+    return any(columns.get(leaf.field.index) in table.bloom_columns for leaf in _leaves(predicate))
+
+
+def lookup_key(leaf: BoundComparison | BoundIn) -> LookupKey:
+    """Return what names the values that a leaf looks for."""
+    return leaf.field.index, (leaf.value,) if isinstance(leaf, BoundComparison) else leaf.values
+
+
+def _leaves(bound: BoundPredicate) -> Iterator[BoundComparison | BoundIn]:
+    """Yield the leaves that must find a value; those below NOT must not, and filters cannot tell that one is there."""
+    match bound:
+        case BoundAnd(parts=parts) | BoundOr(parts=parts):
+            for part in parts:
+                yield from _leaves(part)
+        case BoundComparison(operator=Operator.EQUAL) | BoundIn():
+            yield bound
+
+
+def _lookup(
+    leaf: BoundComparison | BoundIn,
+    statistics: StatisticsSource,
+    table: RowGroupTable,
+    column: int,
+    places: BloomPlaces,
+) -> BloomLookup | None:
+    try:
+        stored = table.column_type(column)
+    except UnsupportedError:
+        return None
+    wanted = leaf.field.type
+    is_widened = wanted.is_unified and widens(stored, wanted) and keeps_bounds(stored, wanted)
+    if not (is_widened or holds_same_values(stored, wanted)):
+        return None
+    _, values = lookup_key(leaf)
+    first, stop = _candidates(leaf, statistics.bounds(leaf.field), len(places.present))
+    can_deny = places.present & (stop - first <= MAX_VALUES) & _leaves_nothing_out(table, column, stored, values)
+    if not can_deny.any():
+        return None
+    hashes = bloom_hashes(_as_stored(values, stored, leaf.field), stored)
+    if hashes is None:
+        return None
+    return BloomLookup(
+        column=column,
+        hashes=hashes,
+        first_value=first,
+        stop_value=stop,
+        can_deny=can_deny,
+        needed=np.zeros_like(can_deny),
+    )
+
+
+def _candidates(
+    leaf: BoundComparison | BoundIn, bounds: Bounds | None, row_group_count: int
+) -> tuple[IntArray, IntArray]:
+    """Return, for each row group, which run of the ascending values lies within its bounds."""
+    search = SortedValues.of((leaf.value,)) if isinstance(leaf, BoundComparison) else leaf.search
+    first = np.zeros(row_group_count, np.int64)
+    stop = np.full(row_group_count, len(search.values))
+    lower, upper = (None, None) if bounds is None else (bounds.lower, bounds.upper)
+    if lower is not None:
+        first = np.where(lower.known, lower.ranks(search)[0], first)
+    if upper is not None:
+        stop = np.where(upper.known, upper.ranks(search)[1], stop)
+    return first, np.maximum(first, stop)
+
+
+def _leaves_nothing_out(
+    table: RowGroupTable, column: int, stored: ColumnType, values: tuple[DomainValue, ...]
+) -> BoolArray:
+    """Tell where the filter holds every row's value. Rows counted as null are left out, also where they hold one.
+
+    A missing BYTE, SHORT or CHAR is 0. A column of another type that cannot mark nulls in the file holds something in the
+    rows from before it was added.
+    """
+    chunks = table.chunks(column)
+    everywhere = np.ones(table.row_group_count, np.bool_)
+    if stored.never_null:
+        return chunks.has_null_count & (chunks.null_count == 0) if 0 in values else everywhere
+    if table.column(column).max_def_level == 0:
+        return ~(chunks.has_null_count & (chunks.null_count > 0))
+    return everywhere
+
+
+def _as_stored(values: tuple[DomainValue, ...], stored: ColumnType, wanted: BoundField) -> tuple[StoredValue, ...]:
+    """Express values of the table's column as the file stores them; None for those that it cannot hold."""
+    factor = bounds_factor(stored, wanted.type)
+    if stored.comparison is not Comparison.FLOAT and wanted.type.comparison is Comparison.FLOAT:
+        return tuple(int(value) if float(value).is_integer() else None for value in values)
+    if factor == 1:
+        return values
+    steps_and_rest = [divmod(int(value), factor) for value in values]
+    return tuple(None if rest else steps for steps, rest in steps_and_rest)
+
+
+class _IfDenied:
+    """The statistics as they would be if every filter that can be asked denied everything."""
+
+    def __init__(self, statistics: StatisticsSource, lookups: Mapping[LookupKey, BloomLookup]) -> None:
+        self._statistics = statistics
+        self._lookups = lookups
+
+    @property
+    def may_hold_rows(self) -> BoolArray:
+        return self._statistics.may_hold_rows
+
+    def bounds(self, field: BoundField) -> Bounds | None:
+        return self._statistics.bounds(field)
+
+    def may_hold_any_of(self, field: BoundField, values: tuple[DomainValue, ...]) -> BoolArray | None:
+        lookup = self._lookups.get((field.index, values))
+        return self._statistics.may_hold_any_of(field, values) if lookup is None else ~lookup.can_deny
+
+
+class _Need:
+    """Finds, for each lookup, the row groups in which its answer can make a difference."""
+
+    def __init__(
+        self, statistics: StatisticsSource, lookups: Mapping[LookupKey, BloomLookup], row_group_count: int
+    ) -> None:
+        self._statistics = statistics
+        self._if_denied = _IfDenied(statistics, lookups)
+        self._lookups = lookups
+        self._row_group_count = row_group_count
+
+    def survives_denial(self, bound: BoundPredicate) -> BoolArray:
+        """Tell where a predicate may be true whatever the filters say."""
+        return prune(bound, self._if_denied, self._row_group_count)[0].survives
+
+    def add(self, bound: BoundPredicate, where: BoolArray) -> None:
+        """Note the lookups of a part of the predicate, in row groups in which denying that part helps."""
+        match bound:
+            case BoundAnd(parts=parts):
+                for part in parts:
+                    self.add(part, where & ~self.survives_denial(part))
+            case BoundOr(parts=parts):
+                # All parts have to be denied, so in the row groups where one cannot be, none is asked.
+                every = where & ~self.survives_denial(bound)
+                for part in parts:
+                    self.add(part, every)
+            case BoundComparison(operator=Operator.EQUAL) | BoundIn():
+                lookup = self._lookups.get(lookup_key(bound))
+                if lookup is not None:
+                    undecided = prune(bound, self._statistics, self._row_group_count)[0].survives
+                    lookup.needed[:] |= where & lookup.can_deny & undecided
+
+
+SMALL_BITSET_BYTES = 1024
+"""Bitsets up to this length are fetched as a whole: several lookups in one of them then are one range."""
+
+_MOST_ROUNDS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WantedBlocks:
+    """The blocks of the filters of one column that one lookup touches; arrays of shape ``(blocks,)``."""
+
+    column: str
+    row_groups: IntArray
+    numbers: IntArray
+    """Which block of its filter each is."""
+    block_counts: IntArray
+    """Blocks of each filter."""
+
+
+class BloomProbes:
+    """What to ask the bloom filters of one partition.
+
+    Args:
+        sidecar: The snapshot, in which the filters may lie.
+        found: The values to look up in them, and where. Places are completed as headers come.
+    """
+
+    def __init__(self, sidecar: Sidecar, found: BloomLookups) -> None:
+        self._sidecar = sidecar
+        self._places = found.places
+        self._probes = {key: _Probe.of(lookup, found.places[lookup.column]) for key, lookup in found.lookups.items()}
+        self._fetched = FetchedRanges()
+        self._missing = self._find_missing()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to ask, here or in the Parquet file."""
+        return not self._probes
+
+    @property
+    def parquet_size_bytes(self) -> int:
+        """Size that the Parquet file must have at least."""
+        return self._sidecar.parquet_size_bytes
+
+    @property
+    def row_groups(self) -> BoolArray:
+        """Row groups of which some filter is asked, shape ``(row_groups,)``."""
+        asked = np.zeros(self._sidecar.row_group_count, np.bool_)
+        for probe in self._probes.values():
+            asked[probe.asked] = True
+        return asked
+
+    def wanted(self) -> WantedRanges | None:
+        """Return what to fetch next from the Parquet file; None when all answers are there."""
+        return self._missing
+
+    def receive(self, pieces: Sequence[tuple[int, bytes]]) -> None:
+        """Take the bytes of all wanted ranges.
+
+        Args:
+            pieces: Where each piece begins in the file, and its bytes. Pieces are disjoint; they may hold more than what
+                was wanted, and a range may reach over pieces that touch.
+        """
+        self._fetched.add_round(pieces)
+        for probe in self._probes.values():
+            probe.places.read_headers(probe.asked, self._fetched)
+        self._missing = self._find_missing()
+
+    def wanted_blocks(self) -> tuple[WantedBlocks, ...] | None:
+        """Say which blocks answer everything; None where nothing has to be fetched, or headers have to be read first."""
+        probes = list(self._probes.values())
+        if self.wanted() is None or not all(probe.is_closed for probe in probes):
+            return None
+        return tuple(probe.wanted_blocks(self._sidecar) for probe in probes)
+
+    def receive_blocks(self, blocks: Sequence[npt.NDArray[np.uint32]]) -> None:
+        """Take the blocks that :meth:`wanted_blocks` named, from wherever a copy of the filters is: nothing is wanted then.
+
+        Args:
+            blocks: For each lookup its blocks, shape ``(blocks, 8)``.
+        """
+        self._probes = {
+            key: replace(probe, copied_blocks=copied)
+            for (key, probe), copied in zip(self._probes.items(), blocks, strict=True)
+        }
+        self._missing = None
+
+    def answers(self) -> BloomAnswers:
+        """Return what the filters say, once nothing is wanted any more.
+
+        Raises:
+            InternalError: Something is still wanted.
+        """
+        if self.wanted() is not None:
+            raise InternalError("the answers of bloom filters were asked for before these were fetched")
+        in_sidecar = np.frombuffer(self._sidecar.file, np.uint8)
+        found = {key: probe.answer(in_sidecar, self._fetched) for key, probe in self._probes.items()}
+        return BloomAnswers(found, tuple(self._notes()))
+
+    def _find_missing(self) -> WantedRanges | None:
+        missing = self._fetched.missing([pair for probe in self._probes.values() for pair in probe.ranges()])
+        if missing is not None and self._fetched.round_count == _MOST_ROUNDS:
+            raise InternalError("bytes of bloom filters are missing although all of them were asked for")
+        return missing
+
+    def _notes(self) -> Iterator[str]:
+        for column, places in self._places.items():
+            for reason, row_groups in places.damage.items():
+                yield (
+                    f"bloom filters of column {self._sidecar.column(column).name!r} {reason} and were not asked, in"
+                    f" {row_group_spans(sorted(row_groups))}"
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Probe:
+    """The pairs of filter and hash that answer one lookup."""
+
+    column: int
+    """Index of the column in the sidecar."""
+    places: BloomPlaces
+    asked: IntArray
+    """Row groups of which the filter is asked, ascending, shape ``(filters,)``."""
+    pair_row_groups: IntArray
+    """Row group of each pair, shape ``(pairs,)``."""
+    pair_hashes: npt.NDArray[np.uint64]
+    """Hash that is looked up, shape ``(pairs,)``."""
+    copied_blocks: npt.NDArray[np.uint32] | None = None
+    """The blocks that the pairs touch, as far as they have a filter, shape ``(blocks, 8)``; None where they are fetched."""
+
+    @classmethod
+    def of(cls, lookup: BloomLookup, places: BloomPlaces) -> _Probe:
+        asked = np.flatnonzero(lookup.needed)
+        hashes, owners = lookup.hashes.hashes, lookup.hashes.owners
+        first = np.searchsorted(owners, lookup.first_value[asked])
+        counts = np.searchsorted(owners, lookup.stop_value[asked]) - first
+        in_run = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+        return cls(
+            column=lookup.column,
+            places=places,
+            asked=asked,
+            pair_row_groups=np.repeat(asked, counts),
+            pair_hashes=hashes[np.repeat(first, counts) + in_run],
+        )
+
+    def ranges(self) -> Iterator[tuple[IntArray, IntArray]]:
+        """Yield starts and stops of what has to be there: headers, small bitsets, and single blocks of large ones."""
+        places = self.places
+        if places.in_sidecar or self.copied_blocks is not None:
+            return
+        _, headers, header_stops = places.header_ranges(self.asked)
+        yield headers, header_stops
+        is_small = places.present & (places.starts != UNKNOWN) & (places.lengths <= SMALL_BITSET_BYTES)
+        small = self.asked[is_small[self.asked]]
+        yield places.starts[small], places.starts[small] + places.lengths[small]
+        pairs = self._closed_pairs()
+        pairs &= places.lengths[self.pair_row_groups] > SMALL_BITSET_BYTES
+        blocks = self._block_starts(pairs)
+        yield blocks, blocks + BLOCK_BYTES
+
+    def answer(self, in_sidecar: npt.NDArray[np.uint8], fetched: FetchedRanges) -> BoolArray:
+        """Tell for each row group whether it may hold one of the values."""
+        places = self.places
+        may_hold = np.ones_like(places.present)
+        may_hold[self.asked[places.present[self.asked]]] = False
+        pairs = self._closed_pairs()
+        words = self.copied_blocks
+        if words is None:
+            blocks = self._block_starts(pairs)
+            if not places.in_sidecar:
+                blocks = fetched.places(blocks, blocks + BLOCK_BYTES)
+            words = blocks_at(in_sidecar if places.in_sidecar else fetched.data, blocks)
+        hits = may_be_in_blocks(self.pair_hashes[pairs], words)
+        may_hold[self.pair_row_groups[pairs][hits]] = True
+        return may_hold
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether place and length of every filter that is there are known."""
+        places = self.places
+        return not bool((places.present & (places.starts == UNKNOWN))[self.asked].any())
+
+    def wanted_blocks(self, sidecar: Sidecar) -> WantedBlocks:
+        """Return the blocks of the filters that are there."""
+        pairs = self._closed_pairs()
+        row_groups = self.pair_row_groups[pairs]
+        lengths = self.places.lengths[row_groups]
+        return WantedBlocks(
+            column=sidecar.column(self.column).name,
+            row_groups=row_groups,
+            numbers=block_numbers(self.pair_hashes[pairs], lengths),
+            block_counts=lengths // BLOCK_BYTES,
+        )
+
+    def _closed_pairs(self) -> BoolArray:
+        """Tell which pairs have a filter of which the place and the length are known."""
+        is_closed: BoolArray = self.places.present & (self.places.starts != UNKNOWN)
+        return is_closed[self.pair_row_groups]
+
+    def _block_starts(self, pairs: BoolArray) -> IntArray:
+        row_groups = self.pair_row_groups[pairs]
+        blocks = block_numbers(self.pair_hashes[pairs], self.places.lengths[row_groups])
+        return self.places.starts[row_groups] + blocks * BLOCK_BYTES

@@ -1,0 +1,271 @@
+"""Whether a technique that saves bytes is worth its requests; how much memory decoded rows take. Estimates.
+
+Whether a technique that may save bytes is worth what it costs: a further round trip, or more requests.
+
+Pure functions of bytes and estimates. Each comes with its reason as text, for explain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from coldparquet.errors import UnsupportedError
+from coldparquet.plan.statistics import ColumnFacts
+from coldparquet.text import human_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from coldparquet.format.sidecar_chunks import RowGroupTable
+    from coldparquet.format.types import ColumnType
+    from coldparquet.options import Goal, ReadOptions, When
+    from coldparquet.plan.bounds import BoolArray, IntArray
+    from coldparquet.plan.model import StoreSpeed
+    from coldparquet.plan.selectivity import FloatArray
+
+
+_VALUE_BYTES = {
+    "bool": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8,
+    "float32": 4, "float64": 8, "timestamp": 8, "date32": 4, "time32": 4, "time64": 8, "decimal128": 16,
+    "decimal256": 32,
+}  # fmt: skip
+"""Bytes of one value by the name of its Arrow type."""
+
+_KEY_BYTES = 4
+"""A key of a dictionary, or the offset of a text or list."""
+
+_EXPANSION = 3
+"""Text and arrays take about so many times the bytes of their compressed pages."""
+
+
+def decoded_row_bytes(
+    table: RowGroupTable, columns: Sequence[int], row_groups: IntArray, options: ReadOptions
+) -> npt.NDArray[np.float64]:
+    """Estimate the memory that one decoded row takes in each column.
+
+    Args:
+        table: The row groups of a sidecar, or of several.
+        columns: Indexes in the table.
+        row_groups: Those asked for; only the length of text and arrays differs between them.
+        options: Whether text comes dictionary-encoded.
+
+    Returns:
+        Bytes, shape ``(row_groups, columns)``.
+    """
+    row_bytes = np.empty((len(row_groups), len(columns)), np.float64)
+    for position, column in enumerate(columns):
+        row_bytes[:, position] = _row_bytes(table, column, row_groups, options)
+    return row_bytes
+
+
+def _row_bytes(
+    table: RowGroupTable, column: int, row_groups: IntArray, options: ReadOptions
+) -> float | npt.NDArray[np.float64]:
+    try:
+        column_type = table.column_type(column)
+    except UnsupportedError:
+        return _EXPANSION * _compressed_row_bytes(table, column, row_groups)
+    name = column_type.arrow.name
+    if name in _VALUE_BYTES:
+        return _VALUE_BYTES[name]
+    if name == "fixed_size_binary":
+        return column_type.arrow.width
+    compressed_bytes = _compressed_row_bytes(table, column, row_groups)
+    if _stays_dictionary(column_type, options):
+        return _KEY_BYTES + compressed_bytes
+    # A dictionary hides how long texts are; bounds tell.
+    bound_bytes = _LONGEST_BOUNDS.of(table, column)[row_groups]
+    return _KEY_BYTES + np.maximum(_EXPANSION * compressed_bytes, bound_bytes)
+
+
+def _longest_bounds(table: RowGroupTable, column: int) -> npt.NDArray[np.int64]:
+    """Return the length of the longer bound of each chunk in bytes, shape ``(row_groups,)``; less than 1 without bounds."""
+    chunks = table.chunks(column)
+    longest: npt.NDArray[np.int64] = np.maximum(chunks.min.prefix_words()[1], chunks.max.prefix_words()[1])
+    return longest
+
+
+_LONGEST_BOUNDS = ColumnFacts(_longest_bounds)
+
+
+def _compressed_row_bytes(table: RowGroupTable, column: int, row_groups: IntArray) -> npt.NDArray[np.float64]:
+    compressed_bytes: npt.NDArray[np.float64] = table.chunks(column).total_compressed_bytes[row_groups] / np.maximum(
+        table.row_counts[row_groups], 1
+    )
+    return compressed_bytes
+
+
+def _stays_dictionary(column_type: ColumnType, options: ReadOptions) -> bool:
+    wanted = options.symbols if column_type.arrow.name == "dictionary" else options.strings
+    return column_type.arrow.name in ("dictionary", "string") and wanted != "string"
+
+
+_LEAST_GAIN = 0.1
+"""Estimates may be wrong, so a technique that costs a round trip has to promise this part of the time or the bytes."""
+
+_CAUTION = 8
+"""So many times the rows that are expected are taken to survive: values are seldom spread as evenly as assumed."""
+
+_INDEX_BYTES_PER_CHUNK = 20
+"""Column index and offset index of a chunk, apart from what they say of each page."""
+
+_INDEX_BYTES_PER_PAGE = 26
+"""Two bounds of 8 bytes, a null count, and the place of the page. QuestDB's indexes of one page take 45 bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Whether to use a technique."""
+
+    pays: bool
+    reason: str
+    """For people, in lower case and without a full stop; without numbers, so that many partitions can share it."""
+    details: str = ""
+    """The numbers behind it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LateChoice:
+    """In which row groups to fetch columns late."""
+
+    late: BoolArray
+    """Shape ``(row_groups,)``."""
+    reason: str
+    """Why there, or why nowhere; for people, in lower case and without a full stop."""
+    why_not: str = ""
+    """Why not in the others; empty where there are none."""
+
+
+def page_index_pays(  # noqa: PLR0911, PLR0913 - one return per reason, on all that it depends on
+    *,
+    index_bytes: int,
+    chunk_count: int,
+    row_group_bytes: IntArray,
+    surviving_fraction: FloatArray,
+    extra_round_trip: bool,
+    when: When,
+    goal: Goal,
+    request_bytes: int,
+    speed: StoreSpeed,
+) -> Choice:
+    """Decide whether to fetch the page index of a partition.
+
+    Rows that are left lie together, or pages cannot tell: so the fraction is that of the columns that are clustered in
+    the file, and of ``k`` pages, a fraction ``f`` of the rows touches ``f * k + 1``.
+
+    Args:
+        index_bytes: Bytes in which the indexes lie; 0 if there are none.
+        chunk_count: Chunks that they describe.
+        row_group_bytes: What is read of each surviving row group, shape ``(row_groups,)``.
+        surviving_fraction: Estimated fraction of the rows of each that conditions on clustered columns leave.
+        extra_round_trip: Whether nothing else is fetched before the data.
+        when: What the options say.
+        goal: What reading aims at.
+        request_bytes: What one request more has to save: what is transferred, or paid, for in its place.
+        speed: Of the store.
+    """
+    read_bytes = int(row_group_bytes.sum())
+    if when == "never":
+        return Choice(pays=False, reason="switched off")
+    if index_bytes <= 0 or read_bytes == 0:
+        return Choice(pays=False, reason="there is no page index" if read_bytes else "no data is fetched")
+    if when == "always":
+        return Choice(pays=True, reason="asked for")
+    pages = max((index_bytes / max(chunk_count, 1) - _INDEX_BYTES_PER_CHUNK) / _INDEX_BYTES_PER_PAGE, 1)
+    if round(pages) <= 1:
+        return Choice(pays=False, reason="the size of the page index says that chunks have one page each")
+    saved_bytes = float((row_group_bytes * (1 - np.minimum(surviving_fraction + 1 / pages, 1))).sum())
+    saving = (
+        f"about {human_bytes(round(saved_bytes))} of {human_bytes(read_bytes)} can be left out for an index of"
+        f" {human_bytes(index_bytes)}"
+    )
+    if goal == "few-requests":
+        return Choice(pays=False, reason="it would take one more request", details=saving)
+    if saved_bytes < index_bytes + request_bytes:
+        return Choice(pays=False, reason="it would save too little", details=saving)
+    worth_it = "it saves more than it costs"
+    if goal != "fast" or not extra_round_trip:
+        return Choice(pays=True, reason=worth_it, details=saving)
+    before_s = speed.seconds(read_bytes)
+    after_s = speed.seconds(index_bytes) + speed.seconds(read_bytes - saved_bytes)
+    if after_s > (1 - _LEAST_GAIN) * before_s:
+        details = f"{saving}, but reading would take {_times(after_s, before_s)}"
+        return Choice(pays=False, reason="fetching it first would take longer than what it saves", details=details)
+    return Choice(pays=True, reason=worth_it, details=f"{saving}: {_times(after_s, before_s)}")
+
+
+def late_materialisation_pays(  # noqa: PLR0911, PLR0913 - one return per reason, on all that it depends on
+    *,
+    first_bytes: IntArray,
+    deferred_bytes: IntArray,
+    matching_rows: FloatArray,
+    row_counts: IntArray,
+    page_rows: IntArray,
+    other_bytes: int,
+    when: When,
+    goal: Goal,
+    request_bytes: IntArray,
+    speed: StoreSpeed,
+) -> LateChoice:
+    """Decide in which row groups to read the predicate's columns first, and the others only where rows survive.
+
+    Row groups are fetched side by side, so that all of them together pay for one round trip more, however many wait for
+    it. What it saves is estimated with caution: more rows survive than expected, and strewn over the pages.
+
+    Args:
+        first_bytes: Bytes of the predicate's columns in each row group, shape ``(row_groups,)``: those of all row groups
+            of the scan whose predicate has to be evaluated, or else those of a partition.
+        deferred_bytes: Bytes of its other columns.
+        matching_rows: Estimated number of rows that survive in each; 0 or less than 1 where one in several row groups is
+            expected.
+        row_counts: Rows that are read of each.
+        page_rows: Rows of a page of the columns that wait; those of the row group where pages are not known.
+        other_bytes: What the scan fetches besides.
+        when: What the options say.
+        goal: What reading aims at.
+        request_bytes: What one request more for each row group has to save, shape ``(row_groups,)``.
+        speed: Of the store.
+    """
+    nowhere = np.zeros(len(first_bytes), dtype=bool)
+    can_wait = (deferred_bytes > 0) & (first_bytes > 0)
+    if when == "never" or not can_wait.any():
+        return LateChoice(late=nowhere, reason="switched off" if when == "never" else "no column can wait")
+    if when == "always":
+        return LateChoice(late=can_wait, reason="asked for")
+    if goal == "few-requests":
+        return LateChoice(late=nowhere, reason="fetching in two steps takes more requests")
+    fraction = np.minimum(_CAUTION * matching_rows / np.maximum(row_counts, 1), 1)
+    is_touched = 1 - (1 - fraction) ** np.clip(page_rows, 1, np.maximum(row_counts, 1))
+    saved_bytes = deferred_bytes * (1 - is_touched)
+    late = can_wait & (saved_bytes >= np.maximum(request_bytes, _LEAST_GAIN * deferred_bytes))
+    total_bytes = int(first_bytes.sum() + deferred_bytes.sum()) + other_bytes
+    why_not = _why_at_once(deferred_bytes[~late], request_bytes[~late])
+    if not late.any():
+        return LateChoice(late=nowhere, reason=why_not)
+    saved = float(saved_bytes[late].sum())
+    saving = f"about {human_bytes(round(saved))} of {human_bytes(total_bytes)} need not be fetched"
+    if goal != "fast":
+        return LateChoice(late=late, reason=saving, why_not=why_not)
+    before_s, after_s = speed.seconds(total_bytes), speed.first_byte_s + speed.seconds(total_bytes - saved)
+    if after_s > (1 - _LEAST_GAIN) * before_s:
+        reason = f"{saving}, but reading would take {_times(after_s, before_s)}"
+        return LateChoice(late=nowhere, reason=reason)
+    return LateChoice(late=late, reason=f"{saving}: {_times(after_s, before_s)}", why_not=why_not)
+
+
+def _why_at_once(deferred_bytes: IntArray, least_bytes: IntArray) -> str:
+    """Say what keeps most of the row groups that are read at once from waiting; nothing where there are none."""
+    if len(deferred_bytes) == 0:
+        return ""
+    if 2 * np.count_nonzero(deferred_bytes < least_bytes) > len(deferred_bytes):
+        return "the columns that could be read later are small"
+    return "rows are expected to survive in too many pages"
+
+
+def _times(after_s: float, before_s: float) -> str:
+    return f"about {after_s * 1e3:,.0f} ms in two round trips, {before_s * 1e3:,.0f} ms in one"

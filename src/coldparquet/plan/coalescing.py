@@ -1,0 +1,200 @@
+"""How wide a gap to read over, and how long requests should be: by the goal, the prices and the speed of the store.
+
+What is being minimised, as a model. A request takes ``F + L / B``: the time to its first byte, and its length over the
+throughput of one connection. Up to ``C`` are in flight.
+
+* While fewer than ``C`` requests are needed, a request more waits for its first byte beside the others. To merge two of them
+  over a gap makes one transfer of ``a + gap + b`` out of two that would have gone on at once. All that it saves is what a
+  request costs the processor, about 1.5 ms, in which a connection brings 128 KiB at 90 MB/s. So gaps of one object are read
+  over up to 128 KiB, as was measured to be best. On slow connections up to ``F * B``, because there 128 KiB would take longer
+  than a request altogether.
+* Of several objects the transfers go on side by side, but the requests cost the same processor one after the other: ``n`` of
+  them take no less than ``F`` and 1.5 ms each. Reading over a gap in each of 7 small partitions saves 7 times as much as it
+  costs.
+* When more than ``C`` are needed, requests queue: each connection pays ``F`` for every request that it carries, one after the
+  other, and ``n`` requests take about ``ceil(n / C) * F + bytes / (C * B)``. Now merging saves up to ``F`` for
+  ``gap / B``: it pays up to a gap of ``F * B``. How much it really pays depends on how many requests it saves, so that
+  :func:`widened` computes the time for several gaps and takes the shortest, within bounds on the gap and on the bytes that are
+  read in vain, which cost memory and, outside of the region, money. Without a wider gap, longer parts may do: 33 requests
+  over 32 connections take two turns.
+* Long requests are split while connections are idle: ``k`` parts take ``F + L / (k * B)``. Below half a megabyte a part takes
+  less than 6 ms, so that splitting gains less than the processor pays; on slow connections parts may be as short as ``F * B``,
+  so that the transfer of each takes no less than the wait for it.
+* Where a request opens its connection (``StoreSpeed.are_connections_new``), one that saves no time is not worth it: gaps are
+  read over as long as nothing is later for it. Two requests of 200 KB with 400 KB between them become one of 800 KB if
+  another one is as long anyway.
+* Money knows no parallelism. A gap costs what its bytes cost, a request what a GET costs: for ``cheap`` their ratio is the
+  gap, 100 KB in Standard-IA, 330 KB in GLACIER_IR, and as wide as it gets where bytes are free.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from coldparquet.options import COALESCING_BY_GOAL, KIB, MIB
+from coldparquet.plan.cost import estimate_seconds, prices_of
+from coldparquet.plan.model import DECODED_BYTES_PER_S
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy as np
+    import numpy.typing as npt
+
+    from coldparquet.options import Coalescing, ReadOptions
+    from coldparquet.plan.model import StoreSpeed
+    from coldparquet.plan.requests import ReadRanges
+
+
+_LEAST_LATENCY_S = 0.001
+"""Below this there is no latency worth a thought: memory, a local disk."""
+
+_LEAST_GAP_BYTES = 4 * KIB
+"""A gap of this size costs less than the headers of another request."""
+
+_LEAST_PART_BYTES = 64 * KIB
+
+_LONGEST_FAST_REQUEST_BYTES = 8 * MIB
+"""The lower end of the 8-16 MiB that S3 names for throughput. So long are requests where all connections together hold no more
+memory with it than a scan has for what is in flight: few connections, or much memory."""
+
+_SHARE_IN_FLIGHT = 1 / 4
+"""About this part of a scan's memory is there for what is in flight; the rest is for what was fetched and decoded."""
+
+_WIDEST_GAP_BYTES = 4 * MIB
+"""Gaps wider than this are not read over in order to save time, however slow the first byte is."""
+
+_MOST_IN_VAIN = 0.5
+"""Where requests queue, wider gaps may add this part of the bytes that narrow ones fetch."""
+
+_LITTLE_IN_VAIN_BYTES = 4 * MIB
+"""Where only the processor is spared, they may add so many bytes."""
+
+_REQUEST_PROCESSOR_S = 0.0015
+"""What a request costs the processor, of which an event loop uses one."""
+
+_LEAST_GAIN = 0.1
+"""They must promise to save this part of the time: estimates may be wrong."""
+
+
+@lru_cache(maxsize=256)
+def choose_coalescing(options: ReadOptions, speed: StoreSpeed, storage_class: str | None = None) -> Coalescing:
+    """Choose how the ranges of one object become requests.
+
+    Args:
+        options: How to read; gap and length that they state are taken as they are.
+        speed: Of the store; what was not measured changes nothing.
+        storage_class: Of the object; None is ``STANDARD``.
+    """
+    chosen = by_goal(options, speed, storage_class)
+    gap, longest = options.coalesce_gap_bytes, options.max_request_bytes
+    return replace(
+        chosen,
+        gap_bytes=chosen.gap_bytes if gap is None else gap,
+        max_request_bytes=chosen.max_request_bytes if longest is None else longest,
+        least_part_bytes=chosen.least_part_bytes if longest is None else longest,
+    )
+
+
+def by_goal(options: ReadOptions, speed: StoreSpeed, storage_class: str | None) -> Coalescing:
+    """Choose by goal, prices and speed alone, whatever gap and length the options state."""
+    base = COALESCING_BY_GOAL[options.goal]
+    if options.goal == "fast":
+        held_bytes = round(options.memory_limit_bytes * _SHARE_IN_FLIGHT)
+        longest_bytes = min(held_bytes // options.max_concurrency, _LONGEST_FAST_REQUEST_BYTES)
+        base = replace(base, max_request_bytes=max(base.max_request_bytes, longest_bytes))
+    if options.goal == "cheap":
+        break_even_bytes = prices_of(options).break_even_bytes(storage_class)
+        return replace(base, gap_bytes=round(min(break_even_bytes, base.gap_bytes)))
+    if options.goal == "few-requests" or not _is_measured(speed):
+        return base
+    in_one_latency = speed.bytes_per_first_byte
+    return replace(
+        base,
+        gap_bytes=min(base.gap_bytes, max(math.floor(in_one_latency), _LEAST_GAP_BYTES)),
+        least_part_bytes=min(base.least_part_bytes, max(math.floor(in_one_latency), _LEAST_PART_BYTES)),
+    )
+
+
+def may_widen(options: ReadOptions, speed: StoreSpeed) -> bool:
+    """Tell whether :func:`widened` may change anything, whatever is read."""
+    is_free = options.goal == "fast" and options.coalesce_gap_bytes is None and options.max_request_bytes is None
+    is_far = speed.is_first_byte_measured or speed.is_remote
+    return is_free and is_far and speed.first_byte_s >= _LEAST_LATENCY_S
+
+
+def widened(
+    coalescing: Coalescing, ranges: ReadRanges, *, wanted_bytes: int, options: ReadOptions, speed: StoreSpeed
+) -> Coalescing:
+    """Widen the gap where requests would queue, for connections or the processor, and fewer, longer ones promise to be faster.
+
+    Args:
+        coalescing: As chosen for few requests.
+        ranges: All that is read in the first round trip.
+        wanted_bytes: Length of all that is read, in all round trips.
+        options: How to read; only the goal ``fast`` without stated gap and length is changed.
+        speed: Of the store; only one that was measured, or is behind a network, changes anything.
+    """
+    if not may_widen(options, speed):
+        return coalescing
+    narrow = _lengths(coalescing, ranges, wanted_bytes, speed)
+    are_queued = len(narrow) > speed.connections
+    seconds_of = _seconds if are_queued else _seconds_with_processor
+    most_in_vain = _MOST_IN_VAIN * narrow.sum() if are_queued else _LITTLE_IN_VAIN_BYTES
+    is_each_dear = speed.are_connections_new and not are_queued
+    best, fewest, best_s = coalescing, len(narrow), seconds_of(narrow, speed)
+    if not is_each_dear:
+        best_s *= 1 - _LEAST_GAIN
+        if not are_queued and best_s <= _least_seconds(narrow, coalescing, speed):
+            return coalescing
+    for candidate in _candidates(coalescing, ranges, speed):
+        lengths = _lengths(candidate, ranges, wanted_bytes, speed)
+        if lengths.sum() > narrow.sum() + most_in_vain:
+            break
+        seconds = seconds_of(lengths, speed)
+        if seconds < best_s or (is_each_dear and seconds == best_s and len(lengths) < fewest):
+            best, fewest, best_s = candidate, len(lengths), seconds
+    return best
+
+
+def _lengths(coalescing: Coalescing, ranges: ReadRanges, wanted_bytes: int, speed: StoreSpeed) -> npt.NDArray[np.int64]:
+    part_bytes = coalescing.part_bytes(wanted_bytes, speed.connections)
+    return ranges.request_lengths(coalescing, part_bytes=part_bytes)
+
+
+def _seconds(lengths: npt.NDArray[np.int64], speed: StoreSpeed) -> float:
+    return max(estimate_seconds([lengths.tolist()], speed=speed), int(lengths.sum()) / DECODED_BYTES_PER_S)
+
+
+def _seconds_with_processor(lengths: npt.NDArray[np.int64], speed: StoreSpeed) -> float:
+    return max(_seconds(lengths, speed), speed.first_byte_s + len(lengths) * _REQUEST_PROCESSOR_S)
+
+
+def _least_seconds(narrow: npt.NDArray[np.int64], coalescing: Coalescing, speed: StoreSpeed) -> float:
+    """Bound the seconds of anything that wider gaps could make of narrow requests: as a rule there is little to gain.
+
+    One request would still be needed, and the longest one does not become shorter but by being cut, into parts that are at
+    least two thirds as long as they should be.
+    """
+    longest_bytes = min(int(narrow.max(initial=0)), coalescing.least_part_bytes * 2 // 3)
+    return speed.first_byte_s + max(_REQUEST_PROCESSOR_S, longest_bytes / speed.connection_bytes_per_s)
+
+
+def _candidates(coalescing: Coalescing, ranges: ReadRanges, speed: StoreSpeed) -> Iterator[Coalescing]:
+    """Yield ever wider gaps, each with parts of a length with which what it fetches takes every connection once."""
+    gap_bytes, widest_bytes = coalescing.gap_bytes, min(speed.bytes_per_first_byte, _WIDEST_GAP_BYTES)
+    while gap_bytes <= widest_bytes:
+        wider = replace(coalescing, gap_bytes=gap_bytes)
+        count, fetched_bytes = ranges.count_and_bytes(wider, part_bytes=wider.max_request_bytes)
+        # Each request is cut into a whole number of parts, which may be half a part more than its share.
+        even_share_bytes = -(-fetched_bytes // max(speed.connections - count // 2, speed.connections // 2, 1))
+        longest_part_bytes = min(even_share_bytes, wider.max_request_bytes)
+        yield replace(wider, least_part_bytes=max(wider.least_part_bytes, longest_part_bytes))
+        gap_bytes *= 2
+
+
+def _is_measured(speed: StoreSpeed) -> bool:
+    return speed.is_first_byte_measured and speed.is_throughput_measured and speed.first_byte_s >= _LEAST_LATENCY_S

@@ -1,0 +1,379 @@
+"""The columns of a table, and where each of them lies in one partition."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from coldparquet.errors import FormatError, InvalidInputError, UnsupportedError
+from coldparquet.format.types import canonical_type
+from coldparquet.plan.type_changes import can_convert, holds_same_values, type_in_table, unified_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from coldparquet.format.sidecar import Sidecar
+    from coldparquet.format.sidecar_header import ColumnDescriptor, ColumnSchema
+    from coldparquet.format.table_metadata import TableMetadata
+    from coldparquet.format.types import ColumnType
+
+
+_LISTED_NAMES = 20
+"""An error about an unknown column lists the near matches, or so many names where nothing is near."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableColumn:
+    """One column of a table, as its `_meta` describes it or, without one, its newest partition."""
+
+    index: int
+    """Position in the table, from 0."""
+    name: str
+    id: int
+    """QuestDB's writer index, by which a renamed column is still found; -1 in foreign files, or where names alone count."""
+    type: ColumnType | None
+    """None where the type is not readable; ``problem`` then says why."""
+    problem: str | None = None
+    superseded_ids: tuple[int, ...] = ()
+    """Ids that the column had before its type was changed, newest first: older partitions hold it under one of them."""
+    names_without_metadata: frozenset[str] | None = field(default=None, compare=False, repr=False)
+    """All names of the table, where no ``_meta`` says what ids mean: columns are then found by name. None beside a ``_meta``."""
+
+    @property
+    def readable_type(self) -> ColumnType:
+        """The type, for a column that somebody wants to read.
+
+        Raises:
+            UnsupportedError: The column has a type that this version does not read.
+        """
+        if self.type is None:
+            raise UnsupportedError(
+                f"column {self.name!r} cannot be read: {self.problem}; leave it out with columns=[...]",
+                kind="UnsupportedColumn",
+                column=self.name,
+            )
+        return self.type
+
+
+def table_columns(sidecar: Sidecar) -> tuple[TableColumn, ...]:
+    """Describe the columns of a partition as those of its table.
+
+    Raises:
+        UnsupportedError: Two columns have the same name.
+    """
+    names = [column.name for column in sidecar.columns]
+    if len(set(names)) < len(names):
+        repeated = [name for name, count in Counter(names).items() if count > 1]
+        raise UnsupportedError(
+            f"several columns are named {repeated[0]!r}; columns are chosen by name, so names must differ",
+            kind="DuplicateColumn",
+            path=sidecar.path,
+            column=repeated[0],
+        )
+    return tuple(_table_column(sidecar, index) for index in range(sidecar.column_count))
+
+
+def unified_columns(
+    newest: Sidecar, others: Iterable[Sidecar] = (), *, by_name: bool = False
+) -> tuple[TableColumn, ...]:
+    """Describe the columns of a table that has no ``_meta``, so that partitions of narrower types can be read, too.
+
+    Args:
+        newest: Its columns come first.
+        others: Older partitions, newest first. Columns that they alone have follow, and types that theirs and the newest
+            one's can be read as replace those.
+        by_name: Whether names alone count. Else columns with ids, which may be QuestDB's and were dropped if the newest
+            partition lacks them, are not among those that follow, and ids that contradict names are an error when they
+            are read.
+
+    Raises:
+        UnsupportedError: Two columns of the newest partition have the same name.
+    """
+    columns = [_without_metadata(column, by_name=by_name) for column in table_columns(newest)]
+    for sidecar in {other.schema: other for other in others if other.schema is not newest.schema}.values():
+        by_id, found = _places_by_id(sidecar), set[int]()
+        for index, column in enumerate(columns):
+            place, _ = _place(column, sidecar, by_id)
+            older = None if place is None else _table_column(sidecar, place)
+            if older is not None:
+                found.add(older.index)
+                if column.type is not None and older.type is not None:
+                    columns[index] = replace(column, type=unified_type(column.type, older.type) or column.type)
+        names = {column.name for column in columns}
+        for place in range(sidecar.column_count):
+            older = _table_column(sidecar, place)
+            if place not in found and older.name not in names and (by_name or older.id < 0):
+                names.add(older.name)
+                columns.append(replace(_without_metadata(older, by_name=by_name), index=len(columns)))
+    known = frozenset(column.name for column in columns)
+    return tuple(replace(column, names_without_metadata=known) for column in columns)
+
+
+def _without_metadata(column: TableColumn, *, by_name: bool) -> TableColumn:
+    return replace(
+        column,
+        id=-1 if by_name else column.id,
+        type=_type_in_table(column),
+        names_without_metadata=frozenset(),  # which they are is known when all are
+    )
+
+
+def _type_in_table(column: TableColumn) -> ColumnType | None:
+    if column.type is None:
+        return None
+    # QuestDB's own BYTE and its like have no null, whoever else has written partitions.
+    return replace(column.type, is_unified=True) if column.id >= 0 else type_in_table(column.type)
+
+
+def columns_left_out(columns: Sequence[TableColumn], sidecar: Sidecar) -> tuple[str, ...]:
+    """Return the names of the columns of a partition that its table does not have."""
+    by_id = _places_by_id(sidecar)
+    found = {_place(column, sidecar, by_id)[0] for column in columns}
+    return tuple(sidecar.column(place).name for place in range(sidecar.column_count) if place not in found)
+
+
+def table_columns_of_metadata(metadata: TableMetadata) -> tuple[TableColumn, ...]:
+    """Describe the columns of a table as its `_meta` does, in the order that people see.
+
+    The types are those that QuestDB itself stores; a partition may store the same values otherwise.
+    """
+    columns = []
+    for index, column in enumerate(metadata.columns):
+        column_type, problem = _type_or_problem(partial(canonical_type, column.type_code))
+        columns.append(
+            TableColumn(
+                index=index,
+                name=column.name,
+                id=column.writer_index,
+                type=column_type,
+                problem=problem,
+                superseded_ids=column.replaced_writer_indexes,
+            )
+        )
+    return tuple(columns)
+
+
+def _table_column(sidecar: Sidecar, index: int) -> TableColumn:
+    descriptor = sidecar.column(index)
+    column_type, problem = _type_or_problem(partial(sidecar.column_type, index))
+    return TableColumn(index=index, name=descriptor.name, id=descriptor.id, type=column_type, problem=problem)
+
+
+def _type_or_problem(find_type: Callable[[], ColumnType]) -> tuple[ColumnType | None, str | None]:
+    try:
+        return find_type(), None
+    except UnsupportedError as error:
+        return None, error.message
+
+
+def select_columns(columns: Sequence[TableColumn], names: Iterable[str] | None) -> tuple[TableColumn, ...]:
+    """Choose columns by name, in the order asked for; None chooses all.
+
+    Raises:
+        InvalidInputError: A name is unknown (with the near matches), comes twice, or there is none.
+        UnsupportedError: A chosen column has a type that this version does not read.
+    """
+    if names is None:
+        chosen = tuple(columns)
+    else:
+        if isinstance(names, str) or not isinstance(names, Iterable):
+            raise InvalidInputError(f"columns must be a list of names, such as ['ts', 'price'], not {names!r}")
+        by_name = {column.name: column for column in columns}
+        wanted = list(names)
+        if not wanted:
+            advice = "name at least one" if columns else "the table has no columns, so leave this argument out"
+            raise InvalidInputError(f"columns is empty: {advice}, or use count() for the number of rows")
+        for name in wanted:
+            if not isinstance(name, str):
+                raise InvalidInputError(f"columns are chosen by name, not by {name!r}")
+            if name not in by_name:
+                raise unknown_column(name, by_name)
+        repeated = [name for name, count in Counter(wanted).items() if count > 1]
+        if repeated:
+            raise InvalidInputError(f"column {repeated[0]!r} is asked for more than once", column=repeated[0])
+        chosen = tuple(by_name[name] for name in wanted)
+    for column in chosen:
+        _ = column.readable_type
+    return chosen
+
+
+def unknown_column(name: str, known: Iterable[str]) -> InvalidInputError:
+    """Return the error for a column that does not exist, with the names that are near to it."""
+    names = list(known)
+    # Names that differ in case alone come first: in QuestDB they would be the same column.
+    same = [candidate for candidate in names if candidate.casefold() == name.casefold()]
+    near = same + [candidate for candidate in difflib.get_close_matches(name, names, n=3) if candidate not in same]
+    if near:
+        hint = f"did you mean {' or '.join(map(repr, near))}?"
+    else:
+        more = f" and {len(names) - _LISTED_NAMES} more" if len(names) > _LISTED_NAMES else ""
+        hint = f"columns are {', '.join(names[:_LISTED_NAMES])}{more}" if names else "the table has no columns"
+    return InvalidInputError(
+        f"there is no column {name!r}; {hint}", kind="UnknownColumn", column=name, near_matches=near
+    )
+
+
+class ColumnMatcher:
+    """Finds the columns of a question in partitions: once for all of them that describe their columns alike.
+
+    Args:
+        columns: Those that are needed.
+    """
+
+    def __init__(self, columns: Iterable[TableColumn]) -> None:
+        self._columns = tuple(columns)
+        self._places: dict[ColumnSchema, Mapping[int, int | None]] = {}
+
+    def places(self, sidecar: Sidecar) -> Mapping[int, int | None]:
+        """Return what :func:`match_columns` returns of a partition; it also says what is raised."""
+        found = self._places.get(sidecar.schema)
+        if found is None:
+            found = self._places[sidecar.schema] = match_columns(self._columns, sidecar)
+        return found
+
+
+def match_columns(columns: Iterable[TableColumn], sidecar: Sidecar) -> dict[int, int | None]:
+    """Find columns of the table in one partition.
+
+    Where a ``_meta`` describes the table, columns are found by id: by their own or, where the partition was written before
+    their type was changed, by the one that they had then. So a rename hides nothing, and a column that was dropped does not
+    come back with a new one of the same name. In foreign files, which have no ids, columns are found by name.
+
+    Without a ``_meta`` names decide, too: ids may be QuestDB's, or the places that columns have in each file. Where names and
+    ids contradict each other so that only a ``_meta`` could tell which column it is, that is an error.
+
+    Args:
+        columns: Those that are needed; what the partition says of others does not matter.
+        sidecar: The partition.
+
+    Returns:
+        By index in the table, the index in the sidecar, or None where the partition was written without the column. A
+        column that is found may be of another type, from which its values are to be converted.
+
+    Raises:
+        UnsupportedError: The partition holds the column with a type that does not become the table's (kind
+            ``ChangedColumnType``), or nothing tells whether it holds the column (kind ``AmbiguousColumn``).
+        FormatError: It does so although the table's ``_meta`` knows of no change (kind ``SchemaMismatch``).
+    """
+    by_id = _places_by_id(sidecar)
+    return {column.index: _find(column, sidecar, by_id) for column in columns}
+
+
+def _places_by_id(sidecar: Sidecar) -> dict[int, int]:
+    ids: list[int] = sidecar.header.descriptors["id"].tolist()
+    by_id = {column_id: index for index, column_id in enumerate(ids) if column_id >= 0}
+    is_unique = len(by_id) == sum(column_id >= 0 for column_id in ids)
+    return by_id if is_unique else {}  # Ids that repeat are not QuestDB's, and tell nothing apart.
+
+
+def _find(column: TableColumn, sidecar: Sidecar, by_id: Mapping[int, int]) -> int | None:
+    place, age = _place(column, sidecar, by_id)
+    if place is None:
+        _refuse_contradiction(column, sidecar, by_id)
+        return None
+    wanted, found = column.readable_type, _table_column(sidecar, place)
+    if found.type is not None and _is_usable(found.type, wanted, age):
+        return place
+    if found.type is not None and age == 0 and not wanted.is_unified:
+        raise FormatError(
+            f"column {column.name!r} is {found.type.name} here, but {wanted.name} in the table's _meta, which knows of no"
+            " change of its type: one of the two is damaged, or of another table; copy both from the table's directory again",
+            kind="SchemaMismatch",
+            path=sidecar.path,
+            column=column.name,
+            stored_type=found.type.name,
+            table_type=wanted.name,
+        )
+    raise UnsupportedError(
+        f"column {column.name!r} is {found.type.name if found.type else found.problem} here, but {wanted.name} in the"
+        f" table, {_why_not(found.type, wanted, age)}",
+        kind="ChangedColumnType",
+        path=sidecar.path,
+        column=column.name,
+        stored_type=found.type.name if found.type else None,
+        table_type=wanted.name,
+    )
+
+
+def _place(column: TableColumn, sidecar: Sidecar, by_id: Mapping[int, int]) -> tuple[int | None, int | None]:
+    """Return where a column is, and how many types ago it had the id that it has there; None where it was found by name."""
+    if column.id >= 0 and column.names_without_metadata is None:
+        for age, column_id in enumerate((column.id, *column.superseded_ids)):
+            if (place := by_id.get(column_id)) is not None:
+                return place, age
+    place = sidecar.column_index(column.name)
+    if place is None or (by_id and column.id >= 0 and not _may_be_same(column, sidecar.column(place))):
+        return None, None  # a column of this name that has another id is another column
+    return place, None
+
+
+def _may_be_same(column: TableColumn, stored: ColumnDescriptor) -> bool:
+    """Tell whether a column of the same name can be this one by its id."""
+    if stored.id < 0:
+        return True
+    if column.names_without_metadata is None:
+        return False  # all ids of the column were tried before
+    # Whoever writes a file without knowing the table gives columns the numbers of their places. Such ids say nothing.
+    return stored.id == column.id or (stored.id == stored.index and column.id == column.index)
+
+
+def _refuse_contradiction(column: TableColumn, sidecar: Sidecar, by_id: Mapping[int, int]) -> None:
+    """Refuse to say that a partition lacks a column of a table without ``_meta`` where it may have it by name or by id.
+
+    A column that the table has under the name that it has in the partition is that one, and not this.
+    """
+    if column.names_without_metadata is None or column.id < 0 or not by_id:
+        return
+    of_name, of_id = sidecar.column_index(column.name), by_id.get(column.id)
+    if of_name is not None:
+        stored, what_is_here = sidecar.column(of_name), f"has id {sidecar.column(of_name).id} here"
+        why = "dropped and added again, its type was changed, or the partitions were written apart"
+    elif of_id is not None and sidecar.column(of_id).name not in column.names_without_metadata:
+        stored, what_is_here = (
+            sidecar.column(of_id),
+            f"is not here, but {sidecar.column(of_id).name!r} with the same id",
+        )
+        why = "renamed, or the partitions were written apart"
+    else:
+        return
+    raise UnsupportedError(
+        f"column {column.name!r}, with id {column.id} in the newest partition, {what_is_here}: it was {why}, and only the"
+        " table's _meta could tell; open the table with its _txn and _meta, or with ReadOptions(columns_from='all') to go by"
+        " names alone, or leave the column out",
+        kind="AmbiguousColumn",
+        path=sidecar.path,
+        column=column.name,
+        stored_name=stored.name,
+        stored_id=stored.id,
+        table_id=column.id,
+    )
+
+
+def _is_usable(stored: ColumnType, wanted: ColumnType, age: int | None) -> bool:
+    if wanted.is_unified or age == 1:
+        # A value that is converted twice is not always the one that a single conversion makes. QuestDB leaves no Parquet
+        # partition more than one change behind.
+        return can_convert(stored, wanted)
+    if holds_same_values(stored, wanted):
+        return True
+    # What somebody else has written again, ids and all, may mark nulls in types that QuestDB has none in.
+    return age == 0 and stored.arrow == wanted.arrow and can_convert(stored, wanted)
+
+
+def _why_not(stored: ColumnType | None, wanted: ColumnType, age: int | None) -> str:
+    if not wanted.is_unified:
+        too_often = " more than once" if age is not None and age > 1 else ""
+        return (
+            f"and such values are not converted{too_often}; leave the column out, read the partition by itself, or"
+            " rewrite it with QuestDB (ALTER TABLE ... CONVERT PARTITION TO NATIVE, then TO PARQUET)"
+        )
+    if stored is not None and (both := unified_type(wanted, stored)) is not None:
+        return (
+            f"which has the columns of its newest partition; open it with ReadOptions(columns_from='all') to read both as"
+            f" {both.name}, or leave the column out"
+        )
+    return "and no type holds the values of both; leave the column out, or read the partition by itself"

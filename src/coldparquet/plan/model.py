@@ -1,0 +1,547 @@
+"""What a read will do, as plain data: which bytes of which objects, why, and where each byte goes.
+
+A plan is made before any data byte is fetched. It pickles, so that Spark can send pieces of it to executors, and it
+holds no credentials. Requests and placements of one partition follow from its row group reads alone.
+
+Row selections: sorted, disjoint row ranges inside one row group, as numpy arrays.
+
+Pruning by pages leaves some of them, a predicate leaves some of those, and only the pages that overlap them are fetched.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from itertools import pairwise
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+
+import numpy as np
+
+from coldparquet.errors import InternalError
+from coldparquet.format.types import distinct_values
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from coldparquet.options import Coalescing, ReadOptions
+    from coldparquet.plan.native import NativeRead
+    from coldparquet.ranges import ByteRange, SuffixRange
+
+
+_OfPartition = TypeVar("_OfPartition", "PlannedRead", "PlannedRequest")
+
+BUFFER_HEADER_BYTES = 4
+"""A row group's buffer begins with the magic ``PAR1``; its first chunk follows at this offset."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RowGroupRead:
+    """What one row group, or a run of its rows, contributes: the bytes that are fetched and what needs no fetch."""
+
+    partition_index: int
+    """Position of the partition in :attr:`ReadPlan.partitions`."""
+    row_group: int
+    """Index of the row group in the partition's sidecar, from 0."""
+    row_group_rows: int
+    """Rows of the whole row group."""
+    selection: RowSelection | None
+    """The rows that are read; None for all rows of the row group."""
+    columns: tuple[int, ...]
+    """Indexes, in the partition's sidecar, of the columns of which bytes are fetched."""
+    column_rows: tuple[RowSelection | None, ...]
+    """Per fetched column: the rows that its fetched pages hold, among them those selected; None for the whole chunk."""
+    piece_columns: npt.NDArray[np.int64]
+    """Position in ``columns`` that each piece belongs to, ascending, shape ``(pieces,)``. A whole chunk is one piece;
+    of a chunk that is fetched in part, the dictionary page and each run of pages that touch in the file are one."""
+    piece_starts: npt.NDArray[np.int64]
+    """First byte of each piece in the Parquet file; ascending within a column."""
+    piece_stops: npt.NDArray[np.int64]
+    """One past the last byte of each piece."""
+    made_columns: tuple[int, ...]
+    """Indexes of the columns that are made without fetching: null in every row, or one value in every row."""
+    all_rows_match: bool
+    """True if the metadata proves that every row satisfies the predicate, so that no filter has to run."""
+    deferred: RowGroupRead | None = None
+    """Columns of the result that are fetched only once the predicate's columns have shown which rows are left (late
+    materialisation). It selects the same rows, and has nothing deferred itself."""
+    row_groups_left_out: int = 0
+    """How many row groups before it are in the Parquet file, but not in the sidecar, because that is cut down to a piece of
+    the plan."""
+
+    @property
+    def row_group_in_file(self) -> int:
+        """Number of the row group in its Parquet file, from 0."""
+        return self.row_group + self.row_groups_left_out
+
+    @property
+    def row_count(self) -> int:
+        """Number of rows that are read, before the predicate is applied to each row."""
+        return self.row_group_rows if self.selection is None else self.selection.row_count
+
+    @property
+    def bytes_wanted(self) -> int:
+        """Total length of the fetched pieces, with those deferred."""
+        deferred_bytes = 0 if self.deferred is None else self.deferred.bytes_wanted
+        return int((self.piece_stops - self.piece_starts).sum()) + deferred_bytes
+
+    @property
+    def buffer_offsets(self) -> npt.NDArray[np.int64]:
+        """Place of each piece in the row group's buffer, shape ``(pieces,)``.
+
+        The buffer holds the pieces of each column together, in file order, and the columns in the order in which they
+        begin in the file, one packed after the other, behind the 4-byte magic. Deferred columns have a buffer of their own.
+        """
+        lengths = self.piece_stops - self.piece_starts
+        if (self.piece_starts[1:] > self.piece_starts[:-1]).all():  # whole chunks in file order, as nearly always
+            packed_starts: npt.NDArray[np.int64] = np.cumsum(lengths) - lengths
+            return BUFFER_HEADER_BYTES + packed_starts
+        column_begins = np.full(len(self.columns), np.iinfo(np.int64).max)
+        np.minimum.at(column_begins, self.piece_columns, self.piece_starts)
+        column_bytes = np.bincount(self.piece_columns, weights=lengths, minlength=len(self.columns)).astype(np.int64)
+        # Among columns that begin at the same byte the empty ones come first: they share the place of the next one.
+        rank = np.empty(len(self.columns), dtype=np.int64)
+        rank[np.lexsort((column_bytes, column_begins))] = np.arange(len(self.columns))
+        in_buffer_order = np.lexsort((lengths, self.piece_starts, rank[self.piece_columns]))
+        packed_stops = np.cumsum(lengths[in_buffer_order])
+        offsets = np.empty_like(lengths)
+        offsets[in_buffer_order] = BUFFER_HEADER_BYTES + packed_stops - lengths[in_buffer_order]
+        return offsets
+
+
+PlannedRead: TypeAlias = "RowGroupRead | NativeRead"
+"""What is fetched and decoded together: a row group, or a run of rows of native files."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowGroupsDropped:
+    """How many row groups of one partition were pruned for one reason."""
+
+    reason: str
+    """The part of the predicate that no row can satisfy, as text: ``price > 100``."""
+    row_groups: int
+
+
+MetadataSource: TypeAlias = Literal["sidecar", "catalogue", "footer", "native"]
+"""What a plan of a partition was made from."""
+
+TechniqueName: TypeAlias = Literal["bloom filter", "page index", "late reading"]
+"""``late reading`` is late materialisation: the predicate's columns first, the others where rows are left."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Technique:
+    """One way of reading less, and what became of it in one partition."""
+
+    name: TechniqueName
+    is_used: bool
+    unit: Literal["row groups", "rows"]
+    """What is counted."""
+    affected: int = 0
+    """How many of those considered a bloom filter or a page index left out, or for how many late reading is used."""
+    considered: int = 0
+    """0 where it is not used."""
+    reason: str = ""
+    """Why it is used or not used, in words that other partitions may share; empty where the counts say it."""
+    details: str = ""
+    """The numbers of this partition behind the reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrunedPartition:
+    """A partition of which nothing is read, not even its sidecar."""
+
+    name: str
+    reason: str
+    """Why no row of it can match: ``ts >= '2024-03-01'``, ``limit reached``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkippedPartition:
+    """A partition that may hold matching rows and was left out because its data object is archived, as the options say."""
+
+    name: str
+    storage_class: str
+    """Where its data object lies: ``GLACIER``, ``INTELLIGENT_TIERING ARCHIVE_ACCESS``."""
+    size_bytes: int
+    """Of the data object; 0 where the store does not tell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionRead:
+    """One partition that survived: where its data lies and what pruning left of it."""
+
+    name: str
+    """Directory name as a person knows it: ``2024-03-01.12``."""
+    data_path: str
+    """Path of its ``data.parquet`` in the store, or of the directory of a native partition."""
+    parquet_size_bytes: int | None
+    """Size of the Parquet file in the snapshot that was planned; the object must have at least as many bytes. None if
+    native."""
+    metadata_source: MetadataSource
+    """Where the plan comes from: the ``_pm`` sidecar, the same out of the table's catalogue, in its absence the Parquet
+    footer, or QuestDB's native files."""
+    row_groups_total: int
+    """0 if native: its files know no row groups."""
+    row_groups_read: int
+    rows_total: int
+    rows_read: int
+    """Rows in the row groups that are read, before the predicate is applied to each row."""
+    dropped: tuple[RowGroupsDropped, ...] = ()
+    """Pruned row groups by reason. A row group that several reasons prune may be counted under each."""
+    made_columns: tuple[str, ...] = ()
+    """Columns that are made without fetching: absent here, or one value or NULL in every row of all that is read."""
+    techniques: tuple[Technique, ...] = ()
+    """What else was considered in order to read less. None is listed where there was nothing to consider."""
+    notes: tuple[str, ...] = ()
+    """Anything else that a person should know, one sentence each."""
+    storage_class: str | None = None
+    """S3's name of the class its data object lies in; None where nobody has asked, or the store has no classes."""
+    is_archived: bool = False
+    """Whether the data object was seen to need a restore before it can be read."""
+    is_being_restored: bool = False
+    """Whether such a restore was seen to be under way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRequest:
+    """One GET that will be sent, and what it is for."""
+
+    partition_index: int
+    """Position of the partition in :attr:`ReadPlan.partitions`."""
+    path: str
+    byte_range: ByteRange
+    reason: str
+    """``row groups 3-5: ts, price``."""
+    stage: int = 1
+    """Requests of one stage may all be in flight together; a later stage waits for the one before."""
+
+
+MetadataOperation: TypeAlias = Literal["get", "list", "info"]
+"""``info`` asks what is known of an object: a HEAD."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataRequest:
+    """A request that was already spent to make the plan: sidecars, footers, listings of a table."""
+
+    path: str
+    byte_range: ByteRange | SuffixRange | None
+    """None for a listing, for a look at what is known of an object, and for a file that does not exist."""
+    reason: str
+    fetched_bytes: int
+    operation: MetadataOperation = "get"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchNumbers:
+    """What one partition costs."""
+
+    request_count: int
+    bytes_wanted: int
+    bytes_fetched: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class ReadPlan:
+    """Everything that a read will do. Nothing outside it is requested from the data objects."""
+
+    table: str
+    """What is read, for people: the URL without credentials."""
+    columns: tuple[str, ...]
+    """Columns of the result, in its order."""
+    predicate: str | None
+    """The predicate as text; None reads every row."""
+    limit: int | None
+    """At most so many rows of result; None for all."""
+    partitions_pruned: tuple[PrunedPartition, ...]
+    partitions: tuple[PartitionRead, ...]
+    """Partitions that were looked at, in table order. One whose row groups were all pruned is still listed."""
+    row_groups: tuple[PlannedRead, ...]
+    """In partition order and, within a partition, in ascending order of row groups, or of rows if native."""
+    requests: tuple[PlannedRequest, ...]
+    """In partition order and, within a partition, in file order."""
+    metadata_requests: tuple[MetadataRequest, ...]
+    """What making the plan has cost so far."""
+    options: ReadOptions
+    speed: StoreSpeed
+    """Of the store, as far as it was known."""
+    coalescings: tuple[Coalescing, ...] = ()
+    """How ranges became requests, one for each partition."""
+    snapshot: str | None = None
+    """How the partitions were found, and so which state of the table is read: by a transaction, or by a directory
+    listing. None where partitions were named."""
+    notes: tuple[str, ...] = ()
+    """What a person should know about the table as a whole, one sentence each."""
+    partitions_skipped: tuple[SkippedPartition, ...] = ()
+    """Partitions that are left out although they may hold matching rows; none unless the options ask for that."""
+
+    def __str__(self) -> str:
+        return self.explain()
+
+    def __repr__(self) -> str:
+        return f"<ReadPlan of {self.table}: {self.request_count} requests, {self.bytes_fetched:,} bytes>"
+
+    @property
+    def request_count(self) -> int:
+        """Number of GETs for data."""
+        return len(self.requests)
+
+    @property
+    def bytes_wanted(self) -> int:
+        """Bytes of the column chunks that the result needs."""
+        return bytes_wanted_by(self.row_groups)
+
+    @property
+    def bytes_fetched(self) -> int:
+        """Bytes that the requests bring: those wanted and the gaps between them that were cheaper to read."""
+        return sum(request.byte_range.length_bytes for request in self.requests)
+
+    @property
+    def round_trips(self) -> int:
+        """Stages of requests that wait for each other; 0 when nothing has to be fetched."""
+        return len({request.stage for request in self.requests})
+
+    @property
+    def widest_gap_bytes(self) -> int:
+        """Widest gap between two ranges that a request may read over."""
+        return max((coalescing.gap_bytes for coalescing in self.coalescings), default=0)
+
+    @property
+    def longest_request_bytes(self) -> int:
+        """Length up to which requests may grow."""
+        return max((coalescing.max_request_bytes for coalescing in self.coalescings), default=0)
+
+    @property
+    def rows_at_least(self) -> int:
+        """Rows that are certain to be in the result: those of row groups where every row matches."""
+        return self._limited(sum(read.row_count for read in self.row_groups if read.all_rows_match))
+
+    @property
+    def rows_at_most(self) -> int:
+        """Upper bound of the result's rows: those of all row groups that are read."""
+        return self._limited(sum(read.row_count for read in self.row_groups))
+
+    def row_groups_of(self, partition_index: int) -> tuple[PlannedRead, ...]:
+        """Return the row group reads of one partition, in ascending order of row groups."""
+        return _of_partition(self.row_groups, partition_index)
+
+    def requests_of(self, partition_index: int) -> tuple[PlannedRequest, ...]:
+        """Return the requests of one partition, in file order."""
+        return _of_partition(self.requests, partition_index)
+
+    def numbers_of(self, partition_index: int) -> FetchNumbers:
+        """Return the requests and bytes of one partition."""
+        requests = self.requests_of(partition_index)
+        return FetchNumbers(
+            request_count=len(requests),
+            bytes_wanted=bytes_wanted_by(self.row_groups_of(partition_index)),
+            bytes_fetched=sum(request.byte_range.length_bytes for request in requests),
+        )
+
+    def explain(self) -> str:
+        """Describe the plan for a person, with its price."""
+        from coldparquet.plan.explain import explain_text  # noqa: PLC0415 - the printer reads plans: a plan names it when asked
+
+        return explain_text(self)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the plan as plain data that ``json.dumps`` takes."""
+        from coldparquet.plan.explain import explain_dict  # noqa: PLC0415 - as in explain
+
+        return explain_dict(self)
+
+    def _limited(self, rows: int) -> int:
+        return rows if self.limit is None else min(rows, self.limit)
+
+
+def bytes_wanted_by(reads: Sequence[PlannedRead]) -> int:
+    """Return the total length of the fetched pieces of reads, with those deferred."""
+    parts = [(read.piece_starts, read.piece_stops) for read in reads if isinstance(read, RowGroupRead)]
+    deferred = [read.deferred for read in reads if isinstance(read, RowGroupRead) and read.deferred is not None]
+    parts += [(read.piece_starts, read.piece_stops) for read in deferred]
+    wanted_bytes = sum(read.bytes_wanted for read in reads if not isinstance(read, RowGroupRead))
+    if parts:
+        starts, stops = zip(*parts, strict=True)
+        wanted_bytes += int((np.concatenate(stops) - np.concatenate(starts)).sum())
+    return wanted_bytes
+
+
+def _of_partition(items: tuple[_OfPartition, ...], partition_index: int) -> tuple[_OfPartition, ...]:
+    """Cut one partition out of items that are sorted by partition."""
+    key = attrgetter("partition_index")
+    return items[bisect_left(items, partition_index, key=key) : bisect_right(items, partition_index, key=key)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RowSelection:
+    """Rows of one row group: ``[starts[i], stops[i])`` for every ``i``; ascending, none of them empty, none touching."""
+
+    starts: npt.NDArray[np.int64]
+    """First row of each range, shape ``(ranges,)``."""
+    stops: npt.NDArray[np.int64]
+    """One past the last row of each range."""
+
+    @classmethod
+    def of_range(cls, start: int, stop: int) -> RowSelection:
+        """Select one range of rows; none if it is empty."""
+        return cls.of_ranges(np.array([start], dtype=np.int64), np.array([stop], dtype=np.int64))
+
+    @classmethod
+    def of_ranges(cls, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]) -> RowSelection:
+        """Select ranges that are ascending and do not overlap; empty ones are dropped, and those that touch are joined.
+
+        Raises:
+            InternalError: They are out of order.
+        """
+        filled = stops > starts
+        starts, stops = starts[filled].astype(np.int64), stops[filled].astype(np.int64)
+        if bool((starts[1:] < stops[:-1]).any()):
+            raise InternalError("the ranges of a row selection overlap or are out of order")
+        begins = np.ones(len(starts), dtype=bool)
+        begins[1:] = starts[1:] > stops[:-1]
+        first = np.flatnonzero(begins)
+        last = np.append(first[1:], len(starts))[: len(first)] - 1
+        return cls(starts=starts[first], stops=stops[last])
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, RowSelection)
+            and np.array_equal(self.starts, other.starts)
+            and np.array_equal(self.stops, other.stops)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def row_count(self) -> int:
+        """Number of rows selected."""
+        return int((self.stops - self.starts).sum())
+
+    def intersect(self, other: RowSelection) -> RowSelection:
+        """Select the rows that are in both."""
+        edges = distinct_values(np.concatenate([self.starts, self.stops, other.starts, other.stops]))
+        inside = self.holds(edges[:-1]) & other.holds(edges[:-1]) if len(edges) else np.zeros(0, dtype=bool)
+        return RowSelection.of_ranges(edges[:-1][inside], edges[1:][inside])
+
+    def holds(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Tell for each row whether it is selected."""
+        position = np.searchsorted(self.starts, rows, side="right") - 1
+        result: npt.NDArray[np.bool_] = (position >= 0) & (rows < np.append(self.stops, 0)[position])
+        return result
+
+    def overlaps(self, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Tell for each range of rows, such as a page, whether any row of it is selected; an empty range has none."""
+        first = np.searchsorted(self.stops, starts, side="right")
+        result: npt.NDArray[np.bool_] = (stops > starts) & (
+            np.append(self.starts, np.iinfo(np.int64).max)[first] < stops
+        )
+        return result
+
+    def first(self, count: int) -> RowSelection:
+        """Select the first ``count`` of the rows selected here; all of them if there are fewer."""
+        return self.rows_at(RowSelection.of_range(0, min(count, self.row_count)))
+
+    def last(self, count: int) -> RowSelection:
+        """Select the last ``count`` of the rows selected here; all of them if there are fewer."""
+        return self.rows_at(RowSelection.of_range(max(self.row_count - count, 0), self.row_count))
+
+    def positions_of(self, other: RowSelection) -> RowSelection:
+        """Say where the rows of ``other`` are among the rows of this selection, counted one after the other.
+
+        Args:
+            other: Rows that are all in this selection, as the rows of a predicate are among those of the fetched pages.
+
+        Raises:
+            InternalError: A row of ``other`` is not in this selection.
+        """
+        inside = np.searchsorted(self.starts, other.starts, side="right") - 1
+        if len(other.starts) and (inside.min() < 0 or bool((other.stops > self.stops[inside]).any())):
+            raise InternalError("a row selection holds rows that were not fetched")
+        packed_starts = np.cumsum(self.stops - self.starts) - (self.stops - self.starts)
+        shift = packed_starts[inside] - self.starts[inside] if len(other.starts) else other.starts
+        return RowSelection.of_ranges(other.starts + shift, other.stops + shift)
+
+    def rows_at(self, positions: RowSelection) -> RowSelection:
+        """Return the rows of this selection that are at ``positions`` among its rows: undoes :meth:`positions_of`.
+
+        Raises:
+            InternalError: There are not that many rows.
+        """
+        if len(positions.stops) and positions.stops[-1] > self.row_count:
+            raise InternalError(f"position {int(positions.stops[-1]) - 1} among {self.row_count} selected rows")
+        lengths = self.stops - self.starts
+        packed_stops = np.cumsum(lengths)
+        packed_starts = packed_stops - lengths
+        edges = distinct_values(np.concatenate([positions.starts, positions.stops, packed_starts, packed_stops]))
+        kept = positions.holds(edges[:-1]) if len(edges) else np.zeros(0, dtype=bool)
+        starts, stops = edges[:-1][kept], edges[1:][kept]
+        inside = np.searchsorted(packed_starts, starts, side="right") - 1
+        shift = self.starts[inside] - packed_starts[inside] if len(starts) else starts
+        return RowSelection.of_ranges(starts + shift, stops + shift)
+
+
+def selections_of(
+    owners: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64], owner_count: int
+) -> tuple[RowSelection, ...]:
+    """Make many selections in one pass, such as one per row group or per column.
+
+    Args:
+        owners: Which selection each range belongs to, ascending, shape ``(ranges,)``.
+        starts: First row of each range; the ranges of an owner ascend, do not overlap, and none is empty.
+        stops: One past its last row.
+        owner_count: Number of selections; those without a range select nothing.
+    """
+    begins = np.ones(len(owners), dtype=bool)
+    begins[1:] = (owners[1:] != owners[:-1]) | (starts[1:] > stops[:-1])
+    ends = np.append(begins[1:], True)[: len(begins)]
+    starts, stops = starts[begins].astype(np.int64), stops[ends].astype(np.int64)
+    edges = np.searchsorted(owners[begins], np.arange(owner_count + 1)).tolist()
+    return tuple(RowSelection(starts=starts[first:stop], stops=stops[first:stop]) for first, stop in pairwise(edges))
+
+
+FIRST_BYTE_S = 0.030
+"""Time to the first byte of a small GET from S3 Standard: 27-30 ms in the published medians
+(AnyBlob, VLDB 2023; Bodner et al., arXiv 2501.07771)."""
+
+CONNECTION_BYTES_PER_S = 55 * 1024 * 1024
+"""Throughput of one connection to S3: median 55-60 MiB/s (AnyBlob, VLDB 2023)."""
+
+DECODED_BYTES_PER_S = 1e9
+"""Compressed bytes that a few processors decode per second: more than that, the network is not what a scan waits for."""
+
+_BYTES_PER_CONNECTION = 512 * 1024
+"""Reads are split into requests of about this length at least, so that small ones do not use all connections."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSpeed:
+    """How fast a store answers, and which of the figures were measured; the others are those published for S3."""
+
+    connections: int
+    """Requests in flight at once."""
+    first_byte_s: float = FIRST_BYTE_S
+    """Time from a request to the first byte of its answer."""
+    connection_bytes_per_s: float = CONNECTION_BYTES_PER_S
+    """Throughput of one connection."""
+    is_first_byte_measured: bool = False
+    is_throughput_measured: bool = False
+    is_remote: bool = False
+    """Whether requests go over a network, so that what was not measured yet is probably like the published figures."""
+    are_connections_new: bool = False
+    """Whether every request has to open its connection, as in processes that an engine starts for its tasks."""
+
+    @property
+    def bytes_per_first_byte(self) -> float:
+        """What one connection could bring in the time that passes before the first byte of an answer."""
+        return self.first_byte_s * self.connection_bytes_per_s
+
+    def seconds(self, length_bytes: float) -> float:
+        """Estimate how long it takes to fetch and decode so many bytes in one round trip; the two go on side by side."""
+        if length_bytes <= 0:
+            return 0.0
+        used = min(max(length_bytes / _BYTES_PER_CONNECTION, 1), self.connections)
+        bytes_per_s = min(used * self.connection_bytes_per_s, DECODED_BYTES_PER_S)
+        return self.first_byte_s + length_bytes / bytes_per_s

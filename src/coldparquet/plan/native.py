@@ -1,0 +1,406 @@
+"""What a read takes from a partition in QuestDB's native format: byte ranges of column files, slice by slice.
+
+The rows that are needed are cut into slices, which are to a native partition what row groups are to one in Parquet:
+fetched, decoded and handed over one by one. All ranges of a slice are placed into one flat buffer.
+
+Finding the rows of a time range in a sorted timestamp column, by few small reads of it.
+
+A state machine without I/O: it says which rows' timestamps it wants next, and is told them. All that it wants at once
+can be fetched in one round trip.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from coldparquet.errors import FormatError, InternalError
+from coldparquet.format.native import VariableLayout, auxiliary_file_name, data_file_name, native_layout
+from coldparquet.format.types import distinct_values
+from coldparquet.plan.coalesce import coalesce
+from coldparquet.ranges import ByteRange
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from coldparquet.format.native import FixedLayout
+    from coldparquet.format.types import ColumnType
+
+
+IntArray: TypeAlias = "npt.NDArray[np.int64]"
+
+FileRole: TypeAlias = Literal["fixed", "auxiliary", "data"]
+"""``fixed``: the values themselves, all of one width. ``auxiliary``: where the values of a column of variable size are,
+and ``data``: those values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NativeSymbol:
+    """What is known of the dictionary of a SYMBOL column, which lies in the table's directory."""
+
+    count: int
+    """Symbols that are committed, from ``_txn``."""
+    name_txn: int
+    """Version of the dictionary's files, from ``_cv``; -1 for the first one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NativeColumn:
+    """One column of a table, as a native partition stores it."""
+
+    index: int
+    """Position in the table, from 0."""
+    name: str
+    """Name in the table and of its files."""
+    type: ColumnType
+    name_txn: int
+    """Version of the column's files in this partition, from ``_cv``; -1 for the first one."""
+    top: int | None
+    """Rows of the partition that were written before the column existed: they have no bytes. None: all of them."""
+    symbol: NativeSymbol | None = None
+    """Set for SYMBOL columns."""
+
+    @property
+    def layout(self) -> FixedLayout | VariableLayout:
+        """How the column's files are laid out."""
+        return native_layout(self.type.tag)
+
+
+class NativeFile(NamedTuple):
+    """One file that slices of a native partition are read from."""
+
+    column: int
+    """Position of its column in the table."""
+    role: FileRole
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NativeRead:
+    """What one slice of a native partition's rows contributes: the byte ranges of its files, and columns made."""
+
+    partition_index: int
+    """Position of the partition in :attr:`ReadPlan.partitions`."""
+    row_group: int
+    """Number of the slice among those read of the partition, from 0."""
+    first_row: int
+    """First row of the slice in the partition."""
+    row_count: int
+    files: tuple[NativeFile, ...]
+    """The same for all slices of a partition."""
+    starts: IntArray
+    """First byte in each file, shape ``(len(files),)``."""
+    stops: IntArray
+    """One past the last byte in each file; equal to the start where the slice needs nothing of it."""
+    made_columns: tuple[int, ...]
+    """Positions in the table of the columns that have no bytes in the slice: made without fetching."""
+    all_rows_match: bool
+    """True if every row satisfies the predicate, so that no filter has to run."""
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """Positions in the table of the columns that are fetched."""
+        made = set(self.made_columns)
+        return tuple(dict.fromkeys(file.column for file in self.files if file.column not in made))
+
+    @property
+    def bytes_wanted(self) -> int:
+        """Total length of the ranges, which is the size of the slice's buffer."""
+        return int((self.stops - self.starts).sum())
+
+    @property
+    def buffer_offsets(self) -> IntArray:
+        """Place of each range in the slice's buffer, shape ``(len(files),)``: packed in the order of the files."""
+        lengths = self.stops - self.starts
+        offsets: IntArray = np.cumsum(lengths) - lengths
+        return offsets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RowSlices:
+    """Consecutive rows, cut into slices: arrays of shape ``(slices,)``."""
+
+    first_rows: IntArray
+    stop_rows: IntArray
+
+    @classmethod
+    def of(cls, rows: range, *, rows_per_slice: int) -> RowSlices:
+        """Cut rows into slices of ``rows_per_slice``, of which the last may be shorter."""
+        first_rows = np.arange(rows.start, rows.stop, rows_per_slice, dtype=np.int64)
+        return cls(first_rows=first_rows, stop_rows=np.minimum(first_rows + rows_per_slice, rows.stop))
+
+    def in_files_of(self, column: NativeColumn) -> RowSlices:
+        """Return where the rows of each slice are in the files of a column; empty where they lie before its top."""
+        if column.top is None:
+            nothing = np.zeros_like(self.first_rows)
+            return RowSlices(first_rows=nothing, stop_rows=nothing)
+        return RowSlices(
+            first_rows=np.maximum(self.first_rows - column.top, 0), stop_rows=np.maximum(self.stop_rows - column.top, 0)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DataEdges:
+    """Where the data of a column of variable size begins and ends, slice by slice.
+
+    The auxiliary file tells: the entry of a slice's first row, and that of its last row or the one behind it.
+    """
+
+    column: NativeColumn
+    path: str
+    """The auxiliary file."""
+    entry_bytes: int
+    first_entries: IntArray
+    """Entry of the first row of each slice, shape ``(slices,)``."""
+    last_entries: IntArray
+    """Entry that says where the slice's data ends; that of the first row where the slice has no rows in the file."""
+    is_filled: npt.NDArray[np.bool_]
+    """Whether the slice has rows in the file."""
+
+    def wanted(self, *, gap_bytes: int) -> tuple[ByteRange, ...]:
+        """Return the ranges of the auxiliary file to fetch, ascending; entries at most ``gap_bytes`` apart as one."""
+        entries = distinct_values(
+            np.concatenate([self.first_entries[self.is_filled], self.last_entries[self.is_filled]])
+        )
+        starts = entries * self.entry_bytes
+        longest_bytes = max(gap_bytes, self.entry_bytes)
+        found = coalesce(starts, starts + self.entry_bytes, gap_bytes=gap_bytes, max_request_bytes=longest_bytes)
+        return tuple(map(ByteRange, found.starts.tolist(), found.stops.tolist()))
+
+    def data_ranges(self, fetched: Sequence[tuple[int, bytes]]) -> tuple[IntArray, IntArray]:
+        """Read the edges.
+
+        Args:
+            fetched: The ranges that were wanted: where each begins, and its bytes.
+
+        Returns:
+            First byte of each slice in the data file and one past its last, shape ``(slices,)``; 0 and 0 for slices
+            without rows in it.
+
+        Raises:
+            FormatError: The data of a slice would end before it begins, or begin before that of the slice before it ends.
+        """
+        layout = self.column.layout
+        starts, stops = np.zeros_like(self.first_entries), np.zeros_like(self.first_entries)
+        if not fetched or not isinstance(layout, VariableLayout):
+            return starts, stops
+        entry = np.concatenate(
+            [np.arange(start, start + len(data), self.entry_bytes) // self.entry_bytes for start, data in fetched]
+        )
+        entries = layout.parse(np.frombuffer(b"".join(data for _, data in fetched), dtype=np.uint8))
+        filled = self.is_filled
+        starts[filled] = entries.offsets[np.searchsorted(entry, self.first_entries[filled])]
+        stops[filled] = entries.stops[np.searchsorted(entry, self.last_entries[filled])]
+        # Slices that share bytes, or come in another order than their data, are as wrong as negative lengths.
+        ends_before = np.concatenate([np.zeros(min(1, len(starts)), dtype=np.int64), stops[:-1]])
+        wrong = np.flatnonzero(filled & ((starts < ends_before) | (stops < starts)))
+        if len(wrong):
+            row = int(self.first_entries[wrong[0]]) + (self.column.top or 0)
+            raise FormatError(
+                f"column {self.column.name!r}: the values from row {row:,} on would begin at byte"
+                f" {int(starts[wrong[0]]):,} of the data file and end at {int(stops[wrong[0]]):,}; the partition is"
+                " damaged: leave the column out, or restore the partition",
+                path=self.path,
+                field="offset",
+                offset=int(self.first_entries[wrong[0]]) * self.entry_bytes,
+                row=row,
+            )
+        return starts, stops
+
+
+def data_edges(column: NativeColumn, slices: RowSlices, *, directory_path: str) -> DataEdges | None:
+    """Say which auxiliary entries tell where a column's data is; None for columns of one width, and absent ones."""
+    layout = column.layout
+    if not isinstance(layout, VariableLayout) or column.top is None:
+        return None
+    stored = slices.in_files_of(column)
+    is_filled = stored.stop_rows > stored.first_rows
+    last_entries = stored.stop_rows - 1 + layout.entries_after_last_row
+    return DataEdges(
+        column=column,
+        path=f"{directory_path}/{auxiliary_file_name(column.name, column.name_txn)}",
+        entry_bytes=layout.entry_bytes,
+        first_entries=stored.first_rows,
+        last_entries=np.where(is_filled, last_entries, stored.first_rows),
+        is_filled=is_filled,
+    )
+
+
+def native_reads(  # noqa: PLR0913 - the parts of one partition's plan
+    slices: RowSlices,
+    columns: Sequence[NativeColumn],
+    *,
+    directory_path: str,
+    partition_index: int,
+    data_ranges: Mapping[int, tuple[IntArray, IntArray]],
+    all_rows_match: bool,
+) -> tuple[NativeRead, ...]:
+    """Say what each slice needs of which file.
+
+    Args:
+        slices: The rows.
+        columns: The columns that are read.
+        directory_path: Directory of the partition.
+        partition_index: Its position in the plan.
+        data_ranges: By position in the table, where the data of each column of variable size is, slice by slice.
+        all_rows_match: Whether every row satisfies the predicate.
+    """
+    files: list[NativeFile] = []
+    starts: list[IntArray] = []
+    stops: list[IntArray] = []
+    is_made: list[npt.NDArray[np.bool_]] = []
+    for column in columns:
+        stored = slices.in_files_of(column)
+        is_empty = stored.stop_rows == stored.first_rows
+        is_made.append(is_empty)
+        if is_empty.all():
+            continue
+        layout = column.layout
+        data_path = f"{directory_path}/{data_file_name(column.name, column.name_txn)}"
+        if isinstance(layout, VariableLayout):
+            auxiliary_path = f"{directory_path}/{auxiliary_file_name(column.name, column.name_txn)}"
+            files.append(NativeFile(column.index, "auxiliary", auxiliary_path))
+            starts.append(stored.first_rows * layout.entry_bytes)
+            stop_entries = stored.stop_rows + np.where(is_empty, 0, layout.entries_after_last_row)
+            stops.append(stop_entries * layout.entry_bytes)
+            files.append(NativeFile(column.index, "data", data_path))
+            data_starts, data_stops = data_ranges[column.index]
+            starts.append(data_starts)
+            stops.append(data_stops)
+        else:
+            files.append(NativeFile(column.index, "fixed", data_path))
+            starts.append(stored.first_rows * layout.width_bytes)
+            stops.append(stored.stop_rows * layout.width_bytes)
+    shape = (len(files), len(slices.first_rows))
+    all_starts = np.array(starts, dtype=np.int64).reshape(shape).T
+    all_stops = np.array(stops, dtype=np.int64).reshape(shape).T
+    made = np.array(is_made, dtype=bool).reshape(len(columns), len(slices.first_rows)).T
+    shared_files = tuple(files)
+    indexes = np.array([column.index for column in columns], dtype=np.int64)
+    return tuple(
+        NativeRead(
+            partition_index=partition_index,
+            row_group=number,
+            first_row=first_row,
+            row_count=stop_row - first_row,
+            files=shared_files,
+            starts=all_starts[number],
+            stops=all_stops[number],
+            made_columns=tuple(indexes[made[number]].tolist()),
+            all_rows_match=all_rows_match,
+        )
+        for number, (first_row, stop_row) in enumerate(
+            zip(slices.first_rows.tolist(), slices.stop_rows.tolist(), strict=True)
+        )
+    )
+
+
+WINDOW_ROWS = 8192
+"""So many timestamps are 64 KiB, which take hardly longer to fetch than one: they are fetched whole."""
+
+PROBES = 32
+"""Single timestamps looked at per edge and round trip. Each round trip leaves a 31st of the rows: three of them, and
+one for the window, find an edge among 200 million rows. ``ReadOptions.max_concurrency`` is as large."""
+
+_GREATEST = (1 << 63) - 1
+
+
+class TimeSearch:
+    """The search for the rows whose timestamps lie in a range.
+
+    Args:
+        row_count: Rows of the partition, in ascending order of their timestamps.
+        lower: Smallest timestamp wanted; None for no bound.
+        upper: Largest timestamp wanted; None for no bound.
+        path: File of the timestamp column, for error messages.
+    """
+
+    def __init__(self, row_count: int, *, lower: int | None, upper: int | None, path: str) -> None:
+        self._path = path
+        begin = _Edge(threshold=lower or 0, least=0, most=0 if lower is None else row_count)
+        has_end = upper is not None and upper < _GREATEST
+        threshold = _GREATEST if upper is None else min(upper + 1, _GREATEST)
+        end = _Edge(threshold=threshold, least=0 if has_end else row_count, most=row_count)
+        if lower is not None and upper is not None and lower > upper:
+            begin.most, end.least, end.most = 0, 0, 0
+        self._begin, self._end = begin, end
+        self._seen: list[tuple[int, int, int]] = []
+        """Runs of rows whose timestamps were received: first row, first and last timestamp; ascending."""
+
+    @property
+    def rows(self) -> range:
+        """The rows in the range, once nothing is wanted any more."""
+        if self.wanted():
+            raise InternalError("the rows of a time range are asked for before they are found")
+        return range(self._begin.least, max(self._begin.least, self._end.least))
+
+    def wanted(self) -> tuple[range, ...]:
+        """Return the rows whose timestamps are needed next, in ascending order; none at the end."""
+        wanted = {*self._begin.wanted(), *self._end.wanted()}
+        return tuple(sorted(wanted, key=lambda rows: (rows.start, rows.stop)))
+
+    def receive(self, rows: range, timestamps: npt.NDArray[np.int64]) -> None:
+        """Take the timestamps of rows that were wanted.
+
+        Raises:
+            FormatError: They are not in ascending order.
+        """
+        self._check_order(rows, timestamps)
+        for edge in (self._begin, self._end):
+            if edge.is_found:
+                continue
+            before = int(np.searchsorted(timestamps, edge.threshold))
+            if before > 0:
+                edge.least = max(edge.least, rows.start + before)
+            if before < len(timestamps):
+                edge.most = min(edge.most, rows.start + before)
+
+    def _check_order(self, rows: range, timestamps: npt.NDArray[np.int64]) -> None:
+        """Compare timestamps with each other and with their neighbours among those that came before."""
+        falls = np.flatnonzero(timestamps[1:] < timestamps[:-1])
+        if len(falls):
+            raise self._unsorted(rows.start + int(falls[0]) + 1)
+        seen = (rows.start, int(timestamps[0]), int(timestamps[-1]))
+        place = bisect_left(self._seen, seen)
+        if place > 0 and self._seen[place - 1][2] > seen[1]:
+            raise self._unsorted(rows.start)
+        if place < len(self._seen) and self._seen[place][1] < seen[2]:
+            raise self._unsorted(self._seen[place][0])
+        self._seen.insert(place, seen)
+
+    def _unsorted(self, row: int) -> FormatError:
+        return FormatError(
+            f"row {row:,}: its timestamp is smaller than that of a row before it, but QuestDB keeps the rows of a"
+            " partition in the order of time; the partition is damaged: read it without a time range, or restore it",
+            path=self._path,
+            field="timestamp",
+            row=row,
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Edge:
+    """The first row whose timestamp is at or above the threshold: at least ``least``, at most ``most``."""
+
+    threshold: int
+    least: int
+    most: int
+
+    @property
+    def is_found(self) -> bool:
+        return self.least == self.most
+
+    def wanted(self) -> list[range]:
+        undecided = self.most - self.least
+        if self.is_found:
+            return []
+        if undecided <= WINDOW_ROWS:
+            return [range(self.least, self.most)]
+        # Both ends are among the probes: where all rows are on one side of the threshold, one round trip is enough.
+        probes = np.linspace(self.least, self.most - 1, PROBES).astype(np.int64).tolist()
+        return [range(row, row + 1) for row in probes]

@@ -1,0 +1,360 @@
+"""Cut the read of a row group to the pages that hold wanted rows, and to runs of rows that fit memory.
+
+Cut the read of a row group down to the pages that hold wanted rows.
+
+Everything here takes the read of whole chunks that ``prune_row_groups`` found, or one that was cut already, and returns a
+smaller one: for pages that were pruned, for the first or last rows, for a run of rows that fits memory, and for the
+columns that wait until the predicate's columns have shown which rows are left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from coldparquet.errors import InternalError
+from coldparquet.format.types import distinct_values
+from coldparquet.plan.model import RowSelection, selections_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from coldparquet.format.pages import PartitionPages
+    from coldparquet.plan.bounds import BoolArray, IntArray
+    from coldparquet.plan.model import RowGroupRead
+
+
+UNKNOWN_PAGE = -1
+"""Stands for the one page of a chunk of which no pages are known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ChunkPages:
+    """Pages in the order of their chunks; every array has shape ``(pages,)``."""
+
+    chunk: IntArray
+    """Position of the page's chunk among the chunks that were asked for; ascending."""
+    page: IntArray
+    """Index in the arrays of ``PartitionPages``, or ``UNKNOWN_PAGE``."""
+    first_rows: IntArray
+    """First row of each page, counted in its row group; ascending within a chunk."""
+    stop_rows: IntArray
+    """One past its last row."""
+
+    @property
+    def is_known(self) -> BoolArray:
+        """False where the page stands for a whole chunk of unknown pages."""
+        return np.not_equal(self.page, UNKNOWN_PAGE)
+
+    @property
+    def row_counts(self) -> IntArray:
+        """Rows of each page."""
+        return self.stop_rows - self.first_rows
+
+
+def pages_of_chunks(pages: PartitionPages, chunks: IntArray, row_counts: IntArray) -> ChunkPages:
+    """List the pages of chunks.
+
+    Args:
+        pages: All pages of a file.
+        chunks: Numbers of the chunks, ``row_group * column_count + column``, in any order.
+        row_counts: Rows of the row group of each.
+    """
+    first_page = pages.first_page[chunks]
+    page_counts = pages.first_page[chunks + 1] - first_page
+    listed_counts = np.maximum(page_counts, 1)
+    listed_stops = np.cumsum(listed_counts)
+    chunk = np.repeat(np.arange(len(chunks)), listed_counts)
+    position = np.arange(len(chunk)) - (listed_stops - listed_counts)[chunk]
+    is_known = page_counts[chunk] > 0
+    page = np.where(is_known, first_page[chunk] + position, UNKNOWN_PAGE)
+    first_rows = np.zeros(len(chunk), np.int64)
+    first_rows[is_known] = pages.first_rows[page[is_known]]
+    stop_rows = np.append(first_rows[1:], 0)[: len(chunk)]
+    stop_rows[listed_stops - 1] = row_counts
+    return ChunkPages(chunk=chunk, page=page, first_rows=first_rows, stop_rows=stop_rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Pieces:
+    """Pieces of some columns of one read, in the order that ``RowGroupRead`` asks for."""
+
+    columns: IntArray
+    starts: IntArray
+    stops: IntArray
+
+    @property
+    def byte_count(self) -> int:
+        return int((self.stops - self.starts).sum())
+
+
+def rows_of(read: RowGroupRead) -> RowSelection:
+    """Return the rows of a read, also where it reads the whole row group."""
+    return RowSelection.of_range(0, read.row_group_rows) if read.selection is None else read.selection
+
+
+def read_pages(
+    read: RowGroupRead, selection: RowSelection, *, pages: PartitionPages | None, least_saving_bytes: int
+) -> RowGroupRead:
+    """Read fewer rows of a row group, and only the pages that hold some of them.
+
+    Each column keeps its dictionary page and the pages that overlap the selection; a column of unknown pages, or all of
+    whose pages overlap it, stays as it was. Where cutting one column is worth it, cutting the others costs nothing:
+    requests read over small gaps in any case. Hence the saving of all columns together decides. Deferred columns are cut
+    in the same way.
+
+    Args:
+        read: Whole chunks, or what an earlier cut left.
+        selection: Rows of the read, at least one.
+        pages: The pages of the Parquet file; None if they are not known.
+        least_saving_bytes: Where fewer bytes would be saved, chunks stay whole: the gap that requests read over.
+
+    Raises:
+        InternalError: The selection is empty.
+    """
+    if selection.row_count == 0:
+        raise InternalError(f"a read of no rows of row group {read.row_group}")
+    if selection == rows_of(read):
+        return read
+    deferred = read.deferred
+    if deferred is not None:
+        deferred = read_pages(deferred, selection, pages=pages, least_saving_bytes=least_saving_bytes)
+    selected = replace(read, selection=selection, deferred=deferred)
+    if pages is None or not read.columns:
+        return selected
+    listed = _list_pages(read, pages)
+    kept = selection.overlaps(listed.first_rows, listed.stop_rows)
+    loses_pages = np.zeros(len(read.columns), dtype=bool)
+    loses_pages[listed.chunk[~kept & (listed.row_counts > 0)]] = True
+    kept &= loses_pages[listed.chunk]
+    cut = _pieces_of_pages(read, pages, listed, kept)
+    stays = ~loses_pages[read.piece_columns]
+    bytes_left = cut.byte_count + int((read.piece_stops - read.piece_starts)[stays].sum())
+    bytes_before = int((read.piece_stops - read.piece_starts).sum())
+    if not loses_pages.any() or bytes_before - bytes_left < least_saving_bytes:
+        return selected
+    pieces = _sorted(
+        np.concatenate([read.piece_columns[stays], cut.columns]),
+        np.concatenate([read.piece_starts[stays], cut.starts]),
+        np.concatenate([read.piece_stops[stays], cut.stops]),
+    )
+    return replace(
+        selected,
+        column_rows=_column_rows(read, listed, kept, loses_pages),
+        piece_columns=pieces.columns,
+        piece_starts=pieces.starts,
+        piece_stops=pieces.stops,
+    )
+
+
+def first_rows(
+    read: RowGroupRead, count: int, *, pages: PartitionPages | None, least_saving_bytes: int
+) -> RowGroupRead:
+    """Read exactly the first ``count`` rows of a read, or all if there are fewer; see :func:`read_pages`."""
+    return read_pages(read, rows_of(read).first(count), pages=pages, least_saving_bytes=least_saving_bytes)
+
+
+def last_rows(read: RowGroupRead, count: int, *, pages: PartitionPages | None, least_saving_bytes: int) -> RowGroupRead:
+    """Read exactly the last ``count`` rows of a read, or all if there are fewer; see :func:`read_pages`."""
+    return read_pages(read, rows_of(read).last(count), pages=pages, least_saving_bytes=least_saving_bytes)
+
+
+def without_filter(read: RowGroupRead, output_columns: Collection[int]) -> RowGroupRead:
+    """Leave out the columns that only the predicate needs, for a read of which every selected row matches.
+
+    Args:
+        read: What is read.
+        output_columns: Sidecar indexes of the columns of the result.
+    """
+    kept = np.isin(np.array(read.columns, dtype=np.int64), list(output_columns))
+    made = tuple(column for column in read.made_columns if column in output_columns)
+    return replace(_with_columns(read, kept), made_columns=made, all_rows_match=True)
+
+
+def defer_columns(read: RowGroupRead, first_columns: Collection[int]) -> RowGroupRead:
+    """Let all columns but some wait until those have shown which rows are left.
+
+    Args:
+        read: What is read.
+        first_columns: Sidecar indexes of the columns that the predicate needs.
+
+    Returns:
+        A read of these, with the others deferred; the read itself if there is none among them.
+    """
+    is_first = np.isin(np.array(read.columns, dtype=np.int64), list(first_columns))
+    if is_first.all():
+        return read
+    deferred = replace(_with_columns(read, ~is_first), made_columns=())
+    return replace(_with_columns(read, is_first), deferred=deferred)
+
+
+def narrow_read(
+    read: RowGroupRead, surviving: RowSelection, *, pages: PartitionPages | None, least_saving_bytes: int
+) -> RowGroupRead:
+    """Return the read of the deferred columns, once the rows that satisfy the predicate are known.
+
+    Args:
+        read: A read with deferred columns.
+        surviving: The rows that satisfy the predicate, counted in the row group, at least one.
+        pages: As for :func:`read_pages`.
+        least_saving_bytes: As for :func:`read_pages`.
+
+    Raises:
+        InternalError: Nothing is deferred, or no row survived, so that nothing has to be read.
+    """
+    if read.deferred is None:
+        raise InternalError(f"no column of row group {read.row_group} was deferred")
+    narrowed = read_pages(read.deferred, surviving, pages=pages, least_saving_bytes=least_saving_bytes)
+    return replace(narrowed, all_rows_match=True)
+
+
+def _list_pages(read: RowGroupRead, pages: PartitionPages) -> ChunkPages:
+    """List the pages of every column of a read."""
+    columns = np.array(read.columns, dtype=np.int64)
+    chunks = read.row_group * pages.column_count + columns
+    return pages_of_chunks(pages, chunks, np.full(len(columns), read.row_group_rows))
+
+
+def _pieces_of_pages(read: RowGroupRead, pages: PartitionPages, listed: ChunkPages, kept: BoolArray) -> _Pieces:
+    """Join the pages that are kept, and the dictionary pages before them, where they touch in the file."""
+    columns, page = listed.chunk[kept], listed.page[kept]
+    with_page = distinct_values(columns)
+    chunks = read.row_group * pages.column_count + np.array(read.columns, dtype=np.int64)[with_page]
+    dictionary_starts, dictionary_stops = pages.dictionary_starts[chunks], pages.dictionary_stops[chunks]
+    exists = dictionary_stops > dictionary_starts
+    sorted_pages = _sorted(
+        np.concatenate([with_page[exists], columns]),
+        np.concatenate([dictionary_starts[exists], pages.starts[page]]),
+        np.concatenate([dictionary_stops[exists], pages.stops[page]]),
+    )
+    begins = np.ones(len(sorted_pages.starts), dtype=bool)
+    begins[1:] = (np.diff(sorted_pages.columns) != 0) | (sorted_pages.starts[1:] != sorted_pages.stops[:-1])
+    ends = np.append(begins[1:], True)[: len(begins)]
+    return _Pieces(
+        columns=sorted_pages.columns[begins], starts=sorted_pages.starts[begins], stops=sorted_pages.stops[ends]
+    )
+
+
+def _sorted(columns: IntArray, starts: IntArray, stops: IntArray) -> _Pieces:
+    order = np.lexsort((starts, columns))
+    return _Pieces(columns=columns[order], starts=starts[order], stops=stops[order])
+
+
+def _column_rows(
+    read: RowGroupRead, listed: ChunkPages, kept: BoolArray, loses_pages: BoolArray
+) -> tuple[RowSelection | None, ...]:
+    """Say which rows the fetched pages of each column hold; a page that is kept ends where the next one begins."""
+    of_pages = selections_of(listed.chunk[kept], listed.first_rows[kept], listed.stop_rows[kept], len(read.columns))
+    return tuple(
+        after if is_cut else before
+        for before, after, is_cut in zip(read.column_rows, of_pages, loses_pages.tolist(), strict=True)
+    )
+
+
+def _with_columns(read: RowGroupRead, kept: BoolArray) -> RowGroupRead:
+    """Keep some of the fetched columns."""
+    kept_pieces = kept[read.piece_columns]
+    new_position = np.cumsum(kept) - 1
+    positions = np.flatnonzero(kept).tolist()
+    return replace(
+        read,
+        columns=tuple(read.columns[position] for position in positions),
+        column_rows=tuple(read.column_rows[position] for position in positions),
+        piece_columns=new_position[read.piece_columns[kept_pieces]],
+        piece_starts=read.piece_starts[kept_pieces],
+        piece_stops=read.piece_stops[kept_pieces],
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _PageCosts:
+    """What the fetched pages of a read take, compressed and decoded; arrays of shape ``(pages,)``."""
+
+    column: IntArray
+    """Position of the page's column in the read."""
+    first_rows: IntArray
+    stop_rows: IntArray
+    cost_bytes: npt.NDArray[np.float64]
+    each_run_bytes: float
+    """What every run takes anew: dictionaries, and whole chunks of unknown pages."""
+
+    def up_to(self, borders: IntArray, rows: IntArray, side: Literal["left", "right"]) -> npt.NDArray[np.float64]:
+        """Sum the cost of the pages whose row, their first or their last one, is below each border (``right``: or at it)."""
+        order = np.argsort(rows, kind="stable")
+        sums = np.concatenate([[0.0], np.cumsum(self.cost_bytes[order])])
+        return sums[np.searchsorted(rows[order], borders, side=side)]
+
+
+def split_into_runs(
+    read: RowGroupRead, *, pages: PartitionPages | None, row_bytes: npt.NDArray[np.float64], max_bytes: int
+) -> tuple[RowGroupRead, ...]:
+    """Split a read whose bytes, as fetched and decoded, exceed a limit.
+
+    Cuts lie where pages of the widest column begin, so that few bytes are fetched twice. A run may still exceed the limit:
+    by one such page, and by what every run needs, which is dictionaries and columns of unknown pages.
+
+    Args:
+        read: A read without deferred columns: it is split first.
+        pages: The pages of the Parquet file; None if they are not known, so that the read stays whole.
+        row_bytes: Estimated bytes of one decoded row of each fetched column, shape ``(columns,)``.
+        max_bytes: What one run may take: its pieces, and the rows of its pages decoded.
+
+    Returns:
+        Reads of rows in ascending order, together exactly the rows of the read.
+
+    Raises:
+        InternalError: The read has deferred columns.
+    """
+    if read.deferred is not None:
+        raise InternalError("a read is split before columns of it are deferred")
+    most_bytes = (read.piece_stops - read.piece_starts).sum() + read.row_group_rows * row_bytes.sum()
+    if pages is None or not read.columns or most_bytes <= max_bytes:
+        return (read,)
+    selection = rows_of(read)
+    borders = _borders(_page_costs(read, pages, row_bytes), selection, max_bytes)
+    parts = [selection.intersect(RowSelection.of_range(start, stop)) for start, stop in pairwise(borders)]
+    return tuple(read_pages(read, part, pages=pages, least_saving_bytes=0) for part in parts if part.row_count)
+
+
+def _page_costs(read: RowGroupRead, pages: PartitionPages, row_bytes: npt.NDArray[np.float64]) -> _PageCosts:
+    chunks = read.row_group * pages.column_count + np.array(read.columns, dtype=np.int64)
+    listed = pages_of_chunks(pages, chunks, np.full(len(chunks), read.row_group_rows))
+    is_known = listed.is_known
+    is_fetched = rows_of(read).overlaps(listed.first_rows, listed.stop_rows) & is_known
+    page, column = listed.page[is_fetched], listed.chunk[is_fetched]
+    piece_bytes = np.bincount(read.piece_columns, read.piece_stops - read.piece_starts, minlength=len(chunks))
+    whole = listed.chunk[~is_known]
+    dictionary_bytes = pages.dictionary_stops[chunks] - pages.dictionary_starts[chunks]
+    return _PageCosts(
+        column=column,
+        first_rows=listed.first_rows[is_fetched],
+        stop_rows=listed.stop_rows[is_fetched],
+        cost_bytes=pages.stops[page] - pages.starts[page] + listed.row_counts[is_fetched] * row_bytes[column],
+        each_run_bytes=float(
+            dictionary_bytes.sum() + (piece_bytes[whole] + read.row_group_rows * row_bytes[whole]).sum()
+        ),
+    )
+
+
+def _borders(costs: _PageCosts, selection: RowSelection, max_bytes: int) -> list[int]:
+    """Return the rows at which runs begin, and the end of the last one."""
+    begin, end = int(selection.starts[0]), int(selection.stops[-1])
+    if not len(costs.column) or costs.each_run_bytes + costs.cost_bytes.sum() <= max_bytes:
+        return [begin, end]
+    # A run brings at least as much that is new as it takes anew: smaller ones would cost more network than they save memory.
+    budget_bytes = max(max_bytes - costs.each_run_bytes, costs.each_run_bytes)
+    widest = np.argmax(np.bincount(costs.column, costs.cost_bytes))
+    inner = costs.first_rows[(costs.column == widest) & (costs.first_rows > begin) & (costs.first_rows < end)]
+    borders = distinct_values(np.concatenate([[begin, end], inner]))
+    # A run takes the pages that begin before its end, without those that end before its start.
+    begun = costs.up_to(borders, costs.first_rows, "left")
+    ended = costs.up_to(borders, costs.stop_rows, "right")
+    chosen = [0]
+    while chosen[-1] < len(borders) - 1:
+        furthest = int(np.searchsorted(begun, ended[chosen[-1]] + budget_bytes, side="right")) - 1
+        chosen.append(max(furthest, chosen[-1] + 1))
+    return [int(border) for border in borders[chosen]]

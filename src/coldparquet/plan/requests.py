@@ -1,0 +1,528 @@
+"""From reads to requests: the ranges of one object are merged and split, and each byte is given its place in a buffer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import compress, pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from coldparquet.errors import InternalError
+from coldparquet.options import MIB
+from coldparquet.plan.coalesce import coalesce
+from coldparquet.plan.model import PlannedRequest
+from coldparquet.plan.native import NativeRead
+from coldparquet.ranges import ByteRange
+from coldparquet.text import few_of, row_group_spans
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from coldparquet.options import Coalescing
+    from coldparquet.plan.bounds import IntArray
+    from coldparquet.plan.coalesce import CoalescedRequests
+    from coldparquet.plan.model import PlannedRead, RowGroupRead
+    from coldparquet.plan.native import FileRole
+
+
+class Placement(NamedTuple):
+    """One copy: ``buffer[destination_offset:][:length_bytes] = fetched[source_offset:][:length_bytes]``."""
+
+    row_group_read: int
+    """Index of the row group read whose buffer receives the bytes."""
+    source_offset: int
+    """Where the bytes begin in the answer to the request."""
+    destination_offset: int
+    """Where the bytes belong in the row group's buffer, which begins with the magic ``PAR1``."""
+    length_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Placements:
+    """Every copy that takes fetched bytes of one partition to their final place, ordered by request."""
+
+    row_group_read: npt.NDArray[np.int64]
+    """Index into the row group reads, shape ``(placements,)``."""
+    source_offset: npt.NDArray[np.int64]
+    destination_offset: npt.NDArray[np.int64]
+    length_bytes: npt.NDArray[np.int64]
+    first_of_request: npt.NDArray[np.int64]
+    """The placements of request ``i`` are ``[first_of_request[i], first_of_request[i + 1])``."""
+
+    def of_request(self, request: int) -> list[Placement]:
+        """Return the copies that the answer to one request allows."""
+        span = slice(self.first_of_request[request], self.first_of_request[request + 1])
+        fields = (self.row_group_read, self.source_offset, self.destination_offset, self.length_bytes)
+        return [Placement(*row) for row in zip(*(field[span].tolist() for field in fields), strict=True)]
+
+
+def place(row_groups: Sequence[RowGroupRead], requests: Sequence[PlannedRequest]) -> Placements:
+    """Compute where the bytes of each request go. Every byte of every chunk is placed exactly once.
+
+    Args:
+        row_groups: The row group reads of one partition.
+        requests: The requests of that partition, disjoint and in file order, as ``plan_requests`` returns them.
+
+    Returns:
+        The placements; ``row_group_read`` and ``first_of_request`` index into the two arguments.
+
+    Raises:
+        InternalError: The requests do not cover a chunk.
+    """
+    return place_ranges(
+        _joined([read.piece_starts for read in row_groups]),
+        _joined([read.piece_stops for read in row_groups]),
+        _joined([read.buffer_offsets for read in row_groups]),
+        np.repeat(np.arange(len(row_groups)), [len(read.piece_starts) for read in row_groups]),
+        np.array([request.byte_range.start for request in requests], dtype=np.int64),
+        np.array([request.byte_range.stop for request in requests], dtype=np.int64),
+    )
+
+
+def place_ranges(  # noqa: PLR0913, PLR0917 - parallel arrays of ranges and of requests
+    chunk_starts: npt.NDArray[np.int64],
+    chunk_stops: npt.NDArray[np.int64],
+    chunk_destinations: npt.NDArray[np.int64],
+    chunk_read: npt.NDArray[np.int64],
+    request_starts: npt.NDArray[np.int64],
+    request_stops: npt.NDArray[np.int64],
+) -> Placements:
+    """Compute where the bytes of each request go, as :func:`place` does, for ranges of any origin.
+
+    Args:
+        chunk_starts: First byte of each range that is read, shape ``(chunks,)``; ranges may share bytes.
+        chunk_stops: One past the last byte of each.
+        chunk_destinations: Where each belongs in the buffer that it is read into.
+        chunk_read: Which buffer that is: its index among the reads.
+        request_starts: First byte of each request, ascending; requests are disjoint.
+        request_stops: One past the last byte of each request.
+
+    Raises:
+        InternalError: The requests do not cover a chunk.
+    """
+    # One pair per chunk and request that share bytes.
+    first_request = np.searchsorted(request_stops, chunk_starts, side="right")
+    stop_request = np.searchsorted(request_starts, chunk_stops, side="left")
+    pairs_of_chunk = np.where(chunk_stops > chunk_starts, np.maximum(stop_request - first_request, 0), 0)
+    chunk = np.repeat(np.arange(len(chunk_starts)), pairs_of_chunk)
+    pair_in_chunk = np.arange(len(chunk)) - np.repeat(np.cumsum(pairs_of_chunk) - pairs_of_chunk, pairs_of_chunk)
+    request = first_request[chunk] + pair_in_chunk
+
+    in_request_order = np.lexsort((chunk_starts[chunk], request))
+    chunk, request = chunk[in_request_order], request[in_request_order]
+    starts = np.maximum(chunk_starts[chunk], request_starts[request])
+    lengths = np.minimum(chunk_stops[chunk], request_stops[request]) - starts
+    if int(lengths.sum()) != int((chunk_stops - chunk_starts).sum()):
+        raise InternalError("the requests of a plan do not cover all of its chunks")
+    sources = starts - request_starts[request]
+    destinations = chunk_destinations[chunk] + starts - chunk_starts[chunk]
+    read = chunk_read[chunk]
+
+    # Copies that continue each other become one: chunks that touch in the file also touch in the buffer.
+    begins = np.ones(len(chunk), dtype=bool)
+    begins[1:] = (
+        (request[1:] != request[:-1])
+        | (read[1:] != read[:-1])
+        | (sources[1:] != sources[:-1] + lengths[:-1])
+        | (destinations[1:] != destinations[:-1] + lengths[:-1])
+    )
+    first_copy = np.flatnonzero(begins)
+    return Placements(
+        row_group_read=read[first_copy],
+        source_offset=sources[first_copy],
+        destination_offset=destinations[first_copy],
+        length_bytes=np.add.reduceat(lengths, first_copy) if len(first_copy) else lengths,
+        first_of_request=np.searchsorted(request[first_copy], np.arange(len(request_starts) + 1)),
+    )
+
+
+def _joined(arrays: list[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+    return np.concatenate([np.empty(0, dtype=np.int64), *arrays])
+
+
+_ROLE_IN_REASON: dict[FileRole, str] = {"fixed": "", "auxiliary": " (offsets)", "data": ""}
+
+
+def plan_native_requests(  # noqa: PLR0913 - knobs are required keywords here; their defaults live in ReadOptions
+    reads: Sequence[NativeRead],
+    *,
+    column_names: Mapping[int, str],
+    gap_bytes: int,
+    max_request_bytes: int,
+    part_bytes: int | None = None,
+    stage: int = 1,
+) -> tuple[PlannedRequest, ...]:
+    """Plan the requests that bring all slices of one partition; slices that touch in a file are merged.
+
+    Args:
+        reads: The slices of the partition, in ascending order.
+        column_names: Name of each column by its position in the table; for the reasons.
+        gap_bytes: Largest gap between two ranges of a file that one request reads over.
+        max_request_bytes: Longest request.
+        part_bytes: About how long requests should be at the end; None leaves them as long as coalescing makes them.
+        stage: Stage of the requests.
+
+    Returns:
+        Disjoint requests in the order of the files and, within one, in file order.
+    """
+    requests: list[PlannedRequest] = []
+    for number, file in enumerate(reads[0].files if reads else ()):
+        coalesced = coalesce(
+            np.array([read.starts[number] for read in reads], dtype=np.int64),
+            np.array([read.stops[number] for read in reads], dtype=np.int64),
+            gap_bytes=gap_bytes,
+            max_request_bytes=max_request_bytes,
+            part_bytes=part_bytes,
+        )
+        ranges = map(ByteRange, coalesced.starts.tolist(), coalesced.stops.tolist())
+        what = f"{column_names[file.column]}{_ROLE_IN_REASON[file.role]}"
+        requests += [
+            PlannedRequest(
+                partition_index=reads[0].partition_index,
+                path=file.path,
+                byte_range=byte_range,
+                reason=reason,
+                stage=stage,
+            )
+            for byte_range, reason in zip(ranges, _reasons(reads, coalesced, what), strict=True)
+        ]
+    return tuple(requests)
+
+
+def _reasons(reads: Sequence[NativeRead], coalesced: CoalescedRequests, what: str) -> Iterator[str]:
+    """Yield one text per request to a file: the rows of the slices that it serves, and ``what`` it brings of them."""
+    # A request is served by the slices whose requests it lies among: both ascend, so these are neighbours.
+    requests = np.arange(len(coalesced.starts))
+    is_served = coalesced.stop_request > coalesced.first_request
+    slices = np.flatnonzero(is_served)
+    first = slices[np.searchsorted(coalesced.stop_request[slices], requests, side="right")]
+    last = slices[np.searchsorted(coalesced.first_request[slices], requests, side="right") - 1]
+    parts = coalesced.stop_request - coalesced.first_request
+    for request, first_slice, last_slice in zip(requests.tolist(), first.tolist(), last.tolist(), strict=True):
+        last_row = reads[last_slice].first_row + reads[last_slice].row_count - 1
+        text = f"rows {reads[first_slice].first_row:,}-{last_row:,}: {what}"
+        if first_slice == last_slice and parts[first_slice] > 1:
+            text += f" (part {request - int(coalesced.first_request[first_slice]) + 1} of {int(parts[first_slice])})"
+        yield text
+
+
+def place_native(reads: Sequence[NativeRead], requests: Sequence[PlannedRequest]) -> Placements:
+    """Compute where the bytes of each request go. Every byte of every slice is placed exactly once.
+
+    Args:
+        reads: The slices of one partition, as :func:`plan_native_requests` was given them.
+        requests: The requests that it returned.
+
+    Returns:
+        The placements; ``row_group_read`` and ``first_of_request`` index into the two arguments, destinations count
+        from the start of the slice's flat buffer.
+
+    Raises:
+        InternalError: The requests do not cover a slice.
+    """
+    if not reads:
+        return place_ranges(*(np.empty(0, dtype=np.int64) for _ in range(6)))
+    files = reads[0].files
+    starts = np.stack([read.starts for read in reads])
+    stops = np.stack([read.stops for read in reads])
+    # The files are laid out one behind the other, so that an offset says which file it is in.
+    file_bytes = stops.max(axis=0)
+    file_offsets = np.cumsum(file_bytes) - file_bytes
+    offset_by_path = {file.path: int(offset) for file, offset in zip(files, file_offsets, strict=True)}
+    request_starts = [offset_by_path[request.path] + request.byte_range.start for request in requests]
+    request_stops = [offset_by_path[request.path] + request.byte_range.stop for request in requests]
+    return place_ranges(
+        (starts + file_offsets).ravel(),
+        (stops + file_offsets).ravel(),
+        np.stack([read.buffer_offsets for read in reads]).ravel(),
+        np.repeat(np.arange(len(reads)), len(files)),
+        np.array(request_starts, dtype=np.int64),
+        np.array(request_stops, dtype=np.int64),
+    )
+
+
+_SEPARATION_BYTES = 1024 * MIB
+"""What lies between two objects on the axis: more than any gap that is read over, and longer than any request."""
+
+_LONGEST_AXIS_BYTES = 1 << 62
+
+_NO_ROW_GROUP = -1
+"""Instead of the number of a row group, for ranges of native files."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ReadRanges:
+    """Ranges of several objects, which lie one behind the other; arrays of shape ``(ranges,)``."""
+
+    starts: npt.NDArray[np.int64]
+    stops: npt.NDArray[np.int64]
+    borders: npt.NDArray[np.int64] | None = None
+    """Where row groups begin, as far as requests had better begin there; see :func:`coldparquet.plan.coalesce.coalesce`."""
+
+    @classmethod
+    def of(cls, reads: Iterable[PlannedRead]) -> ReadRanges | None:
+        """Collect the ranges of reads, but for those deferred.
+
+        Args:
+            reads: In the order of the plan; those of one partition are coalesced with each other.
+
+        Returns:
+            None where offsets of damaged metadata leave no room on an axis of 64 bits.
+        """
+        nothing = np.empty(0, np.int64)
+        starts, stops, objects, row_groups = [nothing], [nothing], [nothing], [nothing]
+        files_before, partition, files = 0, -1, 0
+        for number, read in enumerate(reads):
+            if read.partition_index != partition:
+                partition, files_before = read.partition_index, files_before + files
+            if isinstance(read, NativeRead):
+                files = len(read.files)
+                starts.append(read.starts)
+                stops.append(read.stops)
+                objects.append(np.arange(files_before, files_before + files))
+                row_groups.append(np.full(files, _NO_ROW_GROUP))
+            else:
+                files = 1
+                starts.append(read.piece_starts)
+                stops.append(read.piece_stops)
+                objects.append(np.full(len(read.piece_starts), files_before))
+                row_groups.append(np.full(len(read.piece_starts), number))
+        return cls._on_one_axis(*map(np.concatenate, (starts, stops, objects, row_groups)))
+
+    @classmethod
+    def of_each(cls, reads: Sequence[RowGroupRead]) -> ReadRanges | None:
+        """Collect the ranges of reads that are never coalesced with each other, such as those deferred."""
+        nothing = np.empty(0, np.int64)
+        starts = [read.piece_starts for read in reads]
+        stops = [read.piece_stops for read in reads]
+        objects = [np.full(len(of_read), number) for number, of_read in enumerate(starts)]
+        return cls._on_one_axis(*(np.concatenate([nothing, *arrays]) for arrays in (starts, stops, objects)))
+
+    @classmethod
+    def _on_one_axis(
+        cls,
+        starts: npt.NDArray[np.int64],
+        stops: npt.NDArray[np.int64],
+        objects: npt.NDArray[np.int64],
+        row_groups: npt.NDArray[np.int64] | None = None,
+    ) -> ReadRanges | None:
+        is_filled = stops > starts
+        starts, stops, objects = starts[is_filled], stops[is_filled], objects[is_filled]
+        moves = moves_onto_one_axis(starts, stops, objects, int(objects.max(initial=-1)) + 1)
+        if moves is None:
+            return None
+        starts, stops = starts + moves[objects], stops + moves[objects]
+        borders = None if row_groups is None else first_bytes(starts, row_groups[is_filled])
+        return cls(starts=starts, stops=stops, borders=borders)
+
+    def request_lengths(self, coalescing: Coalescing, *, part_bytes: int) -> npt.NDArray[np.int64]:
+        """Return the length of each request that would bring the ranges, shape ``(requests,)``."""
+        found = coalesce(
+            self.starts,
+            self.stops,
+            gap_bytes=coalescing.gap_bytes,
+            max_request_bytes=coalescing.max_request_bytes,
+            part_bytes=part_bytes,
+            borders=self.borders,
+        )
+        lengths: npt.NDArray[np.int64] = found.stops - found.starts
+        return lengths
+
+    def count_and_bytes(self, coalescing: Coalescing, *, part_bytes: int) -> tuple[int, int]:
+        """Return how many requests would bring the ranges, and how many bytes they would fetch."""
+        lengths = self.request_lengths(coalescing, part_bytes=part_bytes)
+        return len(lengths), int(lengths.sum())
+
+
+def first_bytes(starts: npt.NDArray[np.int64], row_groups: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return where each row group begins, which need not be with its first range; other offsets mean nothing.
+
+    Args:
+        starts: First byte of each range, shape ``(ranges,)``.
+        row_groups: Number of its row group; negative for ranges of native files.
+    """
+    begins = np.full(int(row_groups.max(initial=-1)) + 1, np.iinfo(np.int64).max)
+    in_row_group = row_groups >= 0
+    np.minimum.at(begins, row_groups[in_row_group], starts[in_row_group])
+    return begins
+
+
+def moves_onto_one_axis(
+    starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64], objects: npt.NDArray[np.int64], object_count: int
+) -> npt.NDArray[np.int64] | None:
+    """Place objects one behind the other, further from each other than any request reaches.
+
+    Args:
+        starts: First byte of each range in its object, shape ``(ranges,)``.
+        stops: One past its last byte, which is greater.
+        objects: Number of its object.
+        object_count: How many objects there are.
+
+    Returns:
+        What is to be added to offsets in each object, shape ``(objects,)``. None where offsets of damaged metadata leave no
+        room on an axis of 64 bits.
+    """
+    begins, ends = np.full(object_count, np.iinfo(np.int64).max), np.zeros(object_count, np.int64)
+    np.minimum.at(begins, objects, starts)
+    np.maximum.at(ends, objects, stops)
+    spans = np.maximum(ends - begins, 0)
+    # Summed as floats: offsets from damaged metadata may overflow an integer sum.
+    if spans.sum(dtype=np.float64) + object_count * _SEPARATION_BYTES > _LONGEST_AXIS_BYTES:
+        return None
+    moves: npt.NDArray[np.int64] = (
+        np.cumsum(spans + _SEPARATION_BYTES) - (spans + _SEPARATION_BYTES) - np.where(spans, begins, 0)
+    )
+    return moves
+
+
+def shortened_to(requests: Sequence[PlannedRequest], read: PlannedRead) -> tuple[PlannedRequest, ...]:
+    """Shorten requests to what a read still needs of them: no more of them, and no other bytes.
+
+    Args:
+        requests: Of one object, disjoint, in file order.
+        read: What is left of what they were planned for.
+    """
+    if isinstance(read, NativeRead):
+        return tuple(requests)
+    order = np.argsort(read.piece_starts, kind="stable")
+    starts, stops = read.piece_starts[order], read.piece_stops[order]
+    shortened = []
+    for request in requests:
+        start, stop = request.byte_range.start, request.byte_range.stop
+        is_served = (starts < stop) & (stops > start)
+        if is_served.any():
+            needed = ByteRange(max(start, int(starts[is_served].min())), min(stop, int(stops[is_served].max())))
+            shortened.append(replace(request, byte_range=needed))
+    return tuple(shortened)
+
+
+_MOST_RANGES_AT_ONCE = 100_000
+"""Bounds the memory; so many take milliseconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadsOfObject:
+    """Reads of one object, whose chunks are merged with each other, also those of different row groups."""
+
+    path: str
+    column_names: Mapping[int, str]
+    """Name of each fetched column by its index in the partition's sidecar; for the reasons."""
+    reads: Sequence[RowGroupRead]
+    """In ascending order of row groups."""
+
+
+def plan_requests(
+    objects: Sequence[ReadsOfObject],
+    *,
+    gap_bytes: int,
+    max_request_bytes: int,
+    part_bytes: int | None = None,
+    stage: int = 1,
+) -> tuple[PlannedRequest, ...]:
+    """Plan the requests that bring all chunks of reads.
+
+    Args:
+        objects: The reads; those of one object may be given in parts, which are then not merged with each other. Where that
+            takes few more requests, these end where row groups do: what one request brings as a whole need not be copied.
+        gap_bytes: Largest gap between two chunks that one request reads over.
+        max_request_bytes: Longest request.
+        part_bytes: About how long requests should be at the end; None leaves them as long as coalescing makes them.
+        stage: Stage of the requests.
+
+    Returns:
+        Disjoint requests of each object in turn, in file order; none where every column is made without fetching.
+    """
+    requests: list[PlannedRequest] = []
+    batch: list[ReadsOfObject] = []
+    range_count = 0
+    for of_object in objects:
+        more = sum(len(read.piece_starts) for read in of_object.reads)
+        if batch and range_count + more > _MOST_RANGES_AT_ONCE:
+            requests += _plan_at_once(batch, gap_bytes, max_request_bytes, part_bytes, stage)
+            batch, range_count = [], 0
+        if more:
+            batch.append(of_object)
+            range_count += more
+    requests += _plan_at_once(batch, gap_bytes, max_request_bytes, part_bytes, stage)
+    return tuple(requests)
+
+
+def _plan_at_once(
+    objects: Sequence[ReadsOfObject], gap_bytes: int, max_request_bytes: int, part_bytes: int | None, stage: int
+) -> list[PlannedRequest]:
+    if not objects:
+        return []
+    reads = [(number, read) for number, of_object in enumerate(objects) for read in of_object.reads]
+    starts = np.concatenate([read.piece_starts for _, read in reads])
+    stops = np.concatenate([read.piece_stops for _, read in reads])
+    counts = [len(read.piece_starts) for _, read in reads]
+    is_filled = stops > starts
+    starts, stops = starts[is_filled], stops[is_filled]
+    owners = np.repeat([number for number, _ in reads], counts)[is_filled]
+    is_alone = len(objects) == 1
+    moves = np.zeros(1, np.int64) if is_alone else moves_onto_one_axis(starts, stops, owners, len(objects))
+    if moves is None:
+        half = len(objects) // 2  # offsets of damaged metadata: one object alone needs no room
+        return [
+            request
+            for some in (objects[:half], objects[half:])
+            for request in _plan_at_once(some, gap_bytes, max_request_bytes, part_bytes, stage)
+        ]
+    starts_on_axis = starts + moves[owners]
+    coalesced = coalesce(
+        starts_on_axis,
+        stops + moves[owners],
+        gap_bytes=gap_bytes,
+        max_request_bytes=max_request_bytes,
+        part_bytes=part_bytes,
+        borders=first_bytes(starts_on_axis, np.repeat(np.arange(len(reads)), counts)[is_filled]),
+    )
+    row_groups = np.repeat([read.row_group_in_file for _, read in reads], counts)[is_filled].tolist()
+    names = list(compress(_names(objects), is_filled.tolist()))
+    served = list(_served_ranges(coalesced))
+    # The first range that a request serves tells whose it is.
+    owner_of = owners[[ranges[0] for ranges, _ in served]] if served else owners
+    begins, ends = coalesced.starts - moves[owner_of], coalesced.stops - moves[owner_of]
+    return [
+        PlannedRequest(
+            partition_index=objects[owner].reads[0].partition_index,
+            path=objects[owner].path,
+            byte_range=ByteRange(begin, end),
+            reason=f"{_served_chunks([row_groups[one] for one in ranges], [names[one] for one in ranges])}{part}",
+            stage=stage,
+        )
+        for owner, begin, end, (ranges, part) in zip(
+            owner_of.tolist(), begins.tolist(), ends.tolist(), served, strict=True
+        )
+    ]
+
+
+def _names(objects: Sequence[ReadsOfObject]) -> Iterator[str]:
+    """Yield the name of the column of each piece."""
+    for of_object in objects:
+        for read in of_object.reads:
+            of_columns = [of_object.column_names[column] for column in read.columns]
+            yield from [of_columns[position] for position in read.piece_columns.tolist()]
+
+
+def _served_ranges(coalesced: CoalescedRequests) -> Iterator[tuple[list[int], str]]:
+    """Yield for each request the ranges that it serves, and which part of its range it is where that is split."""
+    requests_of_range = coalesced.stop_request - coalesced.first_request
+    served: IntArray = np.repeat(np.arange(len(requests_of_range)), requests_of_range)
+    part = np.arange(len(served)) - np.repeat(np.cumsum(requests_of_range) - requests_of_range, requests_of_range)
+    request = coalesced.first_request[served] + part
+    by_request = np.argsort(request, kind="stable")
+    bounds = np.searchsorted(request[by_request], np.arange(len(coalesced.starts) + 1)).tolist()
+    ranges, parts, part_counts = served[by_request].tolist(), part[by_request].tolist(), requests_of_range.tolist()
+    for begin, end in pairwise(bounds):
+        count = part_counts[ranges[begin]]
+        is_part = end - begin == 1 and count > 1
+        yield ranges[begin:end], f" (part {parts[begin] + 1} of {count})" if is_part else ""
+
+
+def _served_chunks(row_groups: list[int], column_names: list[str]) -> str:
+    """Name the row groups and columns of chunks, which are given by the numbers of the ones and the names of the others."""
+    return f"{row_group_spans(list(dict.fromkeys(row_groups)))}: {few_of(list(dict.fromkeys(column_names)))}"

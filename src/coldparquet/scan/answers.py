@@ -1,0 +1,360 @@
+"""Smallest and largest values, and numbers of nulls: from metadata where that is exact, else from the rows that decide.
+
+A row group is answered from metadata if every row of it satisfies the predicate and its statistics are values of the
+column itself (``plan/exact_bounds.py``). Of the others only those are read that may change the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from coldparquet.decode.arrow import PLAIN_TEXT, arrow_type, compute, to_arrow_value, to_domain_value
+from coldparquet.errors import UnsupportedError
+from coldparquet.format.types import Comparison, distinct_values
+from coldparquet.plan.answers import exact_bounds
+from coldparquet.plan.bind import BoundField
+from coldparquet.plan.bounds import NumericSide
+from coldparquet.scan.planned import PlannedParquet
+from coldparquet.scan.planner import plan_question
+from coldparquet.scan.requests import with_reads
+from coldparquet.scan.waves import plain_values, read_each, read_in_waves, reads_of_partitions
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from concurrent.futures import Executor
+
+    import numpy.typing as npt
+
+    from coldparquet.plan.answers import ExactBounds
+    from coldparquet.plan.bounds import BoolArray, IntArray, Side
+    from coldparquet.plan.columns import TableColumn
+    from coldparquet.plan.literals import DomainValue
+    from coldparquet.scan.model import Question
+    from coldparquet.scan.requests import PlannedScan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ColumnFacts:
+    """What is known of a column in one partition."""
+
+    path: str
+    """The Parquet file, for error messages."""
+    reads: slice
+    """Where the reads of the partition are among those of the plan."""
+    row_groups: IntArray
+    """Row group of each of these reads, shape ``(reads,)``."""
+    is_whole: BoolArray
+    """Whether the reads of its row group, together, read all of its rows, and all of them satisfy the predicate."""
+    exact: ExactBounds
+    """What its row groups hold."""
+
+
+def column_facts(planned: PlannedScan, column: TableColumn) -> list[ColumnFacts]:
+    """Collect what is known; of native partitions nothing is, nor of any where statistics are not to be believed.
+
+    Args:
+        planned: The plan; the column is one of those that the question needs.
+        column: The column.
+    """
+    if not planned.question.options.statistics:
+        return []
+    field = BoundField(name=column.name, index=column.index, type=column.readable_type)
+    reads = planned.plan.row_groups
+    matching_rows = np.fromiter((read.row_count if read.all_rows_match else 0 for read in reads), np.int64, len(reads))
+    facts = []
+    for index, here, row_groups in reads_of_partitions(planned):
+        partition = planned.partitions[index]
+        if isinstance(partition, PlannedParquet):
+            row_counts = partition.sidecar.row_counts
+            matching = np.bincount(row_groups, weights=matching_rows[here], minlength=len(row_counts))
+            facts.append(
+                ColumnFacts(
+                    path=partition.data_path,
+                    reads=here,
+                    row_groups=row_groups,
+                    is_whole=(matching == row_counts)[row_groups],
+                    exact=exact_bounds(partition.sidecar, partition.places[column.index], field),
+                )
+            )
+    return facts
+
+
+Extreme: TypeAlias = Literal["min", "max"]
+
+
+async def count_rows(question: Question, executor: Executor) -> int:
+    """Count the rows.
+
+    Requests: metadata; data only of the predicate's columns, where metadata does not decide whether all rows match. With a
+    limit, no more than it takes to know that there are so many rows: no data if metadata proves it, else first of few row
+    groups, in table order, and of more the longer the rows do not suffice; without a predicate the metadata of the first
+    partitions.
+
+    Args:
+        question: What is asked; its columns do not matter.
+        executor: Plans and decodes.
+    """
+    limit = question.limit
+    if limit == 0:
+        return 0
+    planned = await plan_question(replace(question, output_columns=(), expects_data=False), executor)
+    certain = sum(read.row_count for read in planned.plan.row_groups if read.all_rows_match)
+    if limit is not None and certain >= limit:
+        return limit
+    undecided = [read for read in planned.plan.row_groups if not read.all_rows_match]
+    still_wanted = None if limit is None else limit - certain
+    planned = replace(planned, question=replace(planned.question, limit=still_wanted))
+    found: list[int] = []
+    await read_each(with_reads(planned, undecided), executor, lambda _, rows: found.append(rows.num_rows))
+    return certain + sum(found)
+
+
+async def has_rows(question: Question, executor: Executor) -> bool:
+    """Tell whether there is any row.
+
+    Requests: those of :func:`count_rows` with a limit of one row.
+
+    Args:
+        question: What is asked; its columns do not matter.
+        executor: Plans and decodes.
+    """
+    return question.limit != 0 and await count_rows(replace(question, limit=1), executor) > 0
+
+
+async def count_nulls(question: Question, executor: Executor, column: TableColumn) -> int:
+    """Count the rows in which a column is NULL.
+
+    Requests: metadata; data only of row groups that may hold a NULL and of which the number of them, or whether all rows
+    match, is not known: the column and the predicate's columns. With a limit, all of the rows.
+
+    Args:
+        question: What is asked.
+        executor: Plans and decodes.
+        column: The column.
+    """
+    if column.readable_type.never_null:
+        return 0
+    known = await _know_column(question, executor, column, is_read=question.predicate is not None)
+    nulls, needed = _known_nulls(known)
+    if needed.any() and question.predicate is None:
+        known = await _know_column(question, executor, column, is_read=True)
+        nulls, needed = _known_nulls(known)
+    found: list[int] = []
+    await read_each(
+        known.plan_of(np.flatnonzero(needed)),
+        executor,
+        lambda _, rows: found.append(rows.column(column.name).null_count),
+    )
+    return nulls + sum(found)
+
+
+def _known_nulls(known: _KnownColumn) -> tuple[int, BoolArray]:
+    """Sum up the nulls of the row groups where metadata counts them; tell which reads may hold others."""
+    needed = np.ones(len(known.planned.plan.row_groups), dtype=np.bool_)
+    nulls = 0
+    for facts in known.facts:
+        counts = facts.exact.null_counts
+        is_counted = facts.is_whole & (counts[facts.row_groups] >= 0)
+        needed[facts.reads] = ~is_counted & (counts[facts.row_groups] != 0)
+        nulls += int(counts[distinct_values(facts.row_groups[is_counted])].sum())  # several reads may share a row group
+    return nulls, needed
+
+
+async def find_extremes(
+    question: Question, executor: Executor, column: TableColumn, wanted: Sequence[Extreme]
+) -> list[Any]:
+    """Find the smallest or the largest value of a column, or both; NaN counts only where there is nothing else.
+
+    Requests: metadata; data only of row groups that metadata does not answer and whose bounds leave room for a better value
+    than the best one known: the column and the predicate's columns, those of 1, 2, 4 ... row groups at a time, the most
+    promising first. With a limit, all of the rows.
+
+    Args:
+        question: What is asked.
+        executor: Plans and decodes.
+        column: The column.
+        wanted: What to look for.
+
+    Returns:
+        What was wanted, in this order: Arrow scalars of the column's type, text as plain strings; null without a value.
+
+    Raises:
+        UnsupportedError: The values of the column have no order (kind ``UnsupportedComparison``).
+    """
+    if column.readable_type.arrow.name == "list" or column.readable_type.comparison is Comparison.BYTES_EQUALITY:
+        raise UnsupportedError(
+            f"column {column.name!r} is {column.readable_type.name}, whose values have no order",
+            kind="UnsupportedComparison",
+            column=column.name,
+            type=column.readable_type.name,
+        )
+    in_thread = asyncio.get_running_loop().run_in_executor
+    known = await _know_column(question, executor, column, is_read=question.predicate is not None)
+    extremes = await in_thread(executor, _Extremes, known, column, wanted)
+    if extremes.are_undecided and question.predicate is None:
+        known = await _know_column(question, executor, column, is_read=True)
+        extremes = await in_thread(executor, _Extremes, known, column, wanted)
+    if question.limit is None:
+        await read_in_waves(
+            known.planned,
+            executor,
+            order=extremes.order,
+            is_needed=extremes.may_change,
+            take=extremes.take,
+            first_wave_reads=extremes.unpromising_reads,
+            wants_certain_rows=False,
+        )
+    else:
+        await read_each(with_reads(known.planned, known.planned.plan.row_groups), executor, extremes.take)
+    return extremes.values()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _KnownColumn:
+    """The plan that reads one column, and what need not be read of it."""
+
+    planned: PlannedScan
+    facts: list[ColumnFacts]
+    """Empty with a limit: which rows it leaves out is only known when the others are read."""
+
+    def plan_of(self, reads: IntArray) -> PlannedScan:
+        """Return the plan of some of the reads."""
+        return with_reads(self.planned, [self.planned.plan.row_groups[read] for read in reads.tolist()])
+
+
+async def _know_column(question: Question, executor: Executor, column: TableColumn, *, is_read: bool) -> _KnownColumn:
+    """Plan to read one column.
+
+    Args:
+        question: What is asked.
+        executor: Plans.
+        column: The column.
+        is_read: Whether it will be read. Otherwise pages are of no interest, not even those of giant row groups.
+    """
+    options = question.options if is_read else replace(question.options, page_index="never")
+    wanted = replace(question, output_columns=(column,), options=options, expects_data=False)
+    planned = await plan_question(wanted, executor)
+    if question.limit is not None:
+        return _KnownColumn(planned=planned, facts=[])
+    facts = await asyncio.get_running_loop().run_in_executor(executor, column_facts, planned, column)
+    return _KnownColumn(planned=planned, facts=facts)
+
+
+class _Extremes:
+    """The smallest and the largest value of a column that are known so far.
+
+    Args:
+        known: The plan, and what need not be read.
+        column: The column.
+        wanted: Which of the two are wanted.
+    """
+
+    def __init__(self, known: _KnownColumn, column: TableColumn, wanted: Sequence[Extreme]) -> None:
+        self._column = column
+        self._searches = [_Search(extreme, known, column) for extreme in wanted]
+        promises = [search.promises() for search in self._searches]
+        # A read is as promising as for the value for which it promises more.
+        places = np.min([np.argsort(np.argsort(-promise, kind="stable")) for promise in promises], axis=0)
+        self.order: IntArray = np.argsort(places, kind="stable")
+        is_unknown = np.all([np.isinf(promise) for promise in promises], axis=0)
+        self.unpromising_reads = max(1, int((is_unknown & self._may_change()).sum()))
+        """Reads of which no other one can tell that they are not needed."""
+
+    @property
+    def are_undecided(self) -> bool:
+        """Whether something has to be read."""
+        return bool(self._may_change().any())
+
+    def may_change(self, reads: IntArray) -> BoolArray:
+        """Tell which reads may hold a better value."""
+        return self._may_change()[reads]
+
+    def take(self, _: int, rows: pa.Table) -> None:
+        """Look at the rows of a read."""
+        values = plain_values(rows.column(self._column.name))
+        for search in self._searches:
+            search.take(values)
+
+    def values(self) -> list[Any]:
+        """Return what is wanted."""
+        return [search.value for search in self._searches]
+
+    def _may_change(self) -> BoolArray:
+        result: BoolArray = np.any([search.may_change() for search in self._searches], axis=0)
+        return result
+
+
+class _Search:
+    """One of the two extremes of a column.
+
+    Args:
+        extreme: Which one.
+        known: The plan, and what need not be read.
+        column: The column.
+    """
+
+    def __init__(self, extreme: Extreme, known: _KnownColumn, column: TableColumn) -> None:
+        self._extreme = extreme
+        type_: Any = arrow_type(column.readable_type, text=PLAIN_TEXT)
+        self.value: Any = pa.nulls(1, type_)[0]
+        self._facts = known.facts
+        self._is_known = np.zeros(len(known.planned.plan.row_groups), dtype=np.bool_)
+        found: list[tuple[DomainValue, str]] = []
+        for facts in known.facts:
+            exact, row_groups = facts.exact, facts.row_groups
+            is_exact = exact.is_least_known if extreme == "min" else exact.is_greatest_known
+            is_known = facts.is_whole & is_exact[row_groups]
+            self._is_known[facts.reads] = is_known
+            marked = np.zeros(len(is_exact), dtype=np.bool_)
+            marked[row_groups[is_known]] = True
+            best = exact.least(marked) if extreme == "min" else exact.greatest(marked)
+            if best is not None:
+                found.append((best, facts.path))
+        if found:
+            best, path = min(found) if extreme == "min" else max(found)
+            self.take(to_arrow_value(best, type_, path=path, column=column.name))
+
+    def take(self, values: Any) -> None:
+        """Take values of which one may be better than the one known."""
+        best = compute.min_max(values)[self._extreme]
+        if best.is_valid and self.value.is_valid:
+            best = compute.min_max(pa.concat_arrays([pa.repeat(best, 1), pa.repeat(self.value, 1)]))[self._extreme]
+        if best.is_valid:
+            self.value = best
+
+    def may_change(self) -> BoolArray:
+        """Tell which reads may hold a better value than the one known, shape ``(reads,)``."""
+        best = to_domain_value(self.value)
+        result = ~self._is_known
+        # Any number is better than NaN, but all comparisons with NaN are false.
+        is_nan = isinstance(best, float) and math.isnan(best)
+        if best is not None and not is_nan:
+            for facts in self._facts:
+                exact = facts.exact
+                may_be_better = exact.may_be_below(best) if self._extreme == "min" else exact.may_be_above(best)
+                result[facts.reads] &= may_be_better[facts.row_groups]
+        return result
+
+    def promises(self) -> npt.NDArray[np.float64]:
+        """Return for each read how good its values may be: about its bound, infinite where it has none; greater is better."""
+        result = np.full(len(self._is_known), np.inf)
+        for facts in self._facts:
+            bounds = facts.exact.bounds
+            if bounds is not None:
+                side = bounds.lower if self._extreme == "min" else bounds.upper
+                result[facts.reads] = _about(side, facts.row_groups, -1.0 if self._extreme == "min" else 1.0)
+        return result
+
+
+def _about(side: Side | None, row_groups: IntArray, sign: float) -> npt.NDArray[np.float64]:
+    if side is None:
+        return np.full(len(row_groups), np.inf)
+    numbers = side.numbers if isinstance(side, NumericSide) else side.prefixes
+    about: npt.NDArray[np.float64] = np.where(side.known, sign * numbers.astype(np.float64), np.inf)[row_groups]
+    return about

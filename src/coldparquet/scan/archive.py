@@ -1,0 +1,316 @@
+"""What is done about partitions whose data lies in an archive: an error that says what to do, or a restore.
+
+Planning never needs the data objects of partitions with a sidecar, so that a plan, its price and all answers from metadata
+are there without a restore. The policy of the options applies when rows are to be read, before the first request for data.
+"""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from coldparquet.archive.objects import ArchivedObject, is_being_restored, needs_restore, places_of, restore_offers
+from coldparquet.archive.restore import FIRST_PAUSE_S, cost_of_restores, request_restores, wait_until_restored
+from coldparquet.errors import ArchivedObjectError
+from coldparquet.plan.budget import Budget
+from coldparquet.plan.cost import about_dollars, describe_offer, prices_of
+from coldparquet.plan.model import SkippedPartition
+from coldparquet.plan.predicate import Instant, quote_name
+from coldparquet.scan.planned import PlannedParquet
+from coldparquet.text import few_names, human_bytes, human_seconds, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from coldparquet.archive.restore import RestoreProgress, RestoreTicket
+    from coldparquet.options import RestoreTerms
+    from coldparquet.plan.model import MetadataRequest, PartitionRead
+    from coldparquet.scan.model import Question
+    from coldparquet.scan.requests import PlannedScan
+
+
+_NOT_AS_THEY_STAND = frozenset('"$`\\!')
+"""What a shell does not leave alone between double quotes."""
+
+
+def restore_command(question: Question, archived: Sequence[ArchivedObject]) -> str:
+    """Write the command that restores partitions: by the condition of the question, else by their time.
+
+    A question without a condition, or one for some of the rows only, may need few of the partitions that the condition
+    leaves. No request.
+
+    Args:
+        question: What was asked.
+        archived: What has to be restored for it.
+    """
+    if question.snapshot.are_chosen:  # a condition would be asked of the whole table
+        return _one_by_one(question.url, [each.partition for each in archived])
+    conditions = [] if question.predicate_text is None else [question.predicate_text]
+    if not conditions or question.limit is not None or question.last_rows is not None:
+        times = _time_conditions(question, {each.partition for each in archived})
+        conditions = [f"({condition})" for condition in conditions] if times else conditions
+        conditions += times
+    command = f"coldparquet restore {question.url}"
+    return f"{command} --where {_shell_word(' and '.join(conditions))}" if conditions else f"{command} --all"
+
+
+def _one_by_one(url: str, names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return f"coldparquet restore {url}/{names[0]} --all"
+    return f"for name in {' '.join(names)}; do coldparquet restore {url}/$name --all; done"
+
+
+def _time_conditions(question: Question, names: set[str]) -> list[str]:
+    """Say between which times partitions lie; no bound where no other partition is beyond, or where no time is known."""
+    snapshot = question.snapshot
+    if snapshot.designated_timestamp is None:
+        return []
+    column = quote_name(snapshot.columns[snapshot.designated_timestamp].name)
+    places = [place for place, partition in enumerate(snapshot.partitions) if partition.location.name in names]
+    if not places:
+        return []
+    first = snapshot.partitions[places[0]].location.directory if places[0] else None
+    is_last = places[-1] + 1 == len(snapshot.partitions)
+    # Where a partition ends is not always known, but where the next one begins is.
+    behind = None if is_last else snapshot.partitions[places[-1] + 1].location.directory
+    conditions = [] if first is None else [f"{column} >= '{_time(first.start_ns)}'"]
+    return conditions + ([] if behind is None else [f"{column} < '{_time(behind.start_ns)}'"])
+
+
+def _time(nanoseconds: int) -> str:
+    return str(Instant(nanoseconds)).removesuffix("T00:00:00Z")
+
+
+def _shell_word(text: str) -> str:
+    return shlex.quote(text) if _NOT_AS_THEY_STAND & set(text) else f'"{text}"'
+
+
+_LOGGER = logging.getLogger("coldparquet")
+
+
+def wants_looks(question: Question) -> bool:
+    """Tell whether to look at the data objects of partitions while their metadata is read.
+
+    Not for questions that metadata may answer; but where archived partitions are skipped, they are so for every question,
+    or the number of rows would not be that of the rows.
+    """
+    options = question.options
+    is_of_use = question.expects_data or options.archived == "skip"
+    return is_of_use and options.check_storage_classes and question.snapshot.data_objects.can_be_asked
+
+
+def archived_object(question: Question, name: str, path: str) -> ArchivedObject | None:
+    """Return the data object of a partition, if it was seen to need a restore."""
+    info = question.snapshot.data_objects.info(path)
+    return ArchivedObject.of(name, info) if info is not None and needs_restore(info) else None
+
+
+def skipped(archived: ArchivedObject) -> SkippedPartition:
+    """Note that a partition is left out."""
+    return SkippedPartition(name=archived.partition, storage_class=archived.place, size_bytes=archived.size_bytes)
+
+
+async def look_at_data(planned: PlannedScan) -> PlannedScan:
+    """Find out where everything lies that a plan is about to fetch. Called before it is admitted.
+
+    Requests: 1 for each partition of which data is fetched and that was not looked at before, all at once.
+
+    Args:
+        planned: The plan.
+
+    Returns:
+        The plan, with the storage classes that are known now; the same one if nobody is to be asked.
+    """
+    if not _checks_classes(planned.question):
+        return planned
+    spent: list[MetadataRequest] = []
+    paths = [planned.plan.partitions[place].data_path for place in _places_of_data(planned)]
+    await planned.question.snapshot.data_objects.look_at(paths, spent)
+    metadata_requests = (*planned.plan.metadata_requests, *spent)
+    return _with_storage_classes(replace(planned, plan=replace(planned.plan, metadata_requests=metadata_requests)))
+
+
+async def admit_and_restore(planned: PlannedScan) -> PlannedScan:
+    """Make sure that a plan costs no more than it may and that all of it can be read. Called before its first request for data.
+
+    Requests: none, unless some partitions are archived and the options ask for it: 1 restore each, and looks until they are
+    over. The budget counts what restores cost, and is checked before the first one.
+
+    Args:
+        planned: The plan, with the storage classes of its partitions.
+
+    Returns:
+        The plan, with what is known of its partitions now.
+
+    Raises:
+        ArchivedObjectError: Some partitions are archived, and the options do not say to wait for their restore.
+        BudgetExceededError: It costs too much; nothing was restored.
+        InvalidInputError: It is not known what it costs.
+    """
+    question = planned.question
+    budget = question.budget or Budget()
+    archived = _archived_in(planned, _places_of_data(planned)) if _checks_classes(question) else ()
+    if not archived:
+        budget.admit(planned.plan)
+        return planned
+    options = question.options
+    if options.archived != "restore":
+        raise _refusal(question, archived)
+    budget.admit(planned.plan, restores=cost_of_restores(archived, options.restore, prices_of(options)))
+    await _restore_as_told(question, archived)
+    return _with_storage_classes(planned)
+
+
+def with_storage_class(question: Question, read: PartitionRead) -> PartitionRead:
+    """Note where the data object of a partition lies, if somebody has looked."""
+    info = question.snapshot.data_objects.info(read.data_path)
+    if info is None:
+        return read
+    return replace(
+        read,
+        storage_class=info.storage_class,
+        is_archived=needs_restore(info),
+        is_being_restored=is_being_restored(info),
+    )
+
+
+async def archived_objects(planned: PlannedScan) -> tuple[ArchivedObject, ...]:
+    """Find out which partitions of a plan need a restore before they can be read.
+
+    Requests: 1 for each partition of which data is fetched and that was not looked at before, all at once; none on a store
+    without storage classes.
+    """
+    data_objects = planned.question.snapshot.data_objects
+    if not data_objects.can_be_asked:
+        return ()
+    places = _places_of_data(planned)
+    await data_objects.look_at([planned.plan.partitions[place].data_path for place in places], [])
+    return _archived_in(planned, places)
+
+
+async def restore_objects(
+    question: Question,
+    archived: Sequence[ArchivedObject],
+    terms: RestoreTerms,
+    *,
+    on_progress: Callable[[RestoreProgress], None] | None = None,
+) -> RestoreTicket:
+    """Ask for the restore of data objects and, if the terms say so, wait until it is over.
+
+    Requests: those of :func:`coldparquet.archive.restore.request_restores`, and of waiting.
+    """
+    data_objects, store = question.snapshot.data_objects, question.snapshot.store
+    ticket = await request_restores(store, archived, terms, url=question.url, prices=prices_of(question.options))
+    if terms.wait:
+        infos = await wait_until_restored(
+            store,
+            ticket.paths,
+            timeout_s=ticket.patience_s,
+            first_pause_s=FIRST_PAUSE_S,
+            on_progress=on_progress,
+        )
+        for info in infos:
+            data_objects.note(info)
+    return ticket
+
+
+async def restore_or_refuse(question: Question, archived: Sequence[ArchivedObject]) -> None:
+    """Do what the options say about archived partitions that planning itself needs; return once they can be read.
+
+    Raises:
+        ArchivedObjectError: They cannot, and nothing was asked for; or a restore was (kind ``RestoreRequested``).
+        BudgetExceededError: Restoring them costs too much; nothing was asked for.
+    """
+    options = question.options
+    if options.archived != "restore":
+        raise _refusal(question, archived)
+    cost = cost_of_restores(archived, options.restore, prices_of(options))
+    (question.budget or Budget()).admit_restores(cost, options, table=question.url)
+    await _restore_as_told(question, archived)
+
+
+async def _restore_as_told(question: Question, archived: Sequence[ArchivedObject]) -> None:
+    """Restore in the midst of a scan, whose caller sees in the log how far it is."""
+
+    def log(progress: RestoreProgress) -> None:
+        _LOGGER.info(
+            "%s: %d of %d archived objects can be read after %s%s",
+            question.url,
+            progress.ready_objects,
+            progress.total_objects,
+            human_seconds(progress.waited_s),
+            f"; the next look is in {human_seconds(progress.pause_s)}" if progress.pause_s else "",
+        )
+
+    ticket = await restore_objects(question, archived, question.options.restore, on_progress=log)
+    if not question.options.restore.wait:
+        raise _requested(archived, ticket)
+
+
+def _checks_classes(question: Question) -> bool:
+    return question.options.check_storage_classes and question.snapshot.data_objects.can_be_asked
+
+
+def _with_storage_classes(planned: PlannedScan) -> PlannedScan:
+    partitions = tuple(with_storage_class(planned.question, read) for read in planned.plan.partitions)
+    return replace(planned, plan=replace(planned.plan, partitions=partitions))
+
+
+def _places_of_data(planned: PlannedScan) -> list[int]:
+    """Return the positions of the Parquet partitions of which something is fetched."""
+    places = dict.fromkeys(request.partition_index for request in planned.plan.requests)
+    return [place for place in places if isinstance(planned.partitions[place], PlannedParquet)]
+
+
+def _archived_in(planned: PlannedScan, places: Sequence[int]) -> tuple[ArchivedObject, ...]:
+    reads = [planned.plan.partitions[place] for place in places]
+    found = (archived_object(planned.question, read.name, read.data_path) for read in reads)
+    return tuple(archived for archived in found if archived is not None)
+
+
+def _refusal(question: Question, archived: Sequence[ArchivedObject]) -> ArchivedObjectError:
+    """Make the error that tells everything that is needed to decide what to do."""
+    options = question.options
+    offers = restore_offers(archived, days=options.restore.days, prices=prices_of(options))
+    they, them = ("it", "it") if len(archived) == 1 else ("they", "them")
+    command = restore_command(question, archived)
+    if all(each.is_being_restored for each in archived):
+        command += " --wait"
+        advice = f"A restore of {'it' if len(archived) == 1 else 'all of them'} is under way: wait for it with"
+    else:
+        spoken = "; ".join(map(describe_offer, offers))
+        advice = f"{spoken}. Restore {them} with" if offers else f"Restore {them} with"
+    return ArchivedObjectError(
+        f"{_summary(archived)} before {they} can be read, and nothing was fetched. {advice}"
+        f" '{command}' or Scan.restore(); ReadOptions(archived='skip') leaves {them} out",
+        kind="ObjectArchived",
+        path=question.url,
+        partitions=[each.partition for each in archived],
+        objects=tuple(archived),
+        storage_classes=list(places_of(archived)),
+        archived_bytes=sum(each.size_bytes for each in archived),
+        tiers=list(offers),
+    )
+
+
+def _requested(archived: Sequence[ArchivedObject], ticket: RestoreTicket) -> ArchivedObjectError:
+    ready = "" if ticket.expected_ready_at is None else f", expected by {ticket.expected_ready_at:%Y-%m-%d %H:%M} UTC"
+    return ArchivedObjectError(
+        f"{_summary(archived)}; that was requested ({ticket.tier}{ready}, {about_dollars(ticket.dollars)}). Read again then, or wait:"
+        " error.details['ticket'].wait()",
+        kind="RestoreRequested",
+        path=ticket.url,
+        partitions=[each.partition for each in archived],
+        ticket=ticket,
+    )
+
+
+def _summary(archived: Sequence[ArchivedObject]) -> str:
+    """Write ``3 partitions (2024-03-01, 2024-03-02, 2024-03-03) lie in GLACIER: 1.2 GiB must be restored``."""
+    names = few_names([each.partition for each in archived])
+    verb = "lies" if len(archived) == 1 else "lie"
+    size = human_bytes(sum(each.size_bytes for each in archived))
+    places = " and ".join(places_of(archived))
+    return f"{plural(len(archived), 'partition')} ({names}) {verb} in {places}: {size} must be restored"

@@ -1,0 +1,272 @@
+"""Evidence about the row groups that a sidecar leaves undecided: bloom filters and pages, fetched at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from coldparquet.catalog.packed import AskedPartition
+from coldparquet.concurrency import both, gather_or_cancel
+from coldparquet.errors import FormatError, UnsupportedError
+from coldparquet.format.pages import PagesFound
+from coldparquet.plan.blooms import looks_up_values
+from coldparquet.plan.coalesce import coalesce
+from coldparquet.plan.columns import ColumnMatcher
+from coldparquet.plan.model import MetadataRequest
+from coldparquet.ranges import ByteRange
+from coldparquet.scan.look import FirstLooks, ParquetDraft
+from coldparquet.storage.requests import RangeRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from coldparquet.catalog.packed import Stripe
+    from coldparquet.format.fetch import WantedRanges
+    from coldparquet.format.pages import PartitionPages
+    from coldparquet.format.sidecar import Sidecar
+    from coldparquet.options import Coalescing
+    from coldparquet.plan.blooms import BloomProbes
+    from coldparquet.plan.statistics import BloomAnswers
+    from coldparquet.scan.look import Draft
+    from coldparquet.scan.model import Question
+    from coldparquet.storage.base import ObjectStore
+
+
+class BloomCopies:
+    """What the catalogue has of the filters that the drafts of a question want to ask.
+
+    Args:
+        question: What is asked.
+        drafts: Of all partitions.
+        stripes: Those that were fetched ahead.
+    """
+
+    def __init__(self, question: Question, drafts: Sequence[Draft], stripes: Mapping[Stripe, memoryview]) -> None:
+        self._catalogue = question.snapshot.catalogue
+        self._drafts = [draft for draft in drafts if isinstance(draft, ParquetDraft)]
+        self._stripes = stripes
+        self._turn = asyncio.Lock()
+        self._is_done = False
+        self.notes: tuple[str, ...] = ()
+        """Why the catalogue could not be asked."""
+
+    async def hand_out(self, spent: list[MetadataRequest]) -> None:
+        """Give the probes of all drafts their blocks, the first time; what the catalogue lacks is left to them.
+
+        Requests: those of :meth:`coldparquet.catalog.packed.PackedBlooms.blocks_of`.
+
+        Args:
+            spent: Gets the requests.
+        """
+        if not self._catalogue.blooms.are_there:
+            return
+        async with self._turn:
+            if self._is_done:
+                return
+            probes, asked = {}, []
+            for draft in self._drafts:
+                wanted = None if draft.probes is None else draft.probes.wanted_blocks()
+                if draft.probes is not None and wanted is not None and self._is_packed(draft):
+                    probes[draft.partition.name] = draft.probes
+                    asked.append(AskedPartition(name=draft.partition.name, wanted=wanted))
+            found, problem = await self._catalogue.blooms.blocks_of(asked, self._stripes, spent)
+            for name, blocks in found.items():
+                probes[name].receive_blocks(blocks)
+            self.notes = () if problem is None else (problem,)
+            self._is_done = True
+
+    def _is_packed(self, draft: ParquetDraft) -> bool:
+        return draft.metadata.source == "catalogue" or self._catalogue.has_version_of(draft.partition.location)
+
+
+def asked_ahead(question: Question, sidecars: Mapping[str, Sidecar]) -> tuple[FirstLooks | None, list[AskedPartition]]:
+    """Say what a question will ask of the filters of partitions, before it is known which entries of the catalogue count.
+
+    Filters come from the catalogue as the sidecars did, so that they need not wait for the listing that tells it. Those of
+    entries that do not count are not asked later: :class:`BloomCopies` has the drafts of those that do.
+
+    Args:
+        question: What is asked.
+        sidecars: By the names of their partitions, in table order.
+
+    Returns:
+        A look at the sidecars, for when all of them count, if it was worth one; and what will be asked.
+    """
+    predicate, matcher = question.predicate, ColumnMatcher(question.needed_columns)
+    try:
+        if predicate is None or not any(
+            looks_up_values(predicate, sidecar, matcher.places(sidecar)) for sidecar in sidecars.values()
+        ):
+            return None, []
+        looks = FirstLooks(question, matcher, list(sidecars.values()))
+        asked: list[AskedPartition] = []
+        for index, name in enumerate(sidecars):
+            look, position = looks.at(index)
+            probes = look.bloom_probes(position)
+            wanted = None if probes is None else probes.wanted_blocks()
+            if wanted is not None:
+                asked.append(AskedPartition(name=name, wanted=wanted))
+    except (FormatError, UnsupportedError):
+        return None, []  # perhaps of an entry that does not count: whoever plans with it will say so
+    return looks, asked
+
+
+BLOOM_REASON = "bloom filter"
+
+_GAPS_PER_CHUNK_GAP = 2
+"""Lookups want 32 bytes each and filters often lie side by side. Reading over gaps as wide as those between chunks would
+bring all of filters as long as that; half of it brings filters of 32 KiB at once, whose columns take turns."""
+
+
+async def fetch_blooms(  # noqa: PLR0913 - knobs are required keywords here; their defaults live in ReadOptions
+    store: ObjectStore,
+    data_path: str,
+    probes: BloomProbes,
+    *,
+    coalescing: Coalescing,
+    may_grow: bool,
+    spent: list[MetadataRequest],
+) -> BloomAnswers:
+    """Fetch what the probes want to see of the filters, and return their answers.
+
+    Requests: none where the filters lie in the sidecar. Otherwise one round trip of few, all in flight together; a second
+    one for large filters of which neither sidecar nor footer states the length.
+
+    Args:
+        store: Where the partition lies; it should pin versions.
+        data_path: The Parquet file.
+        probes: What to ask.
+        coalescing: How ranges become requests.
+        may_grow: Whether the file is only ever appended to.
+        spent: Gets the requests.
+
+    Raises:
+        ObjectChangedError: The file is another one than the sidecar describes.
+        StorageError: The store failed.
+    """
+    while (wanted := probes.wanted()) is not None:
+        probes.receive(
+            await fetch_bloom_ranges(
+                store,
+                data_path,
+                wanted,
+                coalescing=coalescing,
+                object_bytes=probes.parquet_size_bytes,
+                may_grow=may_grow,
+                spent=spent,
+            )
+        )
+    return probes.answers()
+
+
+async def fetch_bloom_ranges(  # noqa: PLR0913 - knobs are required keywords here; their defaults live in ReadOptions
+    store: ObjectStore,
+    data_path: str,
+    wanted: WantedRanges,
+    *,
+    coalescing: Coalescing,
+    object_bytes: int,
+    may_grow: bool,
+    spent: list[MetadataRequest],
+) -> list[tuple[int, bytes]]:
+    """Fetch ranges of bloom filters, in few requests that are all in flight together.
+
+    Args:
+        store: As for :func:`fetch_blooms`.
+        data_path: The Parquet file.
+        wanted: The ranges.
+        coalescing: How ranges become requests.
+        object_bytes: Size that the file must have; see :class:`~coldparquet.storage.requests.RangeRequest`.
+        may_grow: Whether the file is only ever appended to.
+        spent: Gets the requests.
+
+    Returns:
+        Disjoint pieces that cover the ranges: where each begins in the file, and its bytes.
+    """
+    coalesced = coalesce(
+        wanted.starts,
+        wanted.stops,
+        gap_bytes=coalescing.gap_bytes // _GAPS_PER_CHUNK_GAP,
+        max_request_bytes=coalescing.max_request_bytes,
+    )
+    requests = [
+        RangeRequest(
+            path=data_path,
+            byte_range=ByteRange(start, stop),
+            reason=BLOOM_REASON,
+            object_bytes=object_bytes,
+            may_grow=may_grow,
+        )
+        for start, stop in zip(coalesced.starts.tolist(), coalesced.stops.tolist(), strict=True)
+    ]
+    answers = await gather_or_cancel([store.get(request) for request in requests])
+    spent += [
+        MetadataRequest(
+            path=data_path, byte_range=request.byte_range, reason=BLOOM_REASON, fetched_bytes=len(answer.data)
+        )
+        for request, answer in zip(requests, answers, strict=True)
+        if not answer.is_from_cache
+    ]
+    return [(answer.start, answer.data) for answer in answers]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloserLook:
+    """What was fetched beyond the sidecar, to read less of the data."""
+
+    blooms: BloomAnswers | None = None
+    pages: PartitionPages | None = None
+    pages_etag: str | None = None
+    """Version of the Parquet object that the ``_pages`` of the partition was made for; None where they say none, or come
+    from the Parquet file."""
+    notes: tuple[str, ...] = ()
+    requests: tuple[MetadataRequest, ...] = ()
+
+
+async def look_closer(draft: ParquetDraft, copies: BloomCopies) -> CloserLook:
+    """Fetch what the draft of a partition's plan asks for.
+
+    Requests: for bloom filters those of :meth:`coldparquet.scan.closer.BloomCopies.hand_out`, or those of
+    :func:`coldparquet.scan.closer.fetch_blooms`; for pages 1, or none where the ``_pages`` of the partition came
+    with its sidecar. All in one round trip, unless the length or the place of bloom filters is not known.
+
+    Args:
+        draft: The draft.
+        copies: What the catalogue has of the filters.
+    """
+    spent: list[MetadataRequest] = []
+    asks_blooms = draft.probes is not None
+    if asks_blooms and draft.wants_pages:
+        blooms, found = await both(_blooms(draft, copies, spent), _pages(draft, spent))
+    else:  # one of the two has nothing to wait for, and needs no task
+        blooms, found = await _blooms(draft, copies, spent), await _pages(draft, spent)
+    notes = (*(copies.notes if blooms is not None else ()), *(blooms.notes if blooms is not None else ()), *found.notes)
+    return CloserLook(blooms=blooms, pages=found.pages, pages_etag=found.etag, notes=notes, requests=tuple(spent))
+
+
+async def _blooms(draft: ParquetDraft, copies: BloomCopies, spent: list[MetadataRequest]) -> BloomAnswers | None:
+    if draft.probes is None:
+        return None
+    await copies.hand_out(spent)
+    return await fetch_blooms(
+        draft.question.snapshot.store,
+        draft.partition.data_path,
+        draft.probes,
+        coalescing=draft.question.coalescing_of(draft.partition.data_path),
+        may_grow=draft.partition.may_grow,
+        spent=spent,
+    )
+
+
+async def _pages(draft: ParquetDraft, spent: list[MetadataRequest]) -> PagesFound:
+    if not draft.wants_pages:
+        return PagesFound(pages=None)
+    needed = {place for place in draft.places.values() if place is not None}
+    return await draft.question.snapshot.page_files.pages_of(
+        draft.partition.location,
+        draft.sidecar,
+        row_groups=draft.row_groups_left,
+        columns=sorted(needed),
+        spent=spent,
+    )

@@ -1,0 +1,155 @@
+"""The memory limit of a scan: granted in the order of turns, by estimates that what was seen corrects."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from dataclasses import dataclass, field
+from itertools import count
+
+_WORKING_SHARE = 2
+"""Decoding holds about twice what it yields: the pages decompressed beside the values, then the rows beside those that
+the predicate leaves."""
+
+
+class DecodedSizes:
+    """Estimates of decoded sizes that learn from what came out.
+
+    Metadata knows how wide numbers are, but hardly how long the texts behind a dictionary.
+    """
+
+    def __init__(self) -> None:
+        self._estimated_bytes = 0
+        self._decoded_bytes = 0
+        self._looked_at_bytes = 0
+
+    def working_bytes(self, estimated_bytes: int) -> int:
+        """Return how much memory to hold while something is decoded that was estimated to yield so much."""
+        seen = self._decoded_bytes / self._estimated_bytes if self._estimated_bytes else 1.0
+        return round(estimated_bytes * seen) * _WORKING_SHARE
+
+    def learn(self, *, estimated_bytes: int, decoded_bytes: int) -> None:
+        """Note what came of an estimate."""
+        self._estimated_bytes += estimated_bytes
+        self._decoded_bytes += decoded_bytes
+
+    def have_grown(self, growth_bytes: int) -> bool:
+        """Tell whether so much has been decoded since this last was true."""
+        if self._decoded_bytes < self._looked_at_bytes + growth_bytes:
+            return False
+        self._looked_at_bytes = self._decoded_bytes
+        return True
+
+
+@dataclass(order=True, slots=True)
+class _Claim:
+    turn: int
+    number: int
+    """Of claims of the same turn the earlier one comes first."""
+    amount: int = field(compare=False)
+    granted: asyncio.Future[None] = field(compare=False)
+
+
+class Room:
+    """What may be held at once, and who waits for it.
+
+    Every claim has a turn: the place of its row group in the order in which the rows are consumed. The claim with the
+    lowest turn is granted first; while it does not fit, those behind it wait too, even smaller ones: otherwise these
+    could keep the row group that is needed next waiting for ever.
+
+    Args:
+        limit: How much may be held, in any unit.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._held = 0
+        self._most_held = 0
+        self._urgent_turn = -1
+        self._claims: list[_Claim] = []
+        """A heap. Claims that were given up stay in it until they come first."""
+        self._numbers = count()
+
+    @property
+    def most_held(self) -> int:
+        """How much has been held at most."""
+        return self._most_held
+
+    @property
+    def is_short(self) -> bool:
+        """Whether anybody waits."""
+        return bool(self._claims)
+
+    async def take(self, amount: int, *, turn: int) -> None:
+        """Wait until there is room, and hold it. A call that is cancelled holds nothing."""
+        claim = _Claim(turn, next(self._numbers), amount, asyncio.get_running_loop().create_future())
+        heapq.heappush(self._claims, claim)
+        self._grant()
+        try:
+            await claim.granted
+        except asyncio.CancelledError:
+            if not claim.granted.cancelled():  # it was granted and cancelled in the same moment
+                self.hold(-amount)
+            self._grant()  # claims behind this one may fit
+            raise
+
+    def hold(self, amount: int) -> None:
+        """Hold more at once, whatever the limit says; if negative, give so much back."""
+        self._held += amount
+        self._most_held = max(self._most_held, self._held)
+        if amount < 0 and self._claims:
+            # Not at once: who gives an answer's memory back holds its copies in the same breath.
+            asyncio.get_running_loop().call_soon(self._grant)
+
+    def hurry(self, turn: int) -> None:
+        """Grant whatever this turn and those before it claim, from now on: somebody waits for it, room or no room."""
+        self._urgent_turn = max(self._urgent_turn, turn)
+        self._grant()
+
+    def _grant(self) -> None:
+        while self._claims:
+            first = self._claims[0]
+            if not first.granted.done():
+                if self._held + first.amount > self._limit and first.turn > self._urgent_turn:
+                    return
+                self.hold(first.amount)
+                first.granted.set_result(None)
+            heapq.heappop(self._claims)
+
+
+class Holding:
+    """What one row group holds of a room, so that all of it can be given back at once.
+
+    Args:
+        room: Where it is held.
+        turn: Turn of the row group.
+    """
+
+    def __init__(self, room: Room, *, turn: int) -> None:
+        self.room = room
+        self._turn = turn
+        self._amount = 0
+        self._is_released = False
+
+    async def take(self, amount: int) -> None:
+        """Wait until there is room, and hold it."""
+        await self.room.take(amount, turn=self._turn)
+        if self._is_released:
+            self.room.hold(-amount)
+        else:
+            self._amount += amount
+
+    def hold(self, amount: int) -> None:
+        """Hold more at once, whatever the limit says; if negative, give so much back."""
+        if not self._is_released:
+            self._amount += amount
+            self.room.hold(amount)
+
+    def keep(self, amount: int) -> None:
+        """Hold exactly so much from now on."""
+        self.hold(amount - self._amount)
+
+    def release(self) -> None:
+        """Give everything back, and hold nothing any more."""
+        self.keep(0)
+        self._is_released = True

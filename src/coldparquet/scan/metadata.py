@@ -1,0 +1,424 @@
+"""The first step of planning: read the metadata of partitions, and check that their files are still those described.
+
+Partitions whose Parquet file is not, or may not be, the one that their metadata describes.
+
+What tells without a request of its own is asked of every question, also of those that metadata answers: a disk tells size and
+time of each file, a store with classes those that it was asked about, a listing those that it showed. What nobody told is
+believed, and the first request for data is checked (:class:`~coldparquet.storage.checked.CheckedStore`).
+
+A file of another size is another file. A file of the described size that was written after its sidecar may be another one, or
+a copy that was written in another order: its footer decides. That is read on disks alone: in an object store the time is
+that of the last copy, and moving an object to another storage class is one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeVar
+
+from coldparquet.catalog.partition import WRITTEN_AFTER_SIDECAR, read_packed
+from coldparquet.catalog.table_files import DATA_FILE
+from coldparquet.concurrency import both, gather_or_cancel
+from coldparquet.errors import ArchivedObjectError, FormatError, NotFoundError, ObjectChangedError
+from coldparquet.plan.predicate import NANOSECONDS_PER_UNIT
+from coldparquet.plan.prune import is_time_range, timestamp_bounds
+from coldparquet.scan.archive import archived_object, restore_or_refuse, skipped, wants_looks
+from coldparquet.scan.closer import asked_ahead
+from coldparquet.scan.model import KnownPartition
+from coldparquet.scan.native import find_native_rows
+from coldparquet.scan.planned import NativePlan, data_file_missing
+from coldparquet.storage.checked import check_described_size, other_size
+from coldparquet.storage.requests import is_lasting_etag, is_written_after
+from coldparquet.text import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from coldparquet.archive.objects import ArchivedObject
+    from coldparquet.catalog.packed import LookAhead, Stripe
+    from coldparquet.catalog.partition import Partition, PartitionMetadata
+    from coldparquet.format.sidecar import Sidecar
+    from coldparquet.plan.model import MetadataRequest, PartitionRead, SkippedPartition
+    from coldparquet.scan.look import FirstLooks
+    from coldparquet.scan.model import Question
+    from coldparquet.storage.requests import ObjectInfo
+
+
+_LOGGER = logging.getLogger("coldparquet")
+
+_Error = TypeVar("_Error", NotFoundError, ObjectChangedError)
+
+
+async def without_replaced_files(question: Question, known: Sequence[KnownPartition]) -> list[KnownPartition]:
+    """Read metadata again that may not be that of the Parquet file beside it, and refuse metadata that is not.
+
+    Requests: for entries of the catalogue whose objects are not those that were packed, those of
+    :meth:`coldparquet.catalog.partition.Partition.reread_replaced`; for sidecars that are older than a file on a disk, those
+    of :meth:`coldparquet.catalog.partition.Partition.read_footer_instead`. All at once.
+
+    Args:
+        question: What is asked.
+        known: Partitions with their metadata.
+
+    Raises:
+        ObjectChangedError: A file has another size than its metadata describes, or was replaced since it was read.
+        NotFoundError: A file is not there (kind ``PartitionMissing``).
+    """
+    packed_anew = await gather_or_cancel([_reread(found) for found in known if _is_stale_entry(question, found)])
+    known = _with(known, packed_anew)
+    of_files = [(found, found.known) for found in known if not isinstance(found.known, NativePlan)]
+    paths = [found.partition.data_path for found, _ in of_files]
+    at_hand = await question.snapshot.store.infos_at_hand(paths)
+    if at_hand is None:
+        for found, metadata in of_files:
+            _check_seen(question, found.partition, metadata)
+        return known
+    doubted = [
+        (found, metadata, size_bytes)
+        for (found, metadata), info in zip(of_files, at_hand, strict=True)
+        if (size_bytes := _doubted_size_bytes(question, found.partition, metadata, info)) is not None
+    ]
+    return _with(known, await gather_or_cancel([_read_footer(question, *doubt) for doubt in doubted]))
+
+
+def beliefs(question: Question, partitions: Sequence[PartitionRead]) -> tuple[str, ...]:
+    """Say in one note how many sidecars are believed because nobody told of the files that they describe."""
+    data_objects = question.snapshot.data_objects
+    believed = sum(
+        read.metadata_source in {"sidecar", "catalogue"} and data_objects.size_bytes(read.data_path) is None
+        for read in partitions
+    )
+    if not believed:
+        return ()
+    return (
+        f"{plural(believed, 'sidecar')} believed without a look at {DATA_FILE}: its size is checked when data of it is fetched",
+    )
+
+
+def _with(known: Sequence[KnownPartition], reread: Sequence[KnownPartition]) -> list[KnownPartition]:
+    by_name = {found.partition.name: found for found in reread}
+    return [by_name.get(found.partition.name, found) for found in known]
+
+
+def _is_stale_entry(question: Question, found: KnownPartition) -> bool:
+    packed, info = found.known, question.snapshot.data_objects.info(found.partition.data_path)
+    if isinstance(packed, NativePlan) or info is None or packed.data_etag is None:
+        return False
+    return is_lasting_etag(info.etag) and info.etag != packed.data_etag
+
+
+async def _reread(found: KnownPartition) -> KnownPartition:
+    metadata = await found.partition.reread_replaced()
+    return replace(found, known=metadata, requests=(*found.requests, *metadata.metadata_requests))
+
+
+def _check_seen(question: Question, partition: Partition, metadata: PartitionMetadata) -> None:
+    """Compare with what the store has told of the object for other reasons, if it has."""
+    data_objects, path = question.snapshot.data_objects, partition.data_path
+    if data_objects.is_missing(path):
+        raise _noted(question, data_file_missing(path))
+    _check_size(question, partition, metadata, data_objects.size_bytes(path))
+
+
+def _check_size(question: Question, partition: Partition, metadata: PartitionMetadata, size_bytes: int | None) -> None:
+    described_bytes = metadata.sidecar.parquet_size_bytes
+    if size_bytes is None:
+        return
+    try:
+        check_described_size(
+            partition.data_path, size_bytes=size_bytes, described_bytes=described_bytes, may_grow=partition.may_grow
+        )
+    except ObjectChangedError as error:
+        raise _noted(question, error) from None
+
+
+def _doubted_size_bytes(
+    question: Question, partition: Partition, metadata: PartitionMetadata, info: ObjectInfo | None
+) -> int | None:
+    """Return the size of a file on a disk that may not be the described one, else None; refuse one that certainly is not."""
+    store = question.snapshot.store
+    if info is None or info.size_bytes is None or info.etag is None:
+        raise _noted(question, data_file_missing(partition.data_path))
+    question.snapshot.data_objects.note(info)
+    if info.size_bytes > metadata.sidecar.parquet_size_bytes:
+        return None if partition.may_grow else info.size_bytes
+    _check_size(question, partition, metadata, info.size_bytes)
+    if partition.may_grow:
+        return None
+    # Later requests are held to the version that is seen here, so that nobody replaces the file unnoticed.
+    store.check_version(partition.data_path, info.etag)
+    return info.size_bytes if is_written_after(info.modified_s, metadata.sidecar_modified_s) else None
+
+
+async def _read_footer(
+    question: Question, found: KnownPartition, metadata: PartitionMetadata, size_bytes: int
+) -> KnownPartition:
+    """Read the footer where the metadata says that it ends; refuse a longer file that has none there.
+
+    An update in place leaves it there, and what lies behind it does not count before the sidecar describes it. Of an update by
+    a QuestDB only the table's `_txn` tells, which is not here: whoever reads is warned that rows may be missing.
+    """
+    partition, described_bytes = found.partition, metadata.sidecar.parquet_size_bytes
+    is_longer = size_bytes > described_bytes
+    reason = (
+        f"{DATA_FILE} goes on behind what its sidecar describes, as after an update that was not committed, and only that is"
+        " read; 'coldparquet index' takes in the whole file"
+        if is_longer
+        else WRITTEN_AFTER_SIDECAR
+    )
+    try:
+        read = await partition.read_footer_instead(reason, is_being_updated=is_longer)
+    except FormatError as error:
+        if not is_longer:
+            raise
+        path = partition.data_path
+        problem = other_size(path, size_bytes=size_bytes, described_bytes=described_bytes, may_grow=False)
+        raise _noted(question, problem) from error
+    if is_longer:
+        _LOGGER.warning(
+            "%s: rows may be missing: it goes on for %s bytes behind what its sidecar describes, and only that is read; if the"
+            " file was changed on purpose, 'coldparquet index' takes in the whole of it",
+            partition.data_path,
+            f"{size_bytes - described_bytes:,}",
+        )
+    spent = read.metadata_requests[len(metadata.metadata_requests) :]
+    return replace(found, known=read, requests=(*found.requests, *spent))
+
+
+def _noted(question: Question, error: _Error) -> _Error:
+    """Have the table ask for the object itself when it is refreshed."""
+    question.snapshot.store.note_changed(str(error.path))
+    return error
+
+
+@dataclass(slots=True, kw_only=True)
+class FoundPartitions:
+    """What the metadata of partitions has brought."""
+
+    known: list[KnownPartition] = field(default_factory=list)
+    """In table order."""
+    looks: list[MetadataRequest] = field(default_factory=list)
+    """Requests that looked at data objects, and for stripes."""
+    stripes: dict[Stripe, memoryview] = field(default_factory=dict)
+    """Stripes of bloom filters that the catalogue was asked for while a listing was waited for."""
+    first_looks: FirstLooks | None = None
+    """What was found about the sidecars meanwhile, which were not known to count."""
+    skipped: list[SkippedPartition] = field(default_factory=list)
+    """Partitions whose metadata cannot be read because it lies in the archived object itself."""
+
+
+async def read_metadata(question: Question, kept: Sequence[Partition]) -> FoundPartitions:
+    """Read the metadata of all partitions at once; for the first rows of a table, of no more than hold them.
+
+    Requests: those of :func:`coldparquet.catalog.partition.read_packed` and, where the catalogue has nothing that counts, of
+    :meth:`coldparquet.catalog.partition.Partition.metadata`. For partitions of which these may send any, and of which not every
+    row is wanted for certain, at the same time 1 for the ``_pages`` of each, if others have them; else for the first partition.
+    For native partitions see :func:`coldparquet.scan.native.plan_native_rows`. At the same time, too, 1 look at
+    each partition's data object, see :mod:`coldparquet.catalog.objects`; and where these are one listing, those of
+    :meth:`coldparquet.catalog.packed.PackedBlooms.fetch_ahead` for the bloom filters that the question will ask.
+
+    Args:
+        question: What is asked.
+        kept: The partitions, in table order.
+
+    Raises:
+        ArchivedObjectError: Metadata lies in archived objects, because there is no sidecar, and the options do not skip or
+            restore them.
+    """
+    found = FoundPartitions()
+    is_preview = question.limit is not None and question.predicate is None
+    done = rows = 0
+    while done < len(kept):
+        if is_preview and rows >= (question.limit or 0):
+            break
+        stop = min(max(1, 2 * done), len(kept)) if is_preview else len(kept)
+        window = kept[done:stop]
+        await _read_window(question, window, done, found)
+        done = stop
+        if is_preview:
+            left_out = _archived_names(question, window) if question.options.archived == "skip" else frozenset[str]()
+            rows += sum(partition.rows or 0 for partition in window if partition.name not in left_out)
+    return found
+
+
+async def _read_window(question: Question, window: Sequence[Partition], first: int, found: FoundPartitions) -> None:
+    data_objects = question.snapshot.data_objects
+    in_parquet = [partition for partition in window if partition.format == "parquet"]
+    looked_at = in_parquet if wants_looks(question) else []
+    waits_for_listing = _consider_listing(question, in_parquet, look_count=len(looked_at))
+    results, _ = await both(
+        _look_into(
+            question, window, first, look_ahead=_look_ahead(question, window, found) if waits_for_listing else None
+        ),
+        data_objects.look_at([partition.data_path for partition in looked_at], found.looks),
+    )
+    archived = [
+        partition for partition, result in zip(window, results, strict=True) if isinstance(result, ArchivedObjectError)
+    ]
+    if archived:
+        refusal = next(result for result in results if isinstance(result, ArchivedObjectError))
+        readable = await _after_the_archive(question, window, archived, refusal, found)
+        results = [readable.get(partition.name, result) for partition, result in zip(window, results, strict=True)]
+    known = [result for result in results if not isinstance(result, ArchivedObjectError)]
+    found.known += await without_replaced_files(question, known)
+
+
+def _consider_listing(question: Question, in_parquet: Sequence[Partition], *, look_count: int) -> bool:
+    """Let a listing take the place of looks, and of the sidecars that the catalogue would then have, if it saves requests.
+
+    Returns:
+        Whether a listing does.
+    """
+    unread = [partition.location for partition in in_parquet if partition.snapshot is None]
+    saved_requests = look_count + question.snapshot.catalogue.saved_by_listing(unread)
+    directories = [partition.directory_path for partition in in_parquet]
+    listed = question.snapshot.listed_objects
+    listed.consider(directories, saved_requests=saved_requests)
+    return any(map(listed.is_worth_listing, directories))
+
+
+def _look_ahead(question: Question, window: Sequence[Partition], found: FoundPartitions) -> LookAhead | None:
+    """Fetch stripes of bloom filters while a listing is waited for, if the question may ask any.
+
+    Not where the newest partition, which was read when the table was opened, shows that the table was written anew since it
+    was packed: then the listing leaves no entry that counts.
+    """
+    catalogue, newest = question.snapshot.catalogue, question.snapshot.partitions[-1].location
+    if question.predicate is None or not catalogue.blooms.are_there or catalogue.is_contradicted_by(newest):
+        return None
+
+    async def fetch(packed: Mapping[str, Sidecar]) -> None:
+        sidecars = {partition.name: partition.snapshot or packed.get(partition.name) for partition in window}
+        known = {name: sidecar for name, sidecar in sidecars.items() if sidecar is not None}
+        found.first_looks, asked = await asyncio.to_thread(asked_ahead, question, known)
+        found.stripes |= await catalogue.blooms.fetch_ahead(asked, found.looks)
+
+    return fetch
+
+
+async def _after_the_archive(
+    question: Question,
+    window: Sequence[Partition],
+    archived: Sequence[Partition],
+    refusal: ArchivedObjectError,
+    found: FoundPartitions,
+) -> dict[str, KnownPartition]:
+    """Do what the options say about partitions whose metadata lies in archived objects.
+
+    Returns:
+        What their metadata has brought by their names, once it could be read; nothing if they are skipped.
+    """
+    data_objects = question.snapshot.data_objects
+    await data_objects.look_at([partition.data_path for partition in archived], found.looks)
+    objects = _all_archived(question, archived)
+    if len(objects) < len(archived):
+        raise refusal  # nothing that is known of the object explains it
+    if question.options.archived == "skip":
+        found.skipped += map(skipped, objects)
+        return {}
+    await restore_or_refuse(question, _all_archived(question, window))
+    again = await _look_into(question, archived, first=0)
+    refused = next((result for result in again if isinstance(result, ArchivedObjectError)), None)
+    if refused is not None:
+        raise refused
+    return {known.partition.name: known for known in again if not isinstance(known, ArchivedObjectError)}
+
+
+async def _look_into(
+    question: Question, partitions: Sequence[Partition], first: int, *, look_ahead: LookAhead | None = None
+) -> list[KnownPartition | ArchivedObjectError]:
+    """Fetch what planning partitions needs: their metadata, or the places of rows in native files.
+
+    Args:
+        question: What is asked.
+        partitions: The partitions.
+        first: Position of the first one in the plan.
+        look_ahead: See :func:`coldparquet.catalog.partition.read_packed`.
+
+    Returns:
+        One for each partition; the error where its metadata lies in an archived object.
+    """
+    page_requests: dict[str, list[MetadataRequest]] = {
+        partition.name: []
+        for index, partition in enumerate(partitions, first)
+        if _are_pages_wanted(question, partition, index)
+    }
+    page_files = question.snapshot.page_files
+    found, _ = await both(
+        _read_all(question, partitions, first, look_ahead),
+        gather_or_cancel(
+            [
+                page_files.look_up(partition.location, page_requests[partition.name])
+                for partition in partitions
+                if partition.name in page_requests
+            ]
+        ),
+    )
+    return [
+        replace(known, requests=(*known.requests, *page_requests[known.partition.name]))
+        if isinstance(known, KnownPartition) and known.partition.name in page_requests
+        else known
+        for known in found
+    ]
+
+
+async def _read_all(
+    question: Question, partitions: Sequence[Partition], first: int, look_ahead: LookAhead | None
+) -> list[KnownPartition | ArchivedObjectError]:
+    await read_packed(partitions, look_ahead=look_ahead)
+    # What needs no request needs no task either, of which thousands would take longer than all the rest.
+    found = [
+        await _read(question, partition, index) if partition.is_at_hand else None
+        for index, partition in enumerate(partitions, first)
+    ]
+    missing = [index for index, known in enumerate(found) if known is None]
+    read = await gather_or_cancel([_read(question, partitions[index], first + index) for index in missing])
+    by_index = dict(zip(missing, read, strict=True))
+    return [by_index[index] if known is None else known for index, known in enumerate(found)]
+
+
+async def _read(question: Question, partition: Partition, index: int) -> KnownPartition | ArchivedObjectError:
+    try:
+        if partition.format == "native":
+            native = await find_native_rows(question, partition, index)
+            return KnownPartition(partition=partition, known=native, requests=native.metadata_requests)
+        metadata = await partition.metadata()
+    except ArchivedObjectError as error:
+        return error
+    return KnownPartition(partition=partition, known=metadata, requests=metadata.metadata_requests)
+
+
+def _are_pages_wanted(question: Question, partition: Partition, index: int) -> bool:
+    """Tell whether to fetch the ``_pages`` of a partition while its sidecar is on the way: it may be there, and of use."""
+    page_files = question.snapshot.page_files
+    may_be_there = index == 0 if page_files.table_has_files is None else page_files.table_has_files
+    may_be_of_use = question.is_selective and question.options.page_index != "never"
+    is_unread = partition.snapshot is None
+    return is_unread and may_be_there and may_be_of_use and not _is_wanted_as_a_whole(question, partition)
+
+
+def _is_wanted_as_a_whole(question: Question, partition: Partition) -> bool:
+    """Tell whether the times that a partition stands for prove that every row of it is wanted."""
+    snapshot, time_range_ns = question.snapshot, partition.time_range_ns
+    timestamp = snapshot.designated_timestamp
+    is_cut = question.limit is not None or question.last_rows is not None
+    if is_cut or time_range_ns is None or timestamp is None or not is_time_range(question.predicate, timestamp):
+        return False
+    arrow_type = snapshot.columns[timestamp].readable_type.arrow
+    unit_ns = NANOSECONDS_PER_UNIT[arrow_type.unit or "ns"]
+    lower, upper = timestamp_bounds(question.predicate, timestamp)
+    start_ns, stop_ns = time_range_ns
+    begins_inside = lower is None or start_ns // unit_ns >= lower
+    ends_inside = upper is None or (stop_ns - 1) // unit_ns <= upper
+    return arrow_type.name == "timestamp" and begins_inside and ends_inside
+
+
+def _all_archived(question: Question, partitions: Sequence[Partition]) -> list[ArchivedObject]:
+    found = (archived_object(question, partition.name, partition.data_path) for partition in partitions)
+    return [archived for archived in found if archived is not None]
+
+
+def _archived_names(question: Question, partitions: Sequence[Partition]) -> frozenset[str]:
+    return frozenset(archived.partition for archived in _all_archived(question, partitions))

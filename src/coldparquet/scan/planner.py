@@ -1,0 +1,543 @@
+"""Planning a question: which partitions, row groups and requests; late materialisation; what it may cost; restores."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from coldparquet.concurrency import both, gather_or_cancel
+from coldparquet.decode.arrow import strings_to_arrow
+from coldparquet.decode.dictionaries import SharedDictionaries
+from coldparquet.errors import NotFoundError
+from coldparquet.format.type_codes import TypeTag
+from coldparquet.plan.choices import Choice, late_materialisation_pays
+from coldparquet.plan.columns import ColumnMatcher, columns_left_out
+from coldparquet.plan.model import PrunedPartition, ReadPlan, RowGroupRead, Technique, bytes_wanted_by
+from coldparquet.plan.predicate import NANOSECONDS_PER_UNIT
+from coldparquet.plan.prune import prune
+from coldparquet.plan.reads import defer_columns
+from coldparquet.plan.statistics import IntervalStatistics
+from coldparquet.scan.archive import admit_and_restore, archived_object, look_at_data, skipped, with_storage_class
+from coldparquet.scan.closer import BloomCopies, CloserLook, look_closer
+from coldparquet.scan.look import Draft, FirstLooks, ParquetDraft, Verdicts, draft_parquet
+from coldparquet.scan.metadata import beliefs, read_metadata
+from coldparquet.scan.model import NO_SYMBOLS, KnownSymbols
+from coldparquet.scan.native import plan_native
+from coldparquet.scan.parquet import plan_parquet
+from coldparquet.scan.planned import NativePlan, PlannedParquet
+from coldparquet.scan.requests import PlannedRequests, PlannedScan, plan_requests_of, with_reads
+from coldparquet.storage.checked import stale_pages
+from coldparquet.storage.requests import is_lasting_etag
+from coldparquet.telemetry import spanned
+from coldparquet.text import few_names
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from concurrent.futures import Executor
+
+    import numpy.typing as npt
+
+    from coldparquet.catalog.partition import Partition
+    from coldparquet.catalog.snapshot import TableSnapshot
+    from coldparquet.plan.bounds import BoolArray
+    from coldparquet.plan.choices import LateChoice
+    from coldparquet.plan.columns import TableColumn
+    from coldparquet.plan.model import MetadataRequest, PlannedRead, SkippedPartition
+    from coldparquet.plan.statistics import BloomAnswers
+    from coldparquet.scan.look import FirstLook
+    from coldparquet.scan.metadata import FoundPartitions
+    from coldparquet.scan.model import KnownPartition, PartitionPlan, Question, StreamedQuestion
+
+
+async def admit(planned: PlannedScan) -> PlannedScan:
+    """Make sure that a plan may be carried out: whatever stands against it is found before its first request for data.
+
+    Requests: those of :func:`coldparquet.scan.archive.look_at_data` and of
+    :func:`~coldparquet.scan.archive.admit_and_restore`, which also say what is raised.
+
+    Args:
+        planned: The plan.
+
+    Returns:
+        The plan, with the storage classes that are known now and the requests that are the cheapest in them.
+    """
+    looked_at = await look_at_data(planned)
+    if looked_at is not planned and planned.question.options.goal == "cheap":
+        looked_at = with_reads(looked_at, looked_at.plan.row_groups)
+    return await admit_and_restore(looked_at)
+
+
+async def look_up_symbols(question: Question) -> KnownSymbols:
+    """Look up the symbols of the SYMBOL columns of a result.
+
+    Requests: 2 per column, one after the other and those of all columns at the same time; none for columns whose symbols
+    were looked up before, nor where the table has no files to say them or was opened without ``symbols="global"``.
+
+    Raises:
+        FormatError: A symbol file is damaged.
+    """
+    snapshot = question.snapshot
+    if question.options.symbols != "global" or snapshot.files is None or snapshot.files.column_versions is None:
+        return NO_SYMBOLS
+    columns = symbol_columns(question)
+    spent: list[MetadataRequest] = []
+    found = await gather_or_cancel([_symbols(column, snapshot, spent) for column in columns])
+    strings = {column.index: symbols for column, symbols in zip(columns, found, strict=True) if symbols is not None}
+    return KnownSymbols(strings=strings, requests=tuple(spent))
+
+
+def symbol_columns(question: StreamedQuestion) -> list[TableColumn]:
+    """Return the SYMBOL columns of the result."""
+    return [column for column in question.output_columns if column.readable_type.tag is TypeTag.SYMBOL]
+
+
+def shared_dictionaries(question: StreamedQuestion) -> SharedDictionaries | None:
+    """Return the dictionaries that all batches of a result share; None where each row group may have its own."""
+    if question.options.symbols != "global":
+        return None
+    known = question.symbols.strings
+    none_known = pa.nulls(0, pa.string())
+    return SharedDictionaries({column.name: known.get(column.index, none_known) for column in symbol_columns(question)})
+
+
+async def _symbols(column: TableColumn, snapshot: TableSnapshot, spent: list[MetadataRequest]) -> pa.Array[Any] | None:
+    """Return distinct symbols; None if files are missing, or if two symbols read alike in UTF-8."""
+    dictionaries, files = snapshot.symbol_dictionaries, snapshot.files
+    if dictionaries is None or files is None:
+        return None
+    try:
+        strings = await dictionaries.of_column(column.id, files, spent)
+    except NotFoundError:
+        return None
+    if strings is None:
+        return None
+    symbols = strings_to_arrow(strings)
+    return symbols if pc.count_distinct(symbols).as_py() == len(symbols) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Candidate:
+    """A read of which some columns could wait for the predicate."""
+
+    plan: int
+    """Position of its partition among the plans."""
+    read: int
+    """Its position among the reads of the partition."""
+    first_bytes: int
+    """Length of the pieces of the predicate's columns."""
+    deferred_bytes: int
+    """Length of all others."""
+
+
+def read_late(question: Question, plans: Sequence[PartitionPlan]) -> list[PartitionPlan]:
+    """Decide over the whole scan, and defer the columns of the reads where waiting for the predicate pays.
+
+    Args:
+        question: What is asked.
+        plans: The partitions; nothing is deferred yet.
+
+    Returns:
+        The same partitions, with the decision among their techniques.
+    """
+    candidates = _candidates(question, plans)
+    if not candidates:
+        return list(plans)
+    choice = _choose(question, plans, candidates)
+    considered: dict[int, set[int]] = {}
+    late: dict[int, set[int]] = {}
+    for candidate, is_late in zip(candidates, choice.late.tolist(), strict=True):
+        considered.setdefault(candidate.plan, set()).add(candidate.read)
+        if is_late:
+            late.setdefault(candidate.plan, set()).add(candidate.read)
+    return [
+        _with_late_reads(question, plan, late.get(index, set()), considered[index], choice)
+        if index in considered
+        else plan
+        for index, plan in enumerate(plans)
+    ]
+
+
+def _candidates(question: Question, plans: Sequence[PartitionPlan]) -> list[_Candidate]:
+    predicate_columns = question.predicate_columns
+    output_only = set(question.output_columns) - set(predicate_columns)
+    if question.options.late_materialisation == "never" or not predicate_columns or not output_only:
+        return []
+    found = []
+    for index, plan in enumerate(plans):
+        if plan.estimate is None:
+            continue
+        first = _first_columns(predicate_columns, plan)
+        for position, read in enumerate(plan.row_groups):
+            if isinstance(read, RowGroupRead) and not read.all_rows_match:
+                lengths = read.piece_stops - read.piece_starts
+                first_bytes = int(lengths[_are_first(read.columns, first)[read.piece_columns]].sum())
+                deferred_bytes = int(lengths.sum()) - first_bytes
+                if deferred_bytes > 0:
+                    found.append(
+                        _Candidate(plan=index, read=position, first_bytes=first_bytes, deferred_bytes=deferred_bytes)
+                    )
+    return found
+
+
+def _first_columns(predicate_columns: Sequence[TableColumn], plan: PartitionPlan) -> frozenset[int]:
+    """Return the places of the predicate's columns in the sidecar of a partition."""
+    if not isinstance(plan.planned, PlannedParquet):
+        return frozenset()
+    places = plan.planned.places
+    return frozenset(place for column in predicate_columns if (place := places[column.index]) is not None)
+
+
+@lru_cache(maxsize=256)
+def _are_first(columns: tuple[int, ...], first: frozenset[int]) -> BoolArray:
+    """Tell which columns of a read are those of the predicate; nearly all reads of a scan have the same ones."""
+    return np.isin(np.array(columns, dtype=np.int64), list(first))
+
+
+def _choose(question: Question, plans: Sequence[PartitionPlan], candidates: Sequence[_Candidate]) -> LateChoice:
+    matching_rows, page_rows, row_counts = [], [], []
+    for candidate in candidates:
+        plan = plans[candidate.plan]
+        if plan.estimate is not None:
+            matching_rows.append(plan.estimate.matching_rows[candidate.read])
+            page_rows.append(plan.estimate.page_rows[candidate.read])
+            row_counts.append(plan.row_groups[candidate.read].row_count)
+    all_bytes = bytes_wanted_by([read for plan in plans for read in plan.row_groups])
+    gaps = [question.coalescing_of(plan.read.data_path).gap_bytes for plan in plans]
+    request_bytes = np.array([max(gaps[candidate.plan], 1) for candidate in candidates], dtype=np.int64)
+    return late_materialisation_pays(
+        first_bytes=np.array([candidate.first_bytes for candidate in candidates], dtype=np.int64),
+        deferred_bytes=np.array([candidate.deferred_bytes for candidate in candidates], dtype=np.int64),
+        matching_rows=np.array(matching_rows, dtype=np.float64),
+        row_counts=np.array(row_counts, dtype=np.int64),
+        page_rows=np.array(page_rows, dtype=np.int64),
+        other_bytes=all_bytes - sum(candidate.first_bytes + candidate.deferred_bytes for candidate in candidates),
+        when=question.options.late_materialisation,
+        goal=question.options.goal,
+        request_bytes=request_bytes,
+        speed=question.speed,
+    )
+
+
+def _with_late_reads(
+    question: Question, plan: PartitionPlan, late: set[int], considered: set[int], choice: LateChoice
+) -> PartitionPlan:
+    reads = plan.row_groups
+    if late:
+        first = _first_columns(question.predicate_columns, plan)
+        reads = tuple(
+            defer_columns(read, first) if position in late and isinstance(read, RowGroupRead) else read
+            for position, read in enumerate(reads)
+        )
+    return replace(
+        plan,
+        row_groups=reads,
+        read=replace(plan.read, techniques=(*plan.read.techniques, _late_technique(plan, late, considered, choice))),
+    )
+
+
+def _late_technique(plan: PartitionPlan, late: set[int], considered: set[int], choice: LateChoice) -> Technique:
+    """Count the row groups, of which each may be several reads."""
+    if not late:
+        reason = choice.why_not if choice.late.any() else choice.reason
+        return Technique(name="late reading", is_used=False, unit="row groups", reason=reason)
+    return Technique(
+        name="late reading",
+        is_used=True,
+        unit="row groups",
+        affected=len({plan.row_groups[position].row_group for position in late}),
+        considered=len({plan.row_groups[position].row_group for position in considered}),
+        reason=choice.reason,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drafts:
+    """What is left of partitions after their metadata."""
+
+    drafts: tuple[Draft, ...]
+    skipped: tuple[SkippedPartition, ...]
+    """Partitions that are left out because they are archived."""
+    beyond_limit: tuple[Partition, ...]
+    """Partitions that nobody has to look at, because those before them certainly have enough rows."""
+
+
+def draft_partitions(question: Question, found: FoundPartitions, kept: Sequence[Partition]) -> Drafts:
+    """Prune the row groups of every partition by its metadata; native ones have been looked into already.
+
+    Archived partitions that have row groups left are left out here, if the options say so; for others only what lies
+    outside of the archived object is worth a closer look.
+
+    Args:
+        question: What is asked.
+        found: What their metadata has brought.
+        kept: The partitions, in table order.
+
+    Raises:
+        FormatError: See :func:`coldparquet.scan.look.draft_parquet`.
+    """
+    drafts: list[Draft] = []
+    left_out = list(found.skipped)
+    rows_left = question.limit
+    in_parquet = [known.known.sidecar for known in found.known if not isinstance(known.known, NativePlan)]
+    looks, sidecar_count = found.first_looks, 0
+    if looks is None or not looks.are_about(question, in_parquet):
+        looks = FirstLooks(question, ColumnMatcher(question.needed_columns), in_parquet)
+    considered = {partition.name for partition in found.skipped}
+    for known in found.known:
+        if rows_left is not None and rows_left <= 0:
+            break
+        considered.add(known.partition.name)
+        if isinstance(known.known, NativePlan):
+            drafts.append(_renumbered(known, len(drafts)))
+            rows_left = rows_after(rows_left, known.known.reads)
+            continue
+        look, position = looks.at(sidecar_count)
+        sidecar_count += 1
+        draft = draft_parquet(
+            look,
+            position,
+            known.partition,
+            known.known,
+            index=len(drafts),
+            rows_wanted=question.last_rows if rows_left is None else rows_left,
+        )
+        archived = archived_object(question, known.partition.name, known.partition.data_path)
+        if archived is not None and draft.is_read and question.options.archived == "skip":
+            left_out.append(skipped(archived))
+            continue
+        drafts.append(draft if archived is None else _without_the_object(draft))
+        rows_left = None if rows_left is None else rows_left - draft.certain_rows
+    beyond_limit = tuple(partition for partition in kept if partition.name not in considered)
+    return Drafts(drafts=tuple(drafts), skipped=tuple(left_out), beyond_limit=beyond_limit)
+
+
+def rows_after(rows_left: int | None, reads: Sequence[PlannedRead]) -> int | None:
+    """Return how many rows are still wanted behind some reads; None for all."""
+    return None if rows_left is None else rows_left - sum(read.row_count for read in reads if read.all_rows_match)
+
+
+def _without_the_object(draft: ParquetDraft) -> ParquetDraft:
+    """Keep of what is worth a closer look only what does not lie in the archived object itself."""
+    probes, page_index = draft.probes, draft.page_index
+    if probes is not None and probes.wanted() is not None:
+        probes = None
+    if page_index is not None and not draft.question.snapshot.page_files.is_at_hand(draft.partition.location):
+        page_index = Choice(pays=False, reason="it lies in an archived object")
+    return replace(draft, probes=probes, page_index=page_index)
+
+
+def _renumbered(known: KnownPartition, index: int) -> KnownPartition:
+    """Move the reads of a native partition to the place that it has behind those left out."""
+    native = known.known
+    if not isinstance(native, NativePlan) or all(read.partition_index == index for read in native.reads):
+        return known
+    reads = tuple(replace(read, partition_index=index) for read in native.reads)
+    return replace(known, known=replace(native, reads=reads))
+
+
+_LOGGER = logging.getLogger("coldparquet")
+
+
+class PlannedOnce:
+    """The plan of one question, made when it is first asked for: the state of the table does not change, nor does the plan.
+
+    Args:
+        question: What is asked.
+        executor: Where to plan.
+    """
+
+    def __init__(self, question: Question, executor: Executor) -> None:
+        self._question = question
+        self._executor = executor
+        self._planning = asyncio.Lock()
+        self._planned: PlannedScan | None = None
+
+    async def get(self) -> PlannedScan:
+        """Return the plan. Requests: those of :func:`plan_question`, the first time."""
+        async with self._planning:
+            if self._planned is None:
+                self._planned = await plan_question(self._question, self._executor)
+                for warning in self._planned.warnings:
+                    _LOGGER.warning("%s: %s", self._question.url, warning)
+            return self._planned
+
+
+@spanned("coldparquet.plan")
+async def plan_question(question: Question, executor: Executor) -> PlannedScan:
+    """Plan a question.
+
+    Requests: the metadata of the partitions that are left by their time ranges and, on stores with storage classes, 1 look at
+    the data object of each, all at once; none for those known. Metadata-only questions do not look. Where
+    that leaves row groups undecided and more is worth a look, bloom filters and pages of all partitions, all at once (see
+    :func:`coldparquet.scan.closer.look_closer`). Of native partitions: the search for the rows of the time range,
+    and the offsets and symbols of the columns needed. With a limit and no predicate, those of the first partition, then of
+    twice as many, until there are enough rows. For ``symbols="global"`` the symbols of the table, see
+    :func:`coldparquet.scan.planner.look_up_symbols`.
+    """
+    kept, pruned = prune_partitions(question)
+    found, symbols = await both(read_metadata(question, kept), look_up_symbols(question))
+    if symbols is not NO_SYMBOLS:
+        question = replace(question, symbols=symbols)
+    loop = asyncio.get_running_loop()
+    drafted = await loop.run_in_executor(executor, draft_partitions, question, found, kept)
+    copies = BloomCopies(question, drafted.drafts, found.stripes)
+    looks = await _look_closer(drafted.drafts, copies)
+    pruned += [PrunedPartition(name=partition.name, reason="limit") for partition in drafted.beyond_limit]
+    requests = _spent_on(question, found, looks)
+    return await loop.run_in_executor(executor, _plan, question, drafted, looks, tuple(pruned), requests)
+
+
+async def _look_closer(drafts: Sequence[Draft], copies: BloomCopies) -> list[CloserLook]:
+    """Look closer at those partitions of which it is wanted: often at few or none of many."""
+    wanted = [
+        (position, draft)
+        for position, draft in enumerate(drafts)
+        if isinstance(draft, ParquetDraft) and draft.wants_closer_look
+    ]
+    looks = [CloserLook()] * len(drafts)
+    found = await gather_or_cancel([_look_closer_at(draft, copies) for _, draft in wanted])
+    for (position, _), look in zip(wanted, found, strict=True):
+        looks[position] = look
+    return looks
+
+
+async def _look_closer_at(draft: ParquetDraft, copies: BloomCopies) -> CloserLook:
+    look = await look_closer(draft, copies)
+    info = draft.question.snapshot.data_objects.info(draft.partition.data_path)
+    if info is None or not (is_lasting_etag(look.pages_etag) and is_lasting_etag(info.etag)):
+        return look
+    if look.pages_etag != info.etag:
+        draft.question.snapshot.store.note_changed(draft.partition.data_path)
+        raise stale_pages(draft.partition.data_path, described_etag=look.pages_etag, found_etag=info.etag)
+    return replace(look, pages_etag=None)  # all later requests are pinned to the version that was seen
+
+
+def prune_partitions(question: Question) -> tuple[list[Partition], list[PrunedPartition]]:
+    """Drop the partitions whose time range already proves that no row matches."""
+    snapshot, predicate = question.snapshot, question.predicate
+    partitions, timestamp = snapshot.partitions, snapshot.designated_timestamp
+    type_ = None if timestamp is None else snapshot.columns[timestamp].type
+    # A damaged sidecar may name any column; directory names bound timestamps only.
+    if predicate is None or timestamp is None or type_ is None or type_.arrow.name != "timestamp":
+        return list(partitions), []
+    unit_ns = NANOSECONDS_PER_UNIT[type_.arrow.unit or "ns"]
+    ranges = [partition.time_range_ns for partition in partitions]
+    stated = [time_range or (0, 0) for time_range in ranges]
+    statistics = IntervalStatistics(
+        column=timestamp,
+        lower=_bounds([start // unit_ns for start, _ in stated]),
+        upper=_bounds([(stop - 1) // unit_ns for _, stop in stated]),
+        known=np.array([known is not None for known in ranges], dtype=bool),
+    )
+    verdict, _ = prune(predicate, statistics, len(partitions))
+    kept = [partition for partition, may_match in zip(partitions, verdict.survives, strict=True) if may_match]
+    reason = "time range"
+    pruned = [
+        PrunedPartition(name=partition.name, reason=reason)
+        for partition, may_match in zip(partitions, verdict.survives, strict=True)
+        if not may_match
+    ]
+    return kept, pruned
+
+
+def _bounds(values: Sequence[int]) -> npt.NDArray[np.int64]:
+    """Bound timestamps of 64 bits by numbers of any size: the first partition of a table has no begin."""
+    limits = np.iinfo(np.int64)
+    least, greatest = limits.min, limits.max
+    return np.array([min(max(value, least), greatest) for value in values], dtype=np.int64)
+
+
+def _plan(
+    question: Question,
+    drafted: Drafts,
+    looks: Sequence[CloserLook],
+    pruned: tuple[PrunedPartition, ...],
+    requests: tuple[MetadataRequest, ...],
+) -> PlannedScan:
+    plans: list[PartitionPlan] = []
+    rows_left = question.limit
+    verdicts = _verdicts(drafted.drafts, looks)
+    for draft, look in zip(drafted.drafts, looks, strict=True):
+        if isinstance(draft, ParquetDraft):
+            plan = plan_parquet(draft, look, verdicts[draft.look], rows_left=rows_left)
+        else:
+            plan = plan_native(question, draft, rows_left=rows_left)
+        plans.append(plan)
+        rows_left = rows_after(rows_left, plan.row_groups)
+    plans = read_late(question, plans)
+    row_groups = tuple(read for plan in plans for read in plan.row_groups)
+    partitions = tuple(plan.planned for plan in plans)
+    described = tuple(with_storage_class(question, plan.read) for plan in plans)
+    if question.expects_data:
+        found = plan_requests_of(question, partitions, described, row_groups)
+    else:
+        found = PlannedRequests(requests=(), coalescings=())  # those of what turns out to be read are planned then
+    warnings = _columns_left_out(question, drafted.drafts)
+    return PlannedScan(
+        question=question,
+        plan=ReadPlan(
+            table=question.url,
+            columns=tuple(column.name for column in question.output_columns),
+            predicate=question.predicate_text,
+            limit=question.limit,
+            partitions_pruned=pruned,
+            partitions=described,
+            row_groups=row_groups,
+            requests=found.requests,
+            coalescings=found.coalescings,
+            metadata_requests=requests,
+            snapshot=question.snapshot.source,
+            notes=(*question.snapshot.notes, *warnings, *beliefs(question, described)),
+            partitions_skipped=drafted.skipped,
+            options=question.options,
+            speed=question.speed,
+        ),
+        partitions=partitions,
+        warnings=warnings,
+    )
+
+
+def _columns_left_out(question: Question, drafts: Sequence[Draft]) -> tuple[str, ...]:
+    """Say which columns are missing from all columns of a table that has those of its newest partition."""
+    columns = question.snapshot.columns
+    if question.snapshot.files is not None or question.names_columns or not question.output_columns:
+        return ()
+    in_parquet = [draft for draft in drafts if isinstance(draft, ParquetDraft)]
+    left_out: dict[str, str] = {}
+    for draft in {draft.metadata.sidecar.schema: draft for draft in in_parquet}.values():
+        for name in columns_left_out(columns, draft.metadata.sidecar):
+            left_out.setdefault(name, draft.partition.name)
+    if not left_out:
+        return ()
+    shown = few_names([f"{name!r} (of {partition})" for name, partition in left_out.items()])
+    note = (
+        f"not read, because the newest partition does not have them: columns {shown}; open the table with"
+        " ReadOptions(columns_from='all') to read them"
+    )
+    return (note,)
+
+
+def _verdicts(drafts: Sequence[Draft], looks: Sequence[CloserLook]) -> dict[FirstLook, Verdicts]:
+    """Put together what bloom filters have answered about sidecars that were looked at together."""
+    blooms: dict[FirstLook, dict[int, BloomAnswers]] = {}
+    for draft, look in zip(drafts, looks, strict=True):
+        if isinstance(draft, ParquetDraft):
+            of_stack = blooms.setdefault(draft.look, {})
+            if look.blooms is not None:
+                of_stack[draft.position] = look.blooms
+    return {look: Verdicts(look, answers) for look, answers in blooms.items()}
+
+
+def _spent_on(question: Question, found: FoundPartitions, looks: Sequence[CloserLook]) -> tuple[MetadataRequest, ...]:
+    """Return what making the plan has cost: opening the table, metadata, looks at objects, and what a closer look fetched."""
+    before = question.snapshot.requests
+    of_partitions = [request for known in found.known for request in known.requests if request not in before]
+    of_looks = [request for look in looks for request in look.requests]
+    return (*before, *of_partitions, *found.looks, *question.symbols.requests, *of_looks)

@@ -1,0 +1,235 @@
+"""From the reads of a plan to its requests: coalesced by the goal, the prices and the speed of the store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from coldparquet.format.native import FixedLayout
+from coldparquet.plan.coalescing import may_widen, widened
+from coldparquet.plan.model import ReadPlan, RowGroupRead, bytes_wanted_by
+from coldparquet.plan.native import NativeRead, RowSlices, native_reads
+from coldparquet.plan.reads import first_rows, last_rows
+from coldparquet.plan.requests import ReadRanges, plan_requests
+from coldparquet.scan.planned import PlannedNative, PlannedParquet
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from coldparquet.options import Coalescing
+    from coldparquet.plan.model import PartitionRead, PlannedRead, PlannedRequest
+    from coldparquet.plan.requests import ReadsOfObject
+    from coldparquet.scan.model import Question
+    from coldparquet.scan.planned import PlannedPartition
+
+
+def cut_read(
+    read: PlannedRead, partition: PlannedPartition, count: int, *, from_end: bool, coalescing: Coalescing
+) -> PlannedRead:
+    """Return a read of the last, or the first, rows of another one.
+
+    Args:
+        read: The other one; every row of it matches.
+        partition: Where it reads.
+        count: How many rows, fewer than the read has.
+        from_end: Whether the last ones are wanted.
+        coalescing: How bytes become requests: gaps that these read over need not be left out.
+
+    Returns:
+        The read as it is for a native partition where columns of variable size are among those read: only their files
+        tell where a row begins. Of a Parquet file whose pages are not known whole chunks are fetched.
+    """
+    if isinstance(read, RowGroupRead) and isinstance(partition, PlannedParquet):
+        cut = last_rows if from_end else first_rows
+        return cut(read, count, pages=partition.pages, least_saving_bytes=max(coalescing.gap_bytes, 1))
+    if isinstance(read, NativeRead) and isinstance(partition, PlannedNative):
+        return _cut_native(read, partition, count, from_end=from_end)
+    return read
+
+
+def _cut_native(read: NativeRead, partition: PlannedNative, count: int, *, from_end: bool) -> NativeRead:
+    columns = [partition.columns[index] for index in (*read.columns, *read.made_columns)]
+    if not all(isinstance(column.layout, FixedLayout) for column in columns):
+        return read
+    first_row = read.first_row + (read.row_count - count if from_end else 0)
+    rows = RowSlices(
+        first_rows=np.array([first_row], dtype=np.int64), stop_rows=np.array([first_row + count], dtype=np.int64)
+    )
+    [cut] = native_reads(
+        rows,
+        columns,
+        directory_path=partition.directory_path,
+        partition_index=read.partition_index,
+        data_ranges={},
+        all_rows_match=read.all_rows_match,
+    )
+    return replace(cut, row_group=read.row_group)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRequests:
+    """The requests of a plan, and how they were made."""
+
+    requests: tuple[PlannedRequest, ...]
+    """In partition order and, within a partition, by stage and in file order."""
+    coalescings: tuple[Coalescing, ...]
+    """How the ranges of the first stage became requests, one for each partition."""
+
+
+def plan_requests_of(
+    question: Question,
+    partitions: Sequence[PlannedPartition],
+    described: Sequence[PartitionRead],
+    reads: Sequence[PlannedRead],
+) -> PlannedRequests:
+    """Coalesce the ranges of reads, as the options' goal says; those of deferred columns as a second stage.
+
+    Args:
+        question: What is asked.
+        partitions: The partitions of the plan.
+        described: What the plan says of them.
+        reads: Some of their reads, in the order of the plan.
+    """
+    wanted_bytes = bytes_wanted_by(reads)
+    coalescings = _coalescings(question, described, reads, wanted_bytes)
+    part_bytes = part_bytes_of(question, wanted_bytes)
+    stages = RequestStages(late_part_bytes=part_bytes)
+    for index, group in groupby(reads, key=attrgetter("partition_index")):
+        coalescing = coalescings[index]
+        stages.add(
+            partitions[index],
+            list(group),
+            coalescing=coalescing,
+            part_bytes=coalescing.part_bytes(wanted_bytes, question.options.max_concurrency),
+            late_coalescing=question.coalescing_of(described[index].data_path),
+        )
+    return PlannedRequests(requests=stages.requests(), coalescings=coalescings)
+
+
+class RequestStages:
+    """The requests of both stages for reads of many partitions: all that are coalesced alike are planned at once.
+
+    Args:
+        late_part_bytes: About how long the requests of deferred columns should be at the end.
+    """
+
+    def __init__(self, *, late_part_bytes: int) -> None:
+        self._late_part_bytes = late_part_bytes
+        self._alike: dict[tuple[int, Coalescing, int], list[ReadsOfObject]] = {}
+        """By stage, by how they are coalesced and by the length of the parts: reads of Parquet files."""
+        self._of_native: list[PlannedRequest] = []
+
+    def add(
+        self,
+        partition: PlannedPartition,
+        reads: Sequence[PlannedRead],
+        *,
+        coalescing: Coalescing,
+        part_bytes: int,
+        late_coalescing: Coalescing,
+    ) -> None:
+        """Take some reads of one partition.
+
+        Args:
+            partition: The partition.
+            reads: In table order.
+            coalescing: How the ranges of the first stage become requests.
+            part_bytes: About how long these should be at the end.
+            late_coalescing: How those of deferred columns do.
+        """
+        if not isinstance(partition, PlannedParquet):
+            self._of_native += partition.requests(reads, coalescing, part_bytes=part_bytes)
+            return
+        self._alike.setdefault((1, coalescing, part_bytes), []).append(partition.reads_of_object(reads))
+        for read in reads:
+            # What is left of it is requested by itself, once its predicate has been evaluated: over gaps as they were chosen
+            # for few requests, because only little of it may be left.
+            if isinstance(read, RowGroupRead) and read.deferred is not None:
+                late = self._alike.setdefault((2, late_coalescing, self._late_part_bytes), [])
+                late.append(partition.reads_of_object([read.deferred]))
+
+    def requests(self) -> tuple[PlannedRequest, ...]:
+        """Return the requests of all partitions in turn, those of each by stage and in file order."""
+        found = list(self._of_native)
+        for (stage, coalescing, part_bytes), objects in self._alike.items():
+            found += plan_requests(
+                objects,
+                gap_bytes=coalescing.gap_bytes,
+                max_request_bytes=coalescing.max_request_bytes,
+                part_bytes=part_bytes,
+                stage=stage,
+            )
+        return tuple(sorted(found, key=attrgetter("partition_index", "stage")))
+
+
+def part_bytes_of(question: Question, wanted_bytes: int) -> int:
+    """Return how long the requests of a second stage should be, so that they use all connections.
+
+    Args:
+        question: What is asked.
+        wanted_bytes: All that is read, in both stages.
+    """
+    return question.coalescing.part_bytes(wanted_bytes, question.options.max_concurrency)
+
+
+def with_reads(planned: PlannedScan, reads: Sequence[PlannedRead]) -> PlannedScan:
+    """Return a plan that does these reads only, and fetches nothing else.
+
+    Args:
+        planned: The whole plan.
+        reads: Some of its reads in their order; each may be cut to fewer rows.
+    """
+    plan = planned.plan
+    found = plan_requests_of(planned.question, planned.partitions, plan.partitions, reads)
+    return replace(
+        planned,
+        plan=replace(plan, row_groups=tuple(reads), requests=found.requests, coalescings=found.coalescings),
+    )
+
+
+def for_new_connections(planned: PlannedScan) -> PlannedScan:
+    """Return a plan with the same reads, whose requests are those of processes without open connections.
+
+    Args:
+        planned: The plan of a process that goes on with the connections that it has.
+    """
+    question, plan = planned.question, planned.plan
+    if not may_widen(question.options, question.speed) or len(plan.requests) > question.speed.connections:
+        return planned  # nothing would change
+    speed = replace(question.speed, are_connections_new=True)
+    alike = replace(planned, question=replace(question, speed=speed), plan=replace(plan, speed=speed))
+    return with_reads(alike, plan.row_groups)
+
+
+def _coalescings(
+    question: Question, described: Sequence[PartitionRead], reads: Sequence[PlannedRead], wanted_bytes: int
+) -> tuple[Coalescing, ...]:
+    """Choose for each partition by its storage class, and for all together whether requests would queue."""
+    if question.options.goal == "cheap":
+        return tuple(question.coalescing_of(partition.data_path) for partition in described)
+    chosen = question.coalescing
+    ranges = ReadRanges.of(reads) if may_widen(question.options, question.speed) else None
+    if ranges is not None:
+        chosen = widened(chosen, ranges, wanted_bytes=wanted_bytes, options=question.options, speed=question.speed)
+    return (chosen,) * len(described)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedScan:
+    """A plan, and what turns its bytes into rows."""
+
+    question: Question
+    plan: ReadPlan
+    partitions: tuple[PlannedPartition, ...]
+    """In the order of :attr:`ReadPlan.partitions`."""
+    warnings: tuple[str, ...]
+    """Those of its notes that are worth telling to whoever does not ask for the plan."""
+
+    @property
+    def late_part_bytes(self) -> int:
+        """About how long the requests of a second stage should be."""
+        return part_bytes_of(self.question, self.plan.bytes_wanted)

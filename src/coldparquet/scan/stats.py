@@ -1,0 +1,208 @@
+"""What a scan did and cost: each activity charged to the scan's ledger and shown as a span, and the sum of it."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from coldparquet.telemetry import OpenSpan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from coldparquet.plan.model import StoreSpeed
+    from coldparquet.prices import PriceTable, RequestKind
+    from coldparquet.storage.log import Ledger, Operation, RequestRecord
+    from coldparquet.telemetry import Attributes
+
+
+class ScanActivity:
+    """Counts the time of one thing that a scan does, and gathers what it costs.
+
+    A stream of batches begins and ends in different calls, perhaps of different tasks; so these are calls here, too.
+
+    Args:
+        ledger: The scan's.
+        attributes: What the span says.
+    """
+
+    def __init__(self, ledger: Ledger, attributes: Attributes) -> None:
+        self._ledger = ledger
+        self._attributes = attributes
+        self._span: OpenSpan | None = None
+
+    def begin(self) -> None:
+        """The time counts from now on."""
+        self._ledger.begin()
+        self._span = OpenSpan("coldparquet.scan", self._attributes)
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """Charge what is done inside, and in tasks that are started inside, to the scan."""
+        if self._span is None:
+            yield
+            return
+        with self._ledger.current(), self._span.current():
+            yield
+
+    def end(self, *, error: BaseException | None = None) -> None:
+        """The time does not count any more; a second time does nothing."""
+        span, self._span = self._span, None
+        if span is None:
+            return
+        self._ledger.end()
+        totals = self._ledger.totals
+        span.end({"coldparquet.rows": totals.row_count, "coldparquet.requests": totals.request_count}, error=error)
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Begin, do what is done inside, and end."""
+        self.begin()
+        try:
+            with self.current():
+                yield
+        except BaseException as error:
+            self.end(error=error)
+            raise
+        self.end()
+
+
+_PRICED_AS: dict[Operation, RequestKind] = {
+    "get": "get",
+    "info": "head",
+    "list": "list",
+    "remove unfinished": "list",
+    "put": "put",
+    "start upload": "put",
+    "upload part": "put",
+    "finish upload": "put",
+}
+"""What a call is on the invoice. Deleting is free; restores are priced where they are offered."""
+
+_LEAST_ANSWERS = 3
+"""So many answers tell how long the first byte takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanStatistics:
+    """What one scan has cost so far: its planning, and everything that was read through it.
+
+    Requests are those that this scan sent. What another scan of the same table has fetched, and what was known when the table
+    was opened, costs it nothing.
+    """
+
+    request_count: int
+    """HTTP requests, second attempts and hedges included; calls of a store that does not speak HTTP. One that found its kept
+    connection closed, and was therefore sent over another one, counts once."""
+    round_trips: int
+    """Length of the longest chain of requests of which each began when the one before was over."""
+    fetched_bytes: int
+    """All bytes of data and metadata that arrived."""
+    wanted_bytes: int
+    """Bytes of data for which the rows had a use, wherever they came from."""
+    gap_bytes: int
+    """Bytes between these that were read over to save requests."""
+    dollars: float | None
+    """By ``ReadOptions.prices``, within the store's region; 0 where a store has no storage classes, None where one of the
+    classes has no known price."""
+    cache_hits: int
+    """Answers that needed no request."""
+    cache_hit_bytes: int
+    retries: int
+    """GETs sent again after a failure, and those that went on behind a broken answer."""
+    hedges_sent: int
+    """Requests sent a second time because the first was slow."""
+    hedges_won: int
+    """Those of them that brought the bytes."""
+    row_count: int
+    """Rows that were read and satisfy the predicate; metadata answers count none."""
+    decode_s: float
+    """How long threads decoded, all together."""
+    waited_s: float
+    """How long requests waited for a turn, all together."""
+    elapsed_s: float
+    """How long it took, pauses of a slow consumer included."""
+    physical_limit_s: float
+    """The least time in which the store could have answered these requests: round trips x time to the first byte, and
+    bytes over the throughput of all connections that the options allow. 0 for local files, which no network limits."""
+
+    @property
+    def times_physical_limit(self) -> float | None:
+        """How many times as long as physically possible it took; None where nothing was requested over a network."""
+        return self.elapsed_s / self.physical_limit_s if self.physical_limit_s else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the numbers as plain data that ``json.dumps`` takes."""
+        return {**asdict(self), "times_physical_limit": self.times_physical_limit}
+
+
+def scan_statistics(
+    ledger: Ledger, *, speed: StoreSpeed, prices: PriceTable, has_storage_classes: bool
+) -> ScanStatistics:
+    """Sum up a ledger.
+
+    Args:
+        ledger: Of one scan.
+        speed: Of the store, where the scan's own requests do not tell.
+        prices: What requests and bytes cost.
+        has_storage_classes: Whether the store is one that asks money for them.
+    """
+    totals = ledger.totals
+    return ScanStatistics(
+        request_count=totals.request_count,
+        round_trips=totals.round_trips,
+        fetched_bytes=totals.fetched_bytes,
+        wanted_bytes=totals.wanted_bytes,
+        gap_bytes=totals.asked_bytes - totals.wanted_bytes,
+        dollars=_dollars(ledger, prices) if has_storage_classes else 0.0,
+        cache_hits=totals.cache_hits,
+        cache_hit_bytes=totals.cache_hit_bytes,
+        retries=totals.retries,
+        hedges_sent=totals.hedges_sent,
+        hedges_won=totals.hedges_won,
+        row_count=totals.row_count,
+        decode_s=totals.decode_s,
+        waited_s=totals.waited_s,
+        elapsed_s=ledger.elapsed_s,
+        physical_limit_s=_physical_limit_s(ledger, speed) if speed.is_remote else 0.0,
+    )
+
+
+def request_dollars(record: RequestRecord, prices: PriceTable) -> float | None:
+    """Return what one request costs; None where its storage class has no known price."""
+    kind = _PRICED_AS.get(record.operation)
+    if kind is None or not record.is_billed:
+        return 0.0
+    return prices.request_dollars(
+        kind, storage_class=record.storage_class, retrieved_bytes=record.fetched_bytes, count=record.http_requests
+    )
+
+
+def _dollars(ledger: Ledger, prices: PriceTable) -> float | None:
+    dollars = 0.0
+    for (operation, storage_class), billed in ledger.billed.items():
+        kind = _PRICED_AS.get(operation)
+        if kind is None:
+            continue
+        price = prices.request_dollars(
+            kind, storage_class=storage_class, retrieved_bytes=billed.fetched_bytes, count=billed.request_count
+        )
+        if price is None:
+            return None
+        dollars += price
+    return dollars
+
+
+def _physical_limit_s(ledger: Ledger, speed: StoreSpeed) -> float:
+    """Return the least time for the round trips and the bytes of a ledger."""
+    bytes_per_s = speed.connections * speed.connection_bytes_per_s
+    totals = ledger.totals
+    return totals.round_trips * _first_byte_s(ledger.records, speed) + totals.fetched_bytes / bytes_per_s
+
+
+def _first_byte_s(records: Sequence[RequestRecord], speed: StoreSpeed) -> float:
+    """Return how long the first byte takes: the median of what this scan saw, if it saw enough."""
+    seen_s = [record.first_byte_s - record.started_s for record in records if record.first_byte_s is not None]
+    return median(seen_s) if len(seen_s) >= _LEAST_ANSWERS else speed.first_byte_s

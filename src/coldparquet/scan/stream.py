@@ -1,0 +1,388 @@
+"""The rows of a plan as a stream of record batches: fetched ahead, decoded in threads, handed over in order.
+
+Row groups begin in the order in which they are consumed, each when there is memory for its bytes; they are decoded when
+there is memory for the rows. Bytes in flight, fetched bytes and decoded rows that are not yet consumed stay within the
+memory limit; a slow consumer thereby stops the fetching. Only what the consumer itself waits for goes on whatever the
+limit says, so that the limit can be exceeded by what one row group needs, and never blocks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from itertools import count
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+import pyarrow as pa
+
+from coldparquet.concurrency import background
+from coldparquet.decode.arrow import (
+    TextAs,
+    arrow_type,
+    columns_to_expand,
+    copied,
+    expanded_table,
+    first_expanded,
+    most_expanded_bytes,
+    text_bytes,
+    to_batches,
+)
+from coldparquet.decode.expansion import check_expanded_size
+from coldparquet.errors import InvalidInputError
+from coldparquet.options import MIB
+from coldparquet.scan.gathering import PartitionFetches
+from coldparquet.scan.memory import DecodedSizes, Room
+from coldparquet.scan.planner import shared_dictionaries
+from coldparquet.scan.work import KeptShare, RowGroupWork, StreamMeans
+from coldparquet.storage.log import current_ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Generator, Iterator
+    from concurrent.futures import Executor
+    from types import TracebackType
+
+    from coldparquet.plan.model import ReadPlan
+    from coldparquet.scan.memory import Holding
+    from coldparquet.scan.model import StreamedPlan
+    from coldparquet.scan.stats import ScanActivity
+    from coldparquet.storage.cache import CachedStore
+
+
+_UNCOUNTED_BYTES = 160 * MIB
+"""What nobody can count: memory that was freed but that the allocators of several threads have not given back yet, an
+answer while it is copied, the working memory of decompression: 90 to 150 MB were measured, whatever the limit."""
+
+_LEAST_SHARE = 3 / 8
+"""Part of the memory limit that is granted where the limit is small."""
+
+_BEGUN_AT_ONCE = 64
+"""Row groups that begin before other tasks of the event loop have their turn: each takes 0.1 ms."""
+
+_LARGEST_SHARE_COPIED = 1 / 8
+"""The last batch of a row group is copied if it is at most this part of its rows: longer ones cost more than they free."""
+
+
+class BatchStream:
+    """Record batches within a memory limit. Use it with ``async with``, which owns all of its tasks.
+
+    Leaving the block early cancels what is in flight and leaves nothing behind. Made by
+    :meth:`coldparquet.table_scan.Scan.batches`.
+
+    Args:
+        planning: Makes the plan when the stream is opened; it is carried out as it is, whatever it costs.
+        store: Where the table lies.
+        executor: Threads that decode.
+        activity: What the stream is charged to, from the time when it is opened until it is closed; None where it is a part
+            of something larger.
+    """
+
+    def __init__(
+        self,
+        planning: Callable[[], Awaitable[StreamedPlan]],
+        *,
+        store: CachedStore,
+        executor: Executor,
+        activity: ScanActivity | None = None,
+    ) -> None:
+        self._planning = planning
+        self._activity = activity
+        self._store = store
+        self._executor = executor
+        self._waiting: deque[RowGroupWork] = deque()
+        """Row groups that have begun and are not consumed yet, in the order in which they will be, and the one behind them."""
+        self._problem: Exception | None = None
+        """Why there is none behind them although some are left."""
+        self._in_hand: Holding | None = None
+        """Memory of the rows that the consumer has: it counts as held until he has those of the next row group."""
+        self._batches: deque[pa.RecordBatch] = deque()
+        """What is left of the row group in hand."""
+        self._plain: set[str] = set()
+        """Columns of the result that are not dictionary-encoded, even where decoding has left them so."""
+        self._rows_in_hand = 0
+        """Rows of the row group in hand, those handed over already among them."""
+        self._finished_row_groups = 0
+        self._progress = asyncio.Event()
+        self._is_open = False
+        self._consuming = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        if self._activity is None:
+            await self._open()
+            return self
+        self._activity.begin()
+        try:
+            with self._activity.current():  # all tasks of the stream are started inside, and inherit it
+                await self._open()
+        except BaseException as error:
+            self._activity.end(error=error)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._close(error)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> pa.RecordBatch:
+        batch = await self.next_batch()
+        if batch is None:
+            raise StopAsyncIteration
+        return batch
+
+    @property
+    def plan(self) -> ReadPlan:
+        """The plan that is being carried out."""
+        return self._planned.plan
+
+    @property
+    def most_held_bytes(self) -> int:
+        """Upper bound of the memory that bytes in flight, fetched bytes and rows not yet consumed have taken so far."""
+        return self._means.fetched.most_held + self._means.decoded.most_held
+
+    async def next_batch(self) -> pa.RecordBatch | None:
+        """Return the next batch, None after the last one. Several consumers share the batches; none comes twice.
+
+        Giving up on a call, for example by a timeout, loses nothing: the next call waits for the same rows.
+
+        Raises:
+            InvalidInputError: The stream is not open (``kind="StreamNotOpen"``), or its table was closed
+                (``kind="TableClosed"``).
+            ObjectChangedError: The Parquet file was replaced since it was planned.
+            FormatError: A page does not decode.
+            StorageError: A request failed.
+        """
+        async with self._consuming:
+            while not self._batches:
+                rows = await self._next_rows()
+                if rows is None:
+                    return None
+                self._batches.extend(to_batches(rows, batch_rows=self._planned.question.options.batch_rows))
+                self._rows_in_hand = rows.num_rows
+            if encoded := columns_to_expand(self._batches[0].schema, self._plain):
+                most_bytes = most_expanded_bytes(self._planned.question.options.memory_limit_bytes)
+                batch, left = await self._means.in_thread(first_expanded, self._batches[0], encoded, most_bytes)
+                self._check_open()
+                self._batches.popleft()
+                if left is not None:
+                    self._batches.appendleft(left)
+                return batch
+            batch = self._batches.popleft()
+            return batch if self._batches else self._last(batch)
+
+    async def next_row_group(self) -> pa.Table | None:
+        """Return the rows of the next row group, possibly none of them; None after the last one.
+
+        Raises what :meth:`next_batch` raises, and BudgetExceededError where text that takes little memory as long as it is
+        dictionary-encoded would take far more than the memory limit as plain strings.
+        """
+        async with self._consuming:
+            rows = await self._next_rows()
+            if rows is None or not columns_to_expand(rows.schema, self._plain):
+                return rows
+            most_bytes = self._planned.question.options.memory_limit_bytes
+            return await self._means.in_thread(_expanded_within, rows, self._plain, most_bytes)
+
+    async def aclose(self) -> None:
+        """Cancel what is in flight, wait until it is gone, and release all memory."""
+        await self._close(None)
+
+    async def _open(self) -> None:
+        self._planned = await self._planning()
+        question, plan = self._planned.question, self._planned.plan
+        options = question.options
+        self._rows_left = question.limit
+        # With a limit and rows that may not match, nobody knows how many row groups are needed: few are read ahead at first
+        # and twice as many each time.
+        self._reads_all_ahead = question.limit is None or all(read.all_rows_match for read in plan.row_groups)
+        limit_bytes = options.memory_limit_bytes
+        granted_bytes = max(limit_bytes - _UNCOUNTED_BYTES, int(limit_bytes * _LEAST_SHARE))
+        self._means = StreamMeans(
+            question=question,
+            store=self._store,
+            executor=self._executor,
+            fetched=Room(granted_bytes // 2),
+            decoded=Room(granted_bytes - granted_bytes // 2),
+            requests=Room(options.max_concurrency),
+            decoders=Room(options.decode_threads or os.cpu_count() or 1),
+            sizes=DecodedSizes(),
+            ledger=current_ledger(),
+            keeping=KeptShare(
+                self._store.largest_scan_bytes,
+                planned_bytes=plan.bytes_fetched if self._reads_all_ahead else None,
+            ),
+            part_bytes=self._planned.late_part_bytes,
+            data_paths=[partition.data_path for partition in plan.partitions],
+        )
+        text = TextAs.of(options)
+        self._plain = {
+            column.name
+            for column in question.output_columns
+            if not pa.types.is_dictionary(arrow_type(column.readable_type, text=text))
+        }
+        self._dictionaries = shared_dictionaries(question)
+        works = self._works()
+        self._means.start(self._begin_all(self._make_next(works), works))
+        self._is_open = True
+
+    async def _close(self, error: BaseException | None) -> None:
+        if not self._is_open:
+            return
+        self._is_open = False
+        try:
+            await self._drop_all()
+        finally:
+            if self._activity is not None:
+                self._activity.end(error=error)
+
+    async def _drop_all(self) -> None:
+        tasks, decoding = self._means.tasks, self._means.decoding
+        for work in self._waiting:
+            work.drop()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        # A thread cannot be interrupted: what it decodes is waited for. Work that no thread has begun is gone already.
+        await asyncio.gather(*map(asyncio.wrap_future, tuple(decoding)), return_exceptions=True)
+        self._waiting.clear()
+        self._batches.clear()
+        self._in_hand = None
+
+    async def _next_rows(self) -> pa.Table | None:
+        self._check_open()
+        if self._rows_left == 0:
+            return None
+        if not self._waiting:
+            if self._problem is not None:
+                raise self._problem
+            return None
+        work = self._waiting[0]
+        self._means.fetched.hurry(work.turn)
+        self._means.decoded.hurry(work.turn)
+        await asyncio.wait([work.rows])  # a caller that gives up must not take the rows from the next one
+        self._check_open()  # another task may have closed the stream, which is no reason to cancel this one
+        rows = work.rows.result()
+        if self._dictionaries is not None:
+            # Whoever takes the rows after a caller that gave up here shares them again, which changes nothing.
+            rows = await self._means.in_thread(self._dictionaries.share, rows)
+            self._check_open()
+        self._waiting.popleft()  # they are the caller's now, and go when he is done
+        if self._in_hand is not None:
+            self._in_hand.release()
+        self._in_hand = work.decoded
+        if self._rows_left is not None:
+            # Only if need be: to slice a table without columns makes up rows that it does not have.
+            if rows.num_rows > self._rows_left:
+                rows = rows.slice(0, self._rows_left)
+            self._rows_left -= rows.num_rows
+        if self._means.ledger is not None:
+            self._means.ledger.totals.row_count += rows.num_rows
+        return rows
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise InvalidInputError(
+                "the stream is not open: read it inside of 'async with scan.batches() as batches'", kind="StreamNotOpen"
+            )
+
+    def _last(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Copy the last batch of a row group if it is short: as a slice it keeps the rows of all others in memory."""
+        is_short = batch.num_rows <= self._rows_in_hand * _LARGEST_SHARE_COPIED
+        if is_short and batch.num_columns and self._in_hand is not None:
+            batch = copied(batch)
+            self._in_hand.keep(batch.get_total_buffer_size())
+        return batch
+
+    def _works(self) -> Iterator[RowGroupWork]:
+        """Make the work of one row group after the other, each when it is about to begin."""
+        plan = self._planned.plan
+        turns = count()
+        for index, partition in enumerate(self._planned.partitions):
+            if reads := plan.row_groups_of(index):
+                # What the second stage takes is known when the first is over; the plan holds an upper bound of it.
+                requests = [request for request in plan.requests_of(index) if request.stage == 1]
+                fetches = PartitionFetches(requests, reads, partition, self._means.fetched)
+                for position, read in enumerate(reads):
+                    yield RowGroupWork(read, partition, next(turns), self._means, fetches, position)
+
+    def _make_next(self, works: Iterator[RowGroupWork]) -> RowGroupWork | None:
+        """Let one more row group wait to begin; there is always one, so that the consumer knows whether any is left."""
+        try:
+            work = next(works, None)
+        except Exception as error:  # noqa: BLE001 - the consumer gets it, behind the rows of those before
+            self._problem = error
+            return None
+        if work is not None:
+            work.rows.add_done_callback(self._note_finished)
+            self._waiting.append(work)
+        return work
+
+    async def _begin_all(self, work: RowGroupWork | None, works: Iterator[RowGroupWork]) -> None:
+        """Begin one row group after the other, as memory allows."""
+        while work is not None:
+            while not self._reads_all_ahead and work.turn > 2 * self._finished_row_groups:
+                self._progress.clear()
+                await self._progress.wait()
+            if work.is_dropped:
+                return
+            following = self._make_next(works)
+            await work.begin()
+            if following is not None and following.turn % _BEGUN_AT_ONCE == 0:
+                await asyncio.sleep(0)  # where memory and answers are at hand nothing else lets other tasks run
+            work = following
+
+    def _note_finished(self, rows: asyncio.Future[pa.Table]) -> None:
+        if not rows.cancelled():
+            self._finished_row_groups += 1
+            self._progress.set()
+            self._drop_what_the_limit_leaves_out()
+
+    def _drop_what_the_limit_leaves_out(self) -> None:
+        """Cancel the row groups behind those that certainly have as many rows as are wanted."""
+        rows_left = self._rows_left
+        if rows_left is None:
+            return
+        for position, work in enumerate(self._waiting):
+            if not work.has_begun:
+                return
+            rows_left -= work.certain_rows
+            if rows_left <= 0:
+                left_out = [self._waiting.pop() for _ in range(len(self._waiting) - position - 1)]
+                for dropped in reversed(left_out):  # what is kept for all of them goes with the first
+                    dropped.drop()
+                return
+
+
+def _expanded_within(rows: pa.Table, plain: Collection[str], most_bytes: int) -> pa.Table:
+    """Make plain strings of the text of a row group that came dictionary-encoded, unless they take far more than the limit."""
+    check_expanded_size(rows.get_total_buffer_size(), text_bytes(rows, plain), most_bytes)
+    return expanded_table(rows, plain)
+
+
+class AsyncBatches(Protocol):
+    """What opens, hands out batches one by one, and closes."""
+
+    async def __aenter__(self) -> Any:
+        """Open it."""
+        ...
+
+    async def next_batch(self) -> pa.RecordBatch | None:
+        """Return the next batch, None after the last one."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close it, and cancel what is in flight."""
+        ...
+
+
+def blocking_batches(stream: AsyncBatches) -> Generator[pa.RecordBatch, None, None]:
+    """Open a stream with the first batch; Python closes a generator that nobody holds any more, and so the stream."""
+    background.run(stream.__aenter__())
+    try:
+        while (batch := background.run(stream.next_batch())) is not None:
+            yield batch
+    finally:
+        background.run(stream.aclose())

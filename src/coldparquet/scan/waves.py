@@ -1,0 +1,329 @@
+"""Reading from one end of a table: a few partitions at a time, the most promising row groups first, no more than needed.
+
+In which order the reads of a plan may hold the newest, or the oldest, rows.
+
+A rank is a number that grows with the timestamp where newer rows are wanted, and falls with it where older ones are:
+so the rows with the greatest ranks are wanted in both cases.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from coldparquet.decode.arrow import numbers_to_arrow, numbers_to_numpy
+from coldparquet.plan.bind import BoundField
+from coldparquet.plan.bounds import NumericSide
+from coldparquet.plan.predicate import NANOSECONDS_PER_UNIT
+from coldparquet.plan.prune import stated_times_ns
+from coldparquet.plan.statistics import SidecarStatistics
+from coldparquet.scan.look import refuse_misplaced_times
+from coldparquet.scan.planned import PlannedParquet
+from coldparquet.scan.planner import admit, plan_question, prune_partitions
+from coldparquet.scan.requests import with_reads
+from coldparquet.scan.stream import BatchStream
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+    from concurrent.futures import Executor
+
+    from coldparquet.catalog.partition import Partition
+    from coldparquet.plan.bounds import BoolArray, IntArray, Side
+    from coldparquet.plan.columns import TableColumn
+    from coldparquet.plan.model import PlannedRead
+    from coldparquet.scan.model import Question
+    from coldparquet.scan.requests import PlannedScan
+
+
+async def plan_from_one_end(
+    question: Question, executor: Executor, *, newest_first: bool, by_time: bool
+) -> AsyncGenerator[PlannedScan, None]:
+    """Plan 1 partition, then 2 more, 4 more and so on, for as long as the caller asks for more; it closes the generator.
+
+    Requests: for each step those of :func:`coldparquet.scan.planner.plan_question` for its partitions.
+
+    Args:
+        question: What is asked; without a limit.
+        executor: Plans.
+        newest_first: Whether to begin at the end of the table; the partitions of a step are in table order all the same.
+        by_time: Whether the caller relies on all rows of one step to be of later times than those of the steps that come
+            after it (earlier, if not ``newest_first``). Where the names of the partitions do not promise that, all are
+            planned at once then. The timestamp is one of the question's columns then.
+
+    Raises:
+        FormatError: ``by_time``, and a partition's rows are of other times than its directory stands for (kind
+            ``TimeRangeMismatch``).
+    """
+    kept, _ = prune_partitions(question)
+    step = 1 if not by_time or _follow_each_other(kept) else len(kept)
+    done = 0
+    while done < len(kept):
+        start, stop = done, min(done + step, len(kept))
+        if newest_first:
+            start, stop = len(kept) - stop, len(kept) - start
+        partitions = tuple(kept[start:stop])
+        snapshot = replace(question.snapshot, partitions=partitions)
+        planned = await plan_question(replace(question, snapshot=snapshot), executor)
+        if by_time:
+            await asyncio.get_running_loop().run_in_executor(executor, _check_times, planned, partitions)
+        yield planned
+        done, step = done + stop - start, 2 * step
+
+
+def _follow_each_other(partitions: Sequence[Partition]) -> bool:
+    """Tell whether each partition is known to hold later times than the one before."""
+    ranges = [partition.time_range_ns for partition in partitions]
+    known = [time_range for time_range in ranges if time_range is not None]
+    return len(known) == len(ranges) and all(before[1] <= after[0] for before, after in pairwise(known))
+
+
+def _check_times(planned: PlannedScan, partitions: Sequence[Partition]) -> None:
+    timestamp = planned.question.snapshot.designated_timestamp
+    by_path = {partition.data_path: partition for partition in partitions}
+    for found in planned.partitions:  # archived ones may have been left out
+        if isinstance(found, PlannedParquet) and timestamp is not None:
+            place, borders = found.places[timestamp], np.array([0, found.sidecar.row_group_count])
+            if place is not None:
+                [stated] = stated_times_ns(found.sidecar, place, borders)
+                refuse_misplaced_times(by_path[found.data_path], stated)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RankedRows:
+    """Rows of one read or of many; the arrays have shape ``(rows,)``, and in each of them the greatest is the best."""
+
+    table: pa.Table
+    ranks: IntArray
+    places: IntArray
+    """Of the read that each row is from: decides between rows of equal rank."""
+    numbers: IntArray
+    """Of the row in its read: decides between rows of one read and equal rank."""
+
+    @classmethod
+    def joined(cls, parts: Sequence[RankedRows]) -> RankedRows:
+        """Join rows, at least one part of them; each dictionary column gets one dictionary."""
+        return cls(
+            table=pa.concat_tables([part.table for part in parts]).unify_dictionaries(),
+            ranks=np.concatenate([part.ranks for part in parts]),
+            places=np.concatenate([part.places for part in parts]),
+            numbers=np.concatenate([part.numbers for part in parts]),
+        )
+
+    @property
+    def from_worst_to_best(self) -> IntArray:
+        """Positions of the rows in ascending order."""
+        order: IntArray = np.lexsort((self.numbers, self.places, self.ranks))
+        return order
+
+    def at(self, positions: IntArray) -> RankedRows:
+        """Return the rows at some positions, in their order."""
+        if np.array_equal(positions, np.arange(len(self.ranks))):
+            return self
+        return RankedRows(
+            table=self.table.take(numbers_to_arrow(positions, pa.int64())),
+            ranks=self.ranks[positions],
+            places=self.places[positions],
+            numbers=self.numbers[positions],
+        )
+
+    def best(self, count: int) -> RankedRows:
+        """Return the best ``count`` rows, in the order in which they are here."""
+        if len(self.ranks) <= count:
+            return self
+        return self.at(np.sort(self.from_worst_to_best[-count:]))
+
+    def best_of_each(self, keys: Sequence[str]) -> RankedRows:
+        """Return the best row of each combination of values of the columns ``keys``; NULL is a value like others."""
+        order = self.from_worst_to_best
+        goodness = np.empty_like(order)
+        goodness[order] = np.arange(len(order))
+        names = [f"key {number}" for number in range(len(keys))]
+        columns: list[Any] = [plain_values(self.table.column(key)) for key in keys]
+        grouped = pa.table([*columns, numbers_to_arrow(goodness, pa.int64())], names=[*names, "goodness"])
+        found: Any = grouped.group_by(names, use_threads=False).aggregate([("goodness", "max")])
+        best = numbers_to_numpy(found.column("goodness_max").combine_chunks(), np.int64)
+        return self.at(np.sort(order[best]))
+
+
+def plain_values(column: Any) -> Any:
+    """Return a column with its values in place of dictionary indices."""
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+
+
+async def read_each(planned: PlannedScan, executor: Executor, take: Callable[[int, pa.Table], None]) -> None:
+    """Carry out a plan and hand over the rows of each of its reads, one after the other.
+
+    Args:
+        planned: The plan. Its question may have a limit: then reading ends with so many rows, and the last of them are those
+            that the limit leaves.
+        executor: Decodes, and runs ``take``.
+        take: Gets the position of a read in the plan and those of its rows that satisfy the predicate, perhaps none.
+    """
+    if not planned.plan.row_groups:
+        return
+
+    async def admitted() -> PlannedScan:
+        return await admit(planned)
+
+    loop = asyncio.get_running_loop()
+    store = planned.question.snapshot.store
+    async with BatchStream(admitted, store=store, executor=executor) as stream:
+        for position in range(len(planned.plan.row_groups)):
+            rows = await stream.next_row_group()
+            if rows is None:
+                break
+            await loop.run_in_executor(executor, take, position, rows)
+
+
+async def read_in_waves(  # noqa: PLR0913 - one plan, and what decides how far it is carried out
+    planned: PlannedScan,
+    executor: Executor,
+    *,
+    order: IntArray,
+    is_needed: Callable[[IntArray], BoolArray],
+    take: Callable[[int, pa.Table], None],
+    cut: Callable[[int], PlannedRead] | None = None,
+    first_wave_reads: int = 1,
+    wants_certain_rows: bool = True,
+) -> None:
+    """Do the reads of a plan, the most promising first, as long as some of the others are needed.
+
+    What one wave brings decides what the next one needs, so waves wait for each other: of 1 read, 2, 4, 8 and so on, which
+    at most doubles what is read, in few round trips.
+
+    Args:
+        planned: The plan; its question has no limit.
+        executor: Decodes, and runs ``is_needed`` and ``take``.
+        order: Positions of reads in the plan, the most promising first.
+        is_needed: Tells which of some reads that are still to be done may matter, after all rows that were taken.
+        take: Gets the position of a read and its matching rows; within a wave in table order.
+        cut: Cuts a read that is about to be done, given by its position, to the rows of it that may matter.
+        first_wave_reads: Reads of the first wave.
+        wants_certain_rows: Whether reads at the front of which every row matches come along at once, because rows are wanted
+            and not only what they prove of others.
+    """
+    reads = planned.plan.row_groups
+    every_row_matches = np.fromiter((read.all_rows_match for read in reads), np.bool_, len(reads))
+    loop = asyncio.get_running_loop()
+    waiting, wave_reads = order, first_wave_reads
+    while len(waiting):
+        waiting = waiting[await loop.run_in_executor(executor, is_needed, waiting)]
+        undecided = np.flatnonzero(~every_row_matches[waiting])
+        certain_reads = int(undecided[0]) if len(undecided) else len(waiting)
+        size = max(wave_reads, certain_reads) if wants_certain_rows else wave_reads
+        if len(waiting):
+            await _read_wave(planned, executor, np.sort(waiting[:size]).tolist(), take, cut)
+        waiting, wave_reads = waiting[size:], 2 * wave_reads
+
+
+async def _read_wave(
+    planned: PlannedScan,
+    executor: Executor,
+    wave: list[int],
+    take: Callable[[int, pa.Table], None],
+    cut: Callable[[int], PlannedRead] | None,
+) -> None:
+    reads = [planned.plan.row_groups[read] if cut is None else cut(read) for read in wave]
+    await read_each(with_reads(planned, reads), executor, lambda position, rows: take(wave[position], rows))
+
+
+_LEAST, _GREATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RankBounds:
+    """Between which ranks the rows of each read of a plan lie; both arrays have shape ``(reads,)``."""
+
+    least: IntArray
+    greatest: IntArray
+
+    @classmethod
+    def all_equal(cls, read_count: int) -> RankBounds:
+        """Rank no row before another: then only the table's order counts."""
+        zeros = np.zeros(read_count, dtype=np.int64)
+        return cls(least=zeros, greatest=zeros)
+
+
+def flipped(values: IntArray, *, ascending: bool) -> IntArray:
+    """Turn the order of integers round if ``ascending``; unlike a change of sign this never overflows."""
+    return ~values if ascending else values
+
+
+def time_ranks(planned: PlannedScan, timestamp: TableColumn, *, ascending: bool) -> RankBounds:
+    """Bound the ranks of the rows of each read by what is known of their timestamps.
+
+    The slices of a native partition follow each other in time, but nothing is known of their bounds. All of them get as
+    their only rank the worst one that a row of the partition can have: so a slice ranks behind every row of the partition
+    that is read before it, and before all rows of worse partitions.
+
+    Args:
+        planned: The plan; the timestamp is one of its columns.
+        timestamp: The designated timestamp.
+        ascending: Whether small timestamps rank high.
+    """
+    read_count = len(planned.plan.row_groups)
+    least = np.full(read_count, _LEAST, dtype=np.int64)
+    greatest = np.full(read_count, _GREATEST, dtype=np.int64)
+    for index, here, row_groups in reads_of_partitions(planned):
+        partition = planned.partitions[index]
+        if not isinstance(partition, PlannedParquet):
+            start, stop = _native_times(planned, index, timestamp)
+            least[here] = greatest[here] = stop - 1 if ascending else start
+        elif planned.question.options.statistics:
+            field = BoundField(name=timestamp.name, index=timestamp.index, type=timestamp.readable_type)
+            bounds = SidecarStatistics(partition.sidecar, partition.places).bounds(field)
+            least[here] = _numbers(None if bounds is None else bounds.lower, row_groups, unknown=_LEAST)
+            greatest[here] = _numbers(None if bounds is None else bounds.upper, row_groups, unknown=_GREATEST)
+    if ascending:
+        least, greatest = flipped(greatest, ascending=True), flipped(least, ascending=True)
+    return RankBounds(least=least, greatest=greatest)
+
+
+def table_places(read_count: int, reads_before: int, *, ascending: bool) -> IntArray:
+    """Number the reads of one step of a walk from one end of a table, so that a greater number is nearer to that end.
+
+    Args:
+        read_count: Reads of the step, which are in table order; shape of the result.
+        reads_before: Reads of the steps before, which are all nearer to the end.
+        ascending: Whether the walk goes from the begin of the table to its end.
+    """
+    first = reads_before if ascending else -reads_before - read_count
+    return flipped(np.arange(first, first + read_count), ascending=ascending)
+
+
+def reads_of_partitions(planned: PlannedScan) -> Iterator[tuple[int, slice, IntArray]]:
+    """Yield for each partition of a plan its index, where its reads are among all reads, and the row group of each."""
+    reads = planned.plan.row_groups
+    partition_of_read = np.fromiter((read.partition_index for read in reads), np.int64, len(reads))
+    row_groups = np.fromiter((read.row_group for read in reads), np.int64, len(reads))
+    edges = np.searchsorted(partition_of_read, np.arange(len(planned.partitions) + 1)).tolist()
+    for index, (start, stop) in enumerate(pairwise(edges)):
+        yield index, slice(start, stop), row_groups[start:stop]
+
+
+def ranks_of_rows(rows: pa.Table, timestamp: TableColumn, *, ascending: bool) -> IntArray:
+    """Return the rank of each row, shape ``(rows,)``."""
+    column: Any = rows.column(timestamp.name).cast(pa.int64()).combine_chunks()
+    return flipped(numbers_to_numpy(column, np.int64), ascending=ascending)
+
+
+def _native_times(planned: PlannedScan, index: int, timestamp: TableColumn) -> tuple[int, int]:
+    """Return the times that a native partition stands for, in the unit of the timestamp."""
+    path = planned.plan.partitions[index].data_path
+    [partition] = [found for found in planned.question.snapshot.partitions if found.directory_path == path]
+    if partition.time_range_ns is None:
+        return 0, 1  # a table that is not partitioned: there is no other partition to rank with
+    unit_ns = NANOSECONDS_PER_UNIT[timestamp.readable_type.arrow.unit or "ns"]
+    start, stop = (max(_LEAST + 1, min(bound // unit_ns, _GREATEST)) for bound in partition.time_range_ns)
+    return int(start), int(stop)
+
+
+def _numbers(side: Side | None, row_groups: IntArray, *, unknown: int) -> IntArray:
+    if not isinstance(side, NumericSide):
+        return np.full(len(row_groups), unknown, dtype=np.int64)
+    return np.where(side.known[row_groups], side.numbers[row_groups], unknown).astype(np.int64)

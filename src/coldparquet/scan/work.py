@@ -1,0 +1,484 @@
+"""One row group of a stream, from its requests to its rows: in one stage, or in two.
+
+Everything here blocks.
+
+One row group of a stream, from its requests to its rows: in one stage, or in two.
+
+In two stages (late materialisation) the predicate's columns are fetched and decoded first; the others are fetched for
+the rows that are left, or not at all. Both stages run beside those of other row groups.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+
+from coldparquet.decode.arrow import TextAs, arrow_field
+from coldparquet.decode.dictionaries import shorten_dictionaries
+from coldparquet.decode.filter import filter_rows, surviving_rows
+from coldparquet.errors import InternalError, NotFoundError
+from coldparquet.plan.budget import has_budget
+from coldparquet.plan.model import RowGroupRead
+from coldparquet.plan.requests import shortened_to
+from coldparquet.scan.gathering import PartitionFetches
+from coldparquet.scan.memory import Holding
+from coldparquet.scan.planner import symbol_columns
+from coldparquet.storage.log import Turn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+    from concurrent.futures import Executor, Future
+
+    from coldparquet.options import Coalescing
+    from coldparquet.plan.columns import TableColumn
+    from coldparquet.plan.model import PlannedRead, PlannedRequest
+    from coldparquet.scan.gathering import Fetch, Gathering
+    from coldparquet.scan.memory import DecodedSizes, Room
+    from coldparquet.scan.model import StreamedQuestion
+    from coldparquet.scan.planned import PlannedPartition
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.log import Ledger
+    from coldparquet.storage.requests import FetchedRange
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoded:
+    """What decoding has brought."""
+
+    rows: pa.Table
+    """Rows that satisfy the predicate."""
+    decoded_bytes: int
+    """Size of what was decoded, before the predicate was applied."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstStage(Decoded):
+    """What the predicate's columns have shown."""
+
+    narrowed: PlannedRead | None
+    """What is to be fetched now: the deferred columns of the rows that are left. None if there are none."""
+    requests: tuple[PlannedRequest, ...]
+    """They bring it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadStages:
+    """How one read becomes rows of the result."""
+
+    read: PlannedRead
+    partition: PlannedPartition
+    question: StreamedQuestion
+    data_path: str
+    """The data object of the partition."""
+    first_columns: tuple[TableColumn, ...]
+    """What is decoded first: everything, or the predicate's columns and what is decoded with them."""
+    deferred_columns: tuple[TableColumn, ...]
+    """Columns of the result that are decoded only for the rows that are left; none where all is decoded at once."""
+
+    @classmethod
+    def of(
+        cls, read: PlannedRead, partition: PlannedPartition, question: StreamedQuestion, *, data_path: str
+    ) -> ReadStages:
+        """Split the columns that a read has to bring into those of the two stages."""
+        needed, deferred = question.output_columns, partition.deferred_columns(read, question.output_columns)
+        if not read.all_rows_match:
+            needed = question.needed_columns
+        return cls(
+            read=read,
+            partition=partition,
+            question=question,
+            data_path=data_path,
+            first_columns=tuple(column for column in needed if column not in deferred),
+            deferred_columns=deferred,
+        )
+
+    def decode(self, gathering: Gathering) -> Decoded:
+        """Decode all columns and keep the rows that satisfy the predicate."""
+        question = self.question
+        # The buffer is handed on and not held here: its memory goes before the predicate is applied.
+        rows = self.partition.decode(self.read, gathering.take_buffer(), self.first_columns, question.options)
+        decoded_bytes = rows.get_total_buffer_size()
+        if question.predicate is not None and not self.read.all_rows_match:
+            rows = filter_rows(question.predicate, rows)
+        rows = self._shortened(rows.select([column.name for column in question.output_columns]))
+        return Decoded(rows=rows, decoded_bytes=decoded_bytes)
+
+    def decode_first(self, gathering: Gathering, part_bytes: int) -> FirstStage:
+        """Decode the columns of the first stage, apply the predicate, and plan the second stage for what it leaves.
+
+        Args:
+            gathering: The bytes.
+            part_bytes: About how long requests should be.
+        """
+        question = self.question
+        if question.predicate is None:
+            raise InternalError("columns were deferred without a predicate that they could wait for")
+        decoded = self.partition.decode(self.read, gathering.take_buffer(), self.first_columns, question.options)
+        rows, positions = surviving_rows(question.predicate, decoded)
+        if rows.num_rows == 0:
+            return FirstStage(
+                rows=self._no_rows(), decoded_bytes=decoded.get_total_buffer_size(), narrowed=None, requests=()
+            )
+        deferred = {column.name for column in self.deferred_columns}
+        coalescing = question.coalescing_of(self.data_path)
+        narrowed = self.partition.narrow(self.read, positions, coalescing)
+        if narrowed.row_count != rows.num_rows:
+            raise InternalError(f"{rows.num_rows} rows are left, but {narrowed.row_count} were planned to be read")
+        requests = self._second_requests(narrowed, coalescing, part_bytes)
+        matching = f"{rows.num_rows:,} matching row{'' if rows.num_rows == 1 else 's'}"
+        return FirstStage(
+            rows=self._shortened(
+                rows.select([column.name for column in question.output_columns if column.name not in deferred])
+            ),
+            decoded_bytes=decoded.get_total_buffer_size(),
+            narrowed=narrowed,
+            requests=tuple(replace(request, reason=f"{request.reason} ({matching})") for request in requests),
+        )
+
+    def _second_requests(
+        self, narrowed: PlannedRead, coalescing: Coalescing, part_bytes: int
+    ) -> tuple[PlannedRequest, ...]:
+        """Plan what brings the rest: never more requests than the plan has announced where these are limited."""
+        requests = self.partition.requests([narrowed], coalescing, part_bytes=part_bytes, stage=2)
+        deferred = self.read.deferred if isinstance(self.read, RowGroupRead) else None
+        if deferred is None or not has_budget(self.question.options):
+            return requests
+        announced = self.partition.requests([deferred], coalescing, part_bytes=part_bytes, stage=2)
+        return requests if len(requests) <= len(announced) else shortened_to(announced, narrowed)
+
+    def decode_second(self, gathering: Gathering, first: FirstStage) -> Decoded:
+        """Decode the deferred columns of the rows that are left, and join them with the columns of the first stage."""
+        if first.narrowed is None:
+            raise InternalError("a second stage was begun although no row is left")
+        rows = self.partition.decode(
+            first.narrowed, gathering.take_buffer(), self.deferred_columns, self.question.options
+        )
+        decoded_bytes, rows = rows.get_total_buffer_size(), self._shortened(rows)
+        columns = {
+            table.field(index).name: (table.field(index), table.column(index))
+            for table in (first.rows, rows)
+            for index in range(table.num_columns)
+        }
+        ordered = [columns[column.name] for column in self.question.output_columns]
+        joined = pa.Table.from_arrays(
+            [values for _, values in ordered], schema=pa.schema([described for described, _ in ordered])
+        )
+        return Decoded(rows=joined, decoded_bytes=decoded_bytes)
+
+    def _shortened(self, rows: pa.Table) -> pa.Table:
+        """Drop what few rows need not keep of large dictionaries, unless all row groups are to share these."""
+        is_shared = self.question.options.symbols == "global"
+        untouched = {column.name for column in symbol_columns(self.question)} if is_shared else set()
+        return shorten_dictionaries(rows, untouched=untouched)
+
+    def _no_rows(self) -> pa.Table:
+        text = TextAs.of(self.question.options)
+        columns = self.question.output_columns
+        return pa.schema(
+            [arrow_field(column.name, column.readable_type, text=text) for column in columns]
+        ).empty_table()
+
+
+_RELEASE_EVERY_SHARE = 1 / 4
+"""Where memory is short, freed memory is given back whenever this part of the memory limit has been decoded. It takes 2 ms, and
+whoever needs memory again waits for clean pages."""
+
+_SENDING_S = 0.005
+"""Requests go first: in this time they are signed, and their connections opened."""
+
+_OWN_BYTES = 4 * 1024
+"""What a row group takes by itself, however few rows it has: tasks on the way, and objects of Arrow's for what was decoded."""
+
+Result = TypeVar("Result")
+DecodedRows = TypeVar("DecodedRows", bound="Decoded")
+
+
+class KeptShare:
+    """How much of a scan may be kept for later questions: all of it or, where nobody knows its end, what comes first.
+
+    A scan of more than the caches hold would push out everything else, and be gone itself when it is repeated.
+
+    Args:
+        limit_bytes: Most that may be kept.
+        planned_bytes: What the scan will fetch; None where it stops at a limit that nobody knows the place of.
+    """
+
+    def __init__(self, limit_bytes: int, *, planned_bytes: int | None) -> None:
+        self._left_bytes = limit_bytes if planned_bytes is None or planned_bytes <= limit_bytes else 0
+
+    def takes(self, length_bytes: int) -> bool:
+        """Tell whether an answer of this length may be kept, and count it."""
+        self._left_bytes -= length_bytes
+        return self._left_bytes >= 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StreamMeans:
+    """What the row groups of one stream share."""
+
+    question: StreamedQuestion
+    store: ObjectStore
+    executor: Executor
+    fetched: Room
+    """Memory of bytes in flight and fetched. It has a room of its own, so that neither the bytes of later row groups nor
+    rows that nobody consumes can keep the other from going on."""
+    decoded: Room
+    """Memory of rows that are being decoded or not yet consumed."""
+    requests: Room
+    """Requests in flight."""
+    decoders: Room
+    """Threads that decode."""
+    sizes: DecodedSizes
+    ledger: Ledger | None
+    """Of the scan for which the rows are read."""
+    part_bytes: int
+    """About how long requests should be."""
+    data_paths: Sequence[str]
+    """The data object of each partition of the plan."""
+    keeping: KeptShare
+    """Which answers may be kept for later questions."""
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    """Whoever closes the stream cancels them and waits for them."""
+    decoding: set[Future[Any]] = field(default_factory=set)
+    """What threads are busy with; they cannot be interrupted, so whoever closes the stream waits for them."""
+
+    @property
+    def is_short(self) -> bool:
+        """Whether anybody waits for memory."""
+        return self.fetched.is_short or self.decoded.is_short
+
+    @property
+    def release_every_bytes(self) -> int:
+        """How much is decoded between two times that freed memory is given back."""
+        return round(self.question.options.memory_limit_bytes * _RELEASE_EVERY_SHARE)
+
+    def start(self, coroutine: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        """Run a coroutine beside all others."""
+        task = asyncio.create_task(coroutine)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
+
+    async def in_thread(self, function: Callable[..., Result], *arguments: object) -> Result:
+        """Run a function in a thread of the table."""
+        future = self.executor.submit(_timed, function, *arguments)
+        self.decoding.add(future)
+        future.add_done_callback(self.decoding.discard)
+        result, took_s = await asyncio.wrap_future(future)
+        if self.ledger is not None:
+            self.ledger.totals.decode_s += took_s
+        return result
+
+
+class RowGroupWork:
+    """One row group on its way.
+
+    Args:
+        read: What the plan says of it.
+        partition: The partition that it belongs to.
+        turn: Its place in the order in which row groups are consumed.
+        means: What it shares with others.
+        fetches: The requests of the partition.
+        position: Its place among the reads of the partition.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - what is read, and its places among others
+        self,
+        read: PlannedRead,
+        partition: PlannedPartition,
+        turn: int,
+        means: StreamMeans,
+        fetches: PartitionFetches,
+        position: int,
+    ) -> None:
+        self.read = read
+        self.turn = turn
+        self.rows: asyncio.Future[pa.Table] = asyncio.get_running_loop().create_future()
+        """The rows that satisfy the predicate, with the columns of the result."""
+        self.fetched = Holding(means.fetched, turn=turn)
+        """Memory that it holds for bytes."""
+        self.decoded = Holding(means.decoded, turn=turn)
+        """Memory that it holds for rows."""
+        self._fetches = fetches
+        self._position = position
+        self._gathering: Gathering | None = None
+        """Its bytes on their way; None until its turn has come."""
+        self.has_begun = False
+        self.is_dropped = False
+        self._partition = partition
+        self._stages = ReadStages.of(read, partition, means.question, data_path=means.data_paths[read.partition_index])
+        self._means = means
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def certain_rows(self) -> int:
+        """Rows that it will certainly contribute."""
+        if self.rows.done():
+            return 0 if self.rows.cancelled() or self.rows.exception() else self.rows.result().num_rows
+        return self.read.row_count if self.read.all_rows_match else 0
+
+    async def begin(self) -> None:
+        """Send the requests as soon as there is memory for their answers; returns when all are on their way."""
+        self.has_begun = True
+        try:
+            await self.fetched.take(_OWN_BYTES)
+            if self.is_dropped:
+                return
+            self._gathering, fetches = self._fetches.join(self._position, self.fetched)
+            self._start(self._carry_out(self._gathering))
+            await self._send(fetches, self._gathering)
+        except Exception as error:  # noqa: BLE001 - whoever consumes the rows gets it
+            self._fail(error)
+
+    def drop(self) -> None:
+        """Cancel what is in flight and give all memory back: the rows are not wanted any more."""
+        self.is_dropped = True
+        for task in self._tasks:
+            task.cancel()
+        self._fetches.leave_out(self._position)
+        self._give_memory_back()
+        if not self.rows.cancel() and not self.rows.cancelled():
+            self.rows.exception()  # an error that nobody will ask for any more
+
+    async def _carry_out(self, gathering: Gathering) -> None:
+        try:
+            rows = await self._read_rows(gathering)
+        except Exception as error:  # noqa: BLE001 - whoever consumes the rows gets it
+            self._fail(error)
+            return
+        self.rows.set_result(rows)
+
+    async def _read_rows(self, gathering: Gathering) -> pa.Table:
+        stages = self._stages
+        await gathering.complete()
+        if not stages.deferred_columns:
+            return (await self._decode(self.read, stages.first_columns, stages.decode, gathering)).rows
+        first = await self._decode(
+            self.read, stages.first_columns, stages.decode_first, gathering, self._means.part_bytes
+        )
+        if first.narrowed is None:
+            return first.rows
+        fetches = PartitionFetches(first.requests, [first.narrowed], self._partition, self._means.fetched)
+        gathering, requests = fetches.join(0, self.fetched)
+        try:
+            await self._send(requests, gathering)
+            await gathering.complete()
+            second = await self._decode(first.narrowed, stages.deferred_columns, stages.decode_second, gathering, first)
+        finally:
+            gathering.drop()
+        return second.rows
+
+    async def _send(self, fetches: Sequence[Fetch], gathering: Gathering) -> None:
+        """Send requests one after the other, as there is memory for their answers, and get ready for these."""
+        for fetch in fetches:
+            await self.fetched.take(fetch.length_bytes)
+            self._start(self._fetch(fetch))
+        if gathering.waits_for_first_byte and not gathering.takes_whole_answer:
+            self._start(self._make_buffer(gathering))
+
+    async def _make_buffer(self, gathering: Gathering) -> None:
+        """Make the buffer while the answers are on their way; what is held, or lies near, has filled one by then."""
+        await asyncio.sleep(_SENDING_S)
+        if not gathering.waits_for_first_byte:
+            return
+        try:
+            gathering.fill(await self._means.in_thread(gathering.new_buffer))
+        except Exception as error:  # noqa: BLE001 - whoever consumes the rows gets it
+            gathering.fail(error)
+
+    async def _fetch(self, fetch: Fetch) -> None:
+        """Fetch one range and copy its parts to their places."""
+        try:
+            with Turn():
+                await self._means.requests.take(1, turn=self.turn)
+                try:
+                    answer = await self._get(fetch.request)
+                finally:
+                    self._means.requests.hold(-1)
+            if self._means.ledger is not None:
+                self._means.ledger.totals.asked_bytes += fetch.length_bytes
+                self._means.ledger.totals.wanted_bytes += fetch.wanted_bytes
+            self.fetched.hold(-fetch.length_bytes)
+            fetch.distribute(answer.data)
+        except Exception as error:  # noqa: BLE001 - whoever consumes the rows gets it
+            fetch.fail(error)
+
+    async def _get(self, request: PlannedRequest) -> FetchedRange:
+        try:
+            sent = self._partition.range_request(request)
+            if not self._means.keeping.takes(request.byte_range.length_bytes):
+                sent = replace(sent, may_be_kept=False)
+            return await self._means.store.get(sent)
+        except NotFoundError as error:
+            raise self._partition.missing(request) from error
+
+    async def _decode(
+        self,
+        read: PlannedRead,
+        columns: Sequence[TableColumn],
+        function: Callable[..., DecodedRows],
+        gathering: Gathering,
+        *arguments: object,
+    ) -> DecodedRows:
+        """Decode columns in a thread, as soon as there is memory for it; hold what comes out instead of the bytes."""
+        means = self._means
+        estimated_bytes = self._partition.decoded_bytes(read, columns, means.question.options)
+        await self._take_decoder(estimated_bytes)
+        try:
+            decoded = await means.in_thread(function, gathering, *arguments)
+            gathering.drop()
+            if means.is_short and means.sizes.have_grown(means.release_every_bytes):
+                await means.in_thread(_release_unused)
+        finally:
+            means.decoders.hold(-1)
+        means.sizes.learn(estimated_bytes=estimated_bytes, decoded_bytes=decoded.decoded_bytes)
+        self.fetched.keep(0)
+        self.decoded.keep(decoded.rows.get_total_buffer_size() + _OWN_BYTES)
+        return decoded
+
+    async def _take_decoder(self, estimated_bytes: int) -> None:
+        """Wait for a thread, and for as much memory as decoding takes by what others have shown meanwhile."""
+        sizes, decoders = self._means.sizes, self._means.decoders
+        held_bytes = 0
+        while True:
+            missing_bytes = sizes.working_bytes(estimated_bytes) - held_bytes
+            if missing_bytes > 0:
+                # Before the thread: whoever waits for memory must not keep it from those whose turn comes earlier.
+                await self.decoded.take(missing_bytes)
+                held_bytes += missing_bytes
+            await decoders.take(1, turn=self.turn)
+            if sizes.working_bytes(estimated_bytes) <= held_bytes:
+                return
+            decoders.hold(-1)
+
+    def _start(self, coroutine: Coroutine[object, object, None]) -> None:
+        self._tasks.append(self._means.start(coroutine))
+
+    def _fail(self, error: Exception) -> None:
+        self._give_memory_back()
+        if not self.rows.done():
+            self.rows.set_exception(error)
+            self.rows.exception()  # perhaps nobody will ask
+
+    def _give_memory_back(self) -> None:
+        if self._gathering is not None:
+            self._gathering.drop()
+        self.fetched.release()
+        self.decoded.release()
+
+
+def _timed(function: Callable[..., Result], *arguments: object) -> tuple[Result, float]:
+    """Return what a function returns, and the seconds that it took."""
+    started_s = time.perf_counter()
+    result = function(*arguments)
+    return result, time.perf_counter() - started_s
+
+
+def _release_unused() -> None:
+    """Let Arrow and the C library give freed memory back, which they would keep for later."""
+    pa.default_memory_pool().release_unused()
+    pa.system_memory_pool().release_unused()

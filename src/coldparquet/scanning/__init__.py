@@ -1,1 +1,0 @@
-"""From a question to rows: planning each partition, fetching ahead, decoding in order."""

@@ -1,0 +1,171 @@
+"""Errors of the library on their way through Spark, and back to the classes that programs catch.
+
+Spark hands an error of a Python data source over as text: a traceback, of which the last line is ours. The stable ``kind`` stands
+in brackets behind the sentence, as Spark does with its own::
+
+    coldparquet.errors.NotFoundError: s3://bucket/db/trades: there is no such table [NotFound]
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from coldparquet import errors
+from coldparquet.errors import ColdParquetError, InvalidInputError, UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+_SENTENCE = re.compile(
+    r"coldparquet\.errors\.(?P<name>\w+Error): (?P<text>.+?) \[(?P<kind>\w+)\]\s*$", re.MULTILINE | re.DOTALL
+)
+_MISSING_MODULE = re.compile(
+    r"No module named '(?P<name>coldparquet|pyspark_coldparquet|pyarrow|numpy|sqlglot|fsspec|xxhash|thrift)\b"
+)
+_MISSING_FOR_PYSPARK = re.compile(r"\[PACKAGE_NOT_INSTALLED\] (?P<name>\S+ >= \S+)")
+_OTHER_PYTHON = re.compile(r"\[PYTHON_VERSION_MISMATCH\][^:]*: (?P<worker>[\d.]+) [^:]*: (?P<driver>[\d.]+)")
+_REFUSED_MODE = re.compile(
+    r'\[UNSUPPORTED_DATA_SOURCE_SAVE_MODE\] The data source "coldparquet" .*? in the "(?P<mode>\w+)" mode'
+)
+
+_AS_OPTIONS = {
+    "error.details['ticket'].wait()": ".option('restore_wait', 'true')",
+    "Scan.restore()": ".option('archived', 'restore')",
+    "ReadOptions(archived='skip')": ".option('archived', 'skip')",
+    "ReadOptions(columns_from='all')": ".option('columns_from', 'all')",
+    "ReadOptions(unread='skip')": ".option('unread', 'skip')",
+    "ReadOptions(sidecars=False)": ".option('sidecars', 'false')",
+}
+"""What messages advise of the library's own, and what does the same in Spark, where no details of an error arrive."""
+
+
+class _UnswallowedError(ColdParquetError):
+    """An UnsupportedError that is no NotImplementedError: that of ``partitions`` makes PySpark plan a scan without rows, silently.
+
+    A traceback names it as what it stands for, and so :func:`error_of` makes an UnsupportedError of it.
+    """
+
+
+_UnswallowedError.__module__, _UnswallowedError.__qualname__ = (
+    UnsupportedError.__module__,
+    UnsupportedError.__qualname__,
+)
+
+
+@contextmanager
+def told_to_spark() -> Iterator[None]:
+    """Let errors of the library leave a worker as one sentence with their kind, and without what led to them.
+
+    No NotImplementedError leaves it, neither ours nor that of a package below, such as Arrow's.
+    """
+    try:
+        yield
+    except ColdParquetError as error:
+        error_class = _UnswallowedError if isinstance(error, NotImplementedError) else type(error)
+        raise error_class(_sentence(str(error), error.kind), kind=error.kind) from None
+    except NotImplementedError as error:
+        kind = UnsupportedError.default_kind
+        raise _UnswallowedError(_sentence(f"{type(error).__name__}: {error}", kind), kind=kind) from error
+
+
+def _sentence(text: str, kind: str) -> str:
+    for in_python, in_spark in _AS_OPTIONS.items():
+        text = text.replace(in_python, in_spark)
+    # PySpark sends UTF-8, and loses the whole error where a name cannot be written so.
+    return f"{text.encode('utf-8', 'backslashreplace').decode()} [{kind}]"
+
+
+@contextmanager
+def own_errors() -> Iterator[None]:
+    """Let actions of Spark raise the errors of the library as the classes that they are, without Java's stack.
+
+    ::
+
+        with coldparquet.spark.own_errors():
+            trades.groupBy("symbol").count().show()
+
+    Raises:
+        ColdParquetError: What :func:`error_of` finds in an exception; in whose place it comes. Others pass as they are.
+    """
+    try:
+        yield
+    except Exception as error:  # classic Spark raises what Java and py4j raise, Connect what gRPC does
+        found = error_of(error)
+        if found is None or found is error:
+            raise
+        raise found from None
+
+
+def error_of(exception: BaseException) -> ColdParquetError | None:
+    """Find the error of the library in what Spark raised.
+
+    Missing packages on the executors, another Python there, a missing Java, and modes of ``save`` that Spark does not offer to
+    Python sources come as such errors too, each with what to do about it.
+
+    Args:
+        exception: What an action on a DataFrame, or ``load``, raised.
+
+    Returns:
+        An error of the class that was raised in the worker, with its message and ``kind``; its ``path`` and ``details`` do not
+        come along. None if the exception has nothing to do with the library.
+    """
+    if isinstance(exception, ColdParquetError):
+        return exception
+    text = str(exception)
+    found = list(_SENTENCE.finditer(text))
+    if found:
+        error_class = getattr(errors, found[-1]["name"], ColdParquetError)
+        error: ColdParquetError = error_class(found[-1]["text"], kind=found[-1]["kind"])
+        return error
+    return _refused_mode(text) or _installation_error(text)
+
+
+def _refused_mode(text: str) -> InvalidInputError | None:
+    refused = _REFUSED_MODE.search(text)
+    if refused is None:
+        return None
+    mode = "ignore" if refused["mode"] == "Ignore" else "error"
+    return InvalidInputError(
+        f"Spark offers Python data sources the modes append and overwrite alone: write with .option('if_exists', '{mode}')"
+        f".mode('append').save(url), or with coldparquet.spark.write(df, url, mode='{mode}')",
+        kind="UnsupportedMode",
+    )
+
+
+def _installation_error(text: str) -> UnsupportedError | None:
+    missing = _MISSING_MODULE.search(text)
+    if missing:
+        return UnsupportedError(
+            f"the Python of Spark's workers has no package {missing['name']}: install coldparquet[spark] on every machine, or send"
+            " a packed environment along, and let PYSPARK_PYTHON name its interpreter on the driver and the executors",
+            kind="MissingPackage",
+        )
+    missing = _MISSING_FOR_PYSPARK.search(text)
+    if missing:
+        return UnsupportedError(
+            f"PySpark misses a package that it needs for this, {missing['name']}, in the Python that it runs on the driver or on the"
+            " workers: install coldparquet[spark] there, coldparquet[spark-connect] for a client of Spark Connect",
+            kind="MissingPackage",
+        )
+    other = _OTHER_PYTHON.search(text)
+    if other:
+        return UnsupportedError(
+            f"Spark's workers run Python {other['worker']}, the driver Python {other['driver']}: let PYSPARK_PYTHON name an"
+            " interpreter of the same version, with coldparquet[spark] installed, on the driver and the executors",
+            kind="OtherPython",
+        )
+    if "DATA_SOURCE_NOT_FOUND" in text and "coldparquet" in text:
+        return UnsupportedError(
+            "Spark does not know the data source coldparquet: the Python that Spark starts on the driver, PYSPARK_PYTHON or"
+            " python3, has no package pyspark_coldparquet; install coldparquet[spark] there before the session starts",
+            kind="MissingPackage",
+        )
+    if "JAVA_GATEWAY_EXITED" in text:
+        return UnsupportedError(
+            "Spark did not start: it needs Java 17 or later; install it and let JAVA_HOME name its directory",
+            kind="NoJava",
+        )
+    return None

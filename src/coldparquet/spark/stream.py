@@ -1,0 +1,216 @@
+"""The stream of a table: new partitions, and new rows of partitions that have grown, as they are committed.
+
+``spark.readStream.format("coldparquet").load("s3://bucket/db/trades")``. What comes, and what does not:
+
+* The rows of a partition come once, when a transaction (`_txn`) first names it, in table order; rows of later transactions
+  that were written behind them come alone. "Behind" is proven, not assumed: the row groups of the earlier state have to be
+  in the new one, unchanged.
+* Partitions in QuestDB's native format do not come. They do once the database has converted them to Parquet; a published
+  table has no others.
+* A partition that was rewritten after its rows had come (late rows were sorted in, rows were updated, small files compacted,
+  pieces merged) stops the stream, which names it. ``on_change`` says otherwise: ``ignore`` leaves it as it came, ``reread``
+  brings all that it holds now, so that rows arrive again, ``append`` trusts that it holds the earlier rows first.
+* Partitions that were dropped are nobody's loss once all of their rows have come; before that they stop the stream, unless
+  ``on_change`` is ``ignore`` or ``reread``. A partition that is dropped and comes back is a new one.
+* A table that was emptied has dropped its partitions. One that was created anew, or put back to an earlier transaction, stops
+  the stream, unless ``on_change`` is ``reread``: then all of it comes.
+* Without a `_txn` a partition is known by the name of its directory, the size and the ETag of its Parquet file; one that
+  has changed in any way was rewritten. Each look at the table then takes 1 listing for 250 partitions, or a look at each
+  file where a store's listings tell no versions; the metadata of partitions is read when they are first seen.
+* Partitions that ``archived=skip`` leaves out do not come later.
+
+The offset of a batch is all that is remembered: how many rows of which version of each partition have come, in about 8
+bytes for each (:mod:`coldparquet.follow.state`). So any driver can go on from a checkpoint. A batch that is repeated
+brings the same rows, as long as the versions of its partitions are there: a replaced version must be kept for longer than a batch
+takes. Where it is not, ``append`` and ``reread`` go on with the present one, and the others stop the stream for good. Limits are those of :mod:`coldparquet.spark.options`; ``Trigger.AvailableNow`` ends with the transaction that
+was there when it began.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from coldparquet.concurrency import background
+from coldparquet.errors import InvalidInputError
+from coldparquet.follow.changes import EVERYTHING
+from coldparquet.follow.follower import FollowedRows, TableFollower
+from coldparquet.follow.state import decode_state, encode_state
+from coldparquet.opening import open_table
+from coldparquet.spark.errors import told_to_spark
+from coldparquet.spark.options import STREAM_OPTIONS, SourceOptions, StreamOptions
+from coldparquet.spark.planning import BYTES_PER_TASK, PiecesPartition, is_pattern, shares_of
+from coldparquet.spark.task import TaskSettings, read_pieces
+from coldparquet.spark.types import arrow_schema_of, check_requested
+from coldparquet.storage.urls import shown_url
+from coldparquet.text import few_names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from coldparquet.follow.state import TableState
+    from coldparquet.table import Table
+
+
+class ColdParquetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows one table. Plans on the driver, where it lives as long as the query; tasks send data requests alone.
+
+    It is pickled for the tasks with nothing in it but their settings.
+
+    Args:
+        options: Those of the source and of streams.
+        schema: What Spark shall get: columns of the table.
+
+    Raises:
+        InvalidInputError: An option is wrong, or several tables are named (kind ``OneTableOnly``).
+    """
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._source = SourceOptions.parse(options, also=STREAM_OPTIONS)
+        self._stream = StreamOptions.parse(options)
+        self._url = _only_table(self._source.urls)
+        self._schema = schema
+        self._settings = TaskSettings.of(self._source, arrow_schema_of(schema)).as_dict()
+        self._opened: tuple[Table, TableFollower] | None = None
+        self._seen: TableState | None = None
+        """The table as the last look has found it."""
+        self._seen_s = 0.0
+        """When that look began."""
+        self._target: TableState | None = None
+        """Where a query with ``Trigger.AvailableNow`` ends."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_settings": self._settings}
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return where a new query begins. Requests: those of opening the table."""
+        with told_to_spark():
+            now = background.run(self._look())
+            is_at_end = self._stream.starting_from == "latest"
+            return encode_state(now.with_all_delivered() if is_at_end else now.with_nothing_delivered())
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Return the limit that the options ask for; where there are several, :meth:`latestOffset` looks at all of them."""
+        limit = self._stream.limit
+        if limit.partitions is not None:
+            return ReadMaxFiles(limit.partitions)
+        if limit.rows is not None:
+            return ReadMaxRows(limit.rows)
+        return ReadAllAvailable() if limit.compressed_bytes is None else ReadMaxBytes(limit.compressed_bytes)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return how far the next batch goes; ``start`` itself where there is nothing new.
+
+        Requests: those of looking at the table again, and the metadata of partitions that have grown.
+
+        Raises:
+            ObjectChangedError: Rows that have come were changed since, and ``on_change`` does not say what then.
+        """
+        with told_to_spark():
+            return background.run(self._next(start, limit))
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Remember the present state of the table as the end of the query. Requests: those of looking at it."""
+        with told_to_spark():
+            self._target = background.run(self._look())
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+        """Return transaction, partitions and rows of the table as it was last seen, for the progress of the query."""
+        seen = self._seen
+        if seen is None:
+            return None
+        rows = sum(partition.row_count for partition in seen.partitions)
+        return {"txn": seen.txn, "partitions": len(seen.partitions), "rows": rows}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Plan the rows between two offsets, and cut the plan into the shares of tasks.
+
+        Requests: the metadata of the partitions with new rows, as far as it is not known; none for data.
+
+        Raises:
+            ObjectChangedError: A version of a partition is not there any more (kind ``StepNotRepeatable``).
+        """
+        if start == end:
+            return []
+        with told_to_spark():
+            return [PiecesPartition(share, None) for share in background.run(self._plan(start, end))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read the share of one task. Runs on an executor. Requests: for data alone."""
+        with told_to_spark():
+            yield from read_pieces(PiecesPartition.pieces_of(partition), TaskSettings.from_dict(self._settings))
+
+    def stop(self) -> None:
+        """Close the table."""
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            with told_to_spark():
+                background.run(opened[0].aclose())
+
+    async def _follower(self) -> TableFollower:
+        if self._opened is None:
+            source = self._source
+            table = await open_table(
+                self._url,
+                storage_options=source.credentials.storage_options(),
+                options=source.read_options,
+                store_options=source.store_options,
+            )
+            rows = FollowedRows(columns=tuple(self._schema.names), where=source.where)
+            follower = TableFollower(table, rows, on_change=self._stream.on_change, options=source.read_options)
+            self._opened = table, follower
+            if rows.columns:
+                check_requested(self._schema, table.scan(rows.columns, options=source.read_options).schema)
+        return self._opened[1]
+
+    async def _look(self) -> TableState:
+        self._seen_s = time.monotonic()
+        self._seen = await (await self._follower()).look()
+        return self._seen
+
+    async def _recent_look(self) -> TableState:
+        if self._seen is not None and time.monotonic() < self._seen_s + self._stream.poll_s:
+            return self._seen
+        return await self._look()
+
+    async def _next(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        before = decode_state(start)
+        now = self._target if self._target is not None else await self._recent_look()
+        step = EVERYTHING if isinstance(limit, ReadAllAvailable) else self._stream.limit
+        after = await (await self._follower()).next_state(before, now, limit=step)
+        return start if after is before else encode_state(after)
+
+    async def _plan(self, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[bytes, ...]]:
+        follower = await self._follower()
+        most_pieces = self._source.most_pieces
+        pieces = await follower.pieces(
+            decode_state(start),
+            decode_state(end),
+            most_pieces=most_pieces,
+            target_bytes=BYTES_PER_TASK if most_pieces is None else None,
+        )
+        shares = shares_of(pieces.pieces, most=most_pieces)
+        return [tuple(piece.to_bytes() for piece in share) for share in shares]
+
+
+def _only_table(urls: Sequence[str]) -> str:
+    if len(urls) != 1 or is_pattern(urls[0]):
+        raise InvalidInputError(
+            f"a stream follows one table, and this names several ({few_names([shown_url(url) for url in urls])}); give each a"
+            " stream of its own, and union them",
+            kind="OneTableOnly",
+        )
+    return urls[0]

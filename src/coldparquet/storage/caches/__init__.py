@@ -1,1 +1,0 @@
-"""What is kept of what was fetched: in memory and on disk."""

@@ -1,0 +1,280 @@
+"""How many requests, for how many bytes, may be in flight: a limit that follows the store.
+
+The rule is that of TCP, slow start, then additive increase and multiplicative decrease:
+https://www.rfc-editor.org/rfc/rfc5681#section-3.1
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from coldparquet.errors import ColdParquetError, InvalidInputError
+from coldparquet.storage.base import StoreWrapper
+from coldparquet.storage.log import Turn
+from coldparquet.storage.retry import is_throttled
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
+    from coldparquet.prices import RestoreTier
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.requests import FetchedRange, Listing, ObjectInfo, RangeRequest, Upload, UploadedPart
+
+
+SMALL_LIMIT = 8
+"""So few requests are a burden for no store: up to here the limit grows with every success."""
+
+
+class InFlightLimit:
+    """Admits requests in order of arrival.
+
+    A request that the store turns away because there were too many (503, 429) halves the number of those that fit, at most
+    once per round trip: the others in flight were sent under the old one. As many successes as requests fit raise it by
+    one again, up to ``max_requests``; below :data:`SMALL_LIMIT` every success does.
+
+    Args:
+        max_requests: Requests in flight at once, at least 1.
+        max_bytes: Bytes that requests in flight may bring or send. One for more than that goes alone.
+    """
+
+    def __init__(self, *, max_requests: int, max_bytes: int) -> None:
+        self._max_requests = max_requests
+        self._max_bytes = max_bytes
+        self._waiting: deque[_Waiting] = deque()
+        self._is_closed = False
+        self._successes = 0
+        """Since the limit last changed."""
+        self._round = 0
+        """Grows with every halving: what was sent before says nothing about the new limit."""
+        self.limit = max_requests
+        """Requests that fit now."""
+        self.request_count = 0
+        """Requests in flight."""
+        self.byte_count = 0
+        """Bytes that they may bring or send."""
+        self.slowdown_count = 0
+        """Requests that were turned away because there were too many."""
+
+    def close(self) -> None:
+        """Refuse every request from now on, also those that wait."""
+        self._is_closed = True
+
+    async def enter(self, size_bytes: int) -> int:
+        """Wait until a request fits and count it in; :meth:`leave` counts it out.
+
+        Returns:
+            The round that it is sent in.
+
+        Raises:
+            InvalidInputError: The limit was closed (kind ``StoreClosed``).
+        """
+        if self._waiting or not self._fits(size_bytes):
+            await self._turn(size_bytes)
+        else:
+            self._count_in(size_bytes)
+        if self._is_closed:
+            self._count_out(size_bytes)
+            raise InvalidInputError("the store was closed; open it again to read from it", kind="StoreClosed")
+        return self._round
+
+    def leave(self, size_bytes: int, *, sent_in: int, error: BaseException | None) -> None:
+        """Count a request out, and learn from what became of it.
+
+        Args:
+            size_bytes: As for :meth:`enter`.
+            sent_in: What :meth:`enter` returned.
+            error: None for a success.
+        """
+        if error is None:
+            if sent_in == self._round and self.limit < self._max_requests:
+                self._grow()
+        elif isinstance(error, ColdParquetError) and is_throttled(error):
+            self.slowdown_count += 1
+            if sent_in == self._round:
+                self._round += 1
+                self._successes = 0
+                self.limit = max(1, self.limit // 2)
+        self._count_out(size_bytes)
+
+    async def _turn(self, size_bytes: int) -> None:
+        waiting = _Waiting(size_bytes, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
+        try:
+            await waiting.admitted
+        except asyncio.CancelledError:
+            if waiting.admitted.cancelled():
+                self._admit()  # the others behind it may have waited for this one alone
+            else:  # admitted and cancelled in the same turn of the loop
+                self._count_out(size_bytes)
+            raise
+
+    def _grow(self) -> None:
+        self._successes += 1
+        if self._successes >= self.limit or self.limit < SMALL_LIMIT:
+            self._successes = 0
+            self.limit += 1
+
+    def _count_in(self, size_bytes: int) -> None:
+        self.request_count += 1
+        self.byte_count += size_bytes
+
+    def _count_out(self, size_bytes: int) -> None:
+        self.request_count -= 1
+        self.byte_count -= size_bytes
+        self._admit()
+
+    def _fits(self, size_bytes: int) -> bool:
+        if self.request_count == 0:
+            return True
+        return self.request_count < self.limit and self.byte_count + size_bytes <= self._max_bytes
+
+    def _admit(self) -> None:
+        while self._waiting:
+            waiting = self._waiting[0]
+            if waiting.admitted.cancelled():
+                self._waiting.popleft()
+            elif self._fits(waiting.size_bytes):
+                self._waiting.popleft()
+                self._count_in(waiting.size_bytes)
+                waiting.admitted.set_result(None)
+            else:
+                return
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waiting:
+    """A request that is held back."""
+
+    size_bytes: int
+    admitted: asyncio.Future[None]
+
+
+class Slot:
+    """One request's place among those in flight, for ``async with``. A generator would cost more than all the rest.
+
+    Args:
+        limit: Who admits it.
+        size_bytes: Bytes that it may bring or send.
+    """
+
+    __slots__ = ("_limit", "_sent_in", "_size_bytes", "_turn")
+
+    def __init__(self, limit: InFlightLimit, size_bytes: int = 0) -> None:
+        self._limit = limit
+        self._size_bytes = size_bytes
+        self._sent_in = 0
+        self._turn = Turn()
+
+    async def __aenter__(self) -> None:
+        self._turn.__enter__()
+        try:
+            self._sent_in = await self._limit.enter(self._size_bytes)
+        except BaseException:
+            self._turn.__exit__()
+            raise
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._turn.__exit__()
+        self._limit.leave(self._size_bytes, sent_in=self._sent_in, error=error)
+
+
+MAX_BYTES_IN_FLIGHT = 256 * 1024 * 1024
+"""More than the 75 MB that fill a line of 20 Gbit/s with 30 ms to the first byte."""
+
+
+class LimitedStore(StoreWrapper):
+    """Hold back requests while too many are in flight, or too many bytes; they are served in order of arrival.
+
+    How many are too many follows the store, see :class:`~coldparquet.storage.limit.InFlightLimit`.
+
+    Once closed it sends nothing any more, neither new requests nor those that it held back: the store within might
+    open new connections for them, which nobody would close.
+
+    Args:
+        store: Where the requests go. Closing this store closes it.
+        max_concurrency: Requests in flight at once, at least 1.
+        max_bytes: Bytes that requests in flight may bring or send. One for more than that goes alone.
+    """
+
+    def __init__(self, store: ObjectStore, *, max_concurrency: int, max_bytes: int = MAX_BYTES_IN_FLIGHT) -> None:
+        super().__init__(store)
+        self.in_flight = InFlightLimit(max_requests=max_concurrency, max_bytes=max_bytes)
+        """What is in flight now, and how much may be."""
+
+    async def get(self, request: RangeRequest) -> FetchedRange:
+        """Wait for a free slot, then fetch."""
+        async with Slot(self.in_flight, request.byte_range.length_bytes):
+            return await self._store.get(request)
+
+    async def info(self, path: str) -> ObjectInfo:
+        """Wait for a free slot, then ask."""
+        async with Slot(self.in_flight):
+            return await super().info(path)
+
+    async def list(self, path: str, *, first_page_only: bool = False) -> Listing:
+        """Wait for a free slot, then list."""
+        async with Slot(self.in_flight):
+            return await super().list(path, first_page_only=first_page_only)
+
+    async def list_between(self, path: str, *, start: str, stop: str) -> tuple[ObjectInfo, ...]:
+        """Wait for a free slot, then list."""
+        async with Slot(self.in_flight):
+            return await super().list_between(path, start=start, stop=stop)
+
+    async def put(
+        self, path: str, data: bytes, *, overwrite: bool, if_match: str | None = None, storage_class: str | None = None
+    ) -> str | None:
+        """Wait for a free slot, then write."""
+        async with Slot(self.in_flight, len(data)):
+            return await super().put(path, data, overwrite=overwrite, if_match=if_match, storage_class=storage_class)
+
+    async def start_upload(self, path: str, *, storage_class: str | None = None) -> Upload:
+        """Wait for a free slot, then begin."""
+        async with Slot(self.in_flight):
+            return await super().start_upload(path, storage_class=storage_class)
+
+    async def upload_part(self, upload: Upload, number: int, *, start: int, data: bytes) -> UploadedPart:
+        """Wait for a free slot, then send."""
+        async with Slot(self.in_flight, len(data)):
+            return await super().upload_part(upload, number, start=start, data=data)
+
+    async def finish_upload(self, upload: Upload, parts: Sequence[UploadedPart], *, overwrite: bool) -> str | None:
+        """Wait for a free slot, then finish."""
+        async with Slot(self.in_flight):
+            return await super().finish_upload(upload, parts, overwrite=overwrite)
+
+    async def abort_upload(self, upload: Upload) -> None:
+        """Wait for a free slot, then abort."""
+        async with Slot(self.in_flight):
+            await super().abort_upload(upload)
+
+    async def remove_unfinished(self, path: str, *, started_before_s: float) -> int:
+        """Wait for a free slot, then remove."""
+        async with Slot(self.in_flight):
+            return await super().remove_unfinished(path, started_before_s=started_before_s)
+
+    async def delete(self, paths: Sequence[str]) -> None:
+        """Wait for a free slot, then remove."""
+        async with Slot(self.in_flight):
+            await super().delete(paths)
+
+    async def restore(self, path: str, *, days: int, tier: RestoreTier) -> None:
+        """Wait for a free slot, then ask."""
+        async with Slot(self.in_flight):
+            await super().restore(path, days=days, tier=tier)
+
+    async def change_class(self, path: str, *, storage_class: str, if_match: str) -> str | None:
+        """Wait for a free slot, then move."""
+        async with Slot(self.in_flight):
+            return await super().change_class(path, storage_class=storage_class, if_match=if_match)
+
+    async def aclose(self) -> None:
+        """Close the store within."""
+        self.in_flight.close()
+        await super().aclose()

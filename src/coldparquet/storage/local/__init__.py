@@ -1,1 +1,0 @@
-"""Files on disks of this machine."""

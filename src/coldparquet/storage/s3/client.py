@@ -1,0 +1,338 @@
+"""Sends requests to S3 and reads the answers: the address of a bucket is worked out once.
+
+Sends requests to S3 and reads the answers, with as little processor time as Python allows.
+
+aiohttp moves the bytes and botocore signs; s3fs, which brings both, spends several times as much on a 64 KiB GET.
+No request is repeated here, other than once when the answer names the region in which the bucket lies. Credentials that
+have expired are replaced, where the AWS environment has newer ones by now, and the error says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import re
+import ssl
+import time
+import urllib.request
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+from urllib.parse import quote, urlsplit
+
+import aiohttp
+from botocore.exceptions import BotoCoreError
+from yarl import URL
+
+from coldparquet.errors import AccessError, ColdParquetError, InvalidInputError, StorageError
+from coldparquet.options import StoreOptions
+from coldparquet.storage.http import READ_BUFFER_BYTES, USER_AGENT, HttpSessions, connector
+from coldparquet.storage.http_errors import (
+    CONNECTION_FAILURES,
+    EXPIRED_CODES,
+    MAX_ERROR_BODY_BYTES,
+    S3Refusal,
+    connection_error,
+    head_in_time,
+    parse_refusal,
+    read_up_to,
+    refusal_error,
+    request_timeout,
+)
+from coldparquet.storage.log import note_answer
+from coldparquet.storage.refusals import BrokenBodyError
+from coldparquet.storage.s3.identity import RequestSigner, S3Account, parse_s3_options, resolve_account, stated_account
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from coldparquet.storage.s3.identity import S3Options
+
+
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
+"""What may stand in a host name or path; S3's stricter rules of length are the server's to enforce."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketAddress:
+    """How to reach one bucket."""
+
+    base_url: str
+    """Ends with a slash; the percent-encoded key follows."""
+    host: str
+    """Value of the Host header."""
+    region: str
+    """Region that the signature names."""
+    proxy: str | None = field(repr=False)
+    """Proxy from the environment, which may hold a password; None goes straight."""
+
+
+def bucket_address(bucket: str, region: str, account: S3Account, options: S3Options) -> BucketAddress:
+    """Return the address of ``bucket``.
+
+    Raises:
+        InvalidInputError: ``bucket`` cannot be the name of a bucket; access points are not supported.
+    """
+    if not _BUCKET.fullmatch(bucket):
+        raise InvalidInputError(
+            f"{bucket!r} is not a bucket's name; paths look like 'bucket/key'", path=bucket, kind="BadBucketName"
+        )
+    if account.endpoint_url:
+        endpoint = account.endpoint_url
+        style = "path" if account.addressing_style == "auto" else account.addressing_style
+    else:
+        suffix = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
+        endpoint = f"{'https' if options.use_tls else 'http'}://s3.{'dualstack.' if account.use_dualstack else ''}{region}.{suffix}"
+        # A dot in the bucket does not match the wildcard certificate *.s3.region.amazonaws.com.
+        style = "path" if account.addressing_style == "path" or "." in bucket else "virtual"
+    parts = urlsplit(endpoint)
+    host = parts.netloc if style == "path" else f"{bucket}.{parts.netloc}"
+    folder = f"{parts.path}/{bucket}/" if style == "path" else f"{parts.path}/"
+    return BucketAddress(
+        base_url=f"{parts.scheme}://{host}{folder}",
+        host=host,
+        region=region,
+        proxy=environment_proxy(parts.scheme, host),
+    )
+
+
+def environment_proxy(scheme: str, host: str) -> str | None:
+    """Return the proxy that the environment names for a host; None goes straight."""
+    # Looked up here and not by aiohttp's trust_env, which would also read ~/.netrc for every request.
+    proxy = urllib.request.getproxies().get(scheme)
+    return None if proxy is None or urllib.request.proxy_bypass(host) else proxy
+
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Call:
+    """One HTTP request, before it is addressed and signed."""
+
+    method: str
+    path: str
+    """``bucket/key`` for messages."""
+    bucket: str
+    target: str
+    """Percent-encoded key with its query string."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    accepted: frozenset[int] = frozenset({HTTPStatus.OK})
+    is_hedge: bool = False
+    """Whether it is the second request for something slow, which goes over connections of its own."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Details for the errors."""
+
+
+def object_call(method: str, path: str, query: Mapping[str, str] | None = None, **fields: Any) -> S3Call:
+    """Make the call about one object.
+
+    Args:
+        method: HTTP method.
+        path: ``bucket/key``.
+        query: Parameters behind the key.
+        **fields: Further fields of the call.
+
+    Raises:
+        InvalidInputError: The path has no key.
+    """
+    bucket, _, key = path.partition("/")
+    if not key:
+        raise InvalidInputError("a path in S3 looks like 'bucket/key'; the key is missing", path=path)
+    return S3Call(method=method, path=path, bucket=bucket, target=quote(key) + encoded_query(query), **fields)
+
+
+def encoded_query(query: Mapping[str, str] | None) -> str:
+    """Return the query string with its question mark; parameters are sorted, as the signature wants them."""
+    if not query:
+        return ""
+    return "?" + "&".join(f"{name}={quote(value, safe='')}" for name, value in sorted(query.items()))
+
+
+class S3Connection:
+    """Connections to S3 for one store.
+
+    Args:
+        storage_options: See :class:`~coldparquet.storage.s3.store.S3Store`.
+        max_connections: Requests beyond this many wait for a connection; hedges have as many of their own.
+        store_options: How long a connection and a silence may take.
+    """
+
+    def __init__(
+        self,
+        *,
+        storage_options: Mapping[str, Any],
+        max_connections: int = 256,
+        store_options: StoreOptions | None = None,
+    ) -> None:
+        self._options = parse_s3_options(storage_options)
+        self._store_options = store_options or StoreOptions()
+        self._max_connections = max_connections
+        self._sessions = HttpSessions(self._new_session, label="S3")
+        self._resolving = asyncio.Lock()
+        self._account: S3Account | None = None
+        self._signer = RequestSigner(None)
+        self._addresses: dict[str, BucketAddress] = {}
+
+    @property
+    def stall_timeout_s(self) -> float:
+        """Longest time in which no byte may arrive."""
+        return self._store_options.stall_timeout_s
+
+    @property
+    def label(self) -> str:
+        """``s3 (eu-west-1)`` or ``s3 (http://127.0.0.1:9000)``."""
+        known = self._account or self._options
+        where = known.endpoint_url or known.region
+        return f"s3 ({where})" if where else "s3"
+
+    async def aclose(self) -> None:
+        """Close the connections. Calling it twice is fine; a closed store opens again with the next request."""
+        await self._sessions.aclose()
+
+    def redact(self, text: str) -> str:
+        """Return a text of the server without our credentials, should it echo them."""
+        return self._signer.redact(text)
+
+    async def exchange(self, call: S3Call, take: Callable[[aiohttp.ClientResponse], Awaitable[Answer]]) -> Answer:
+        """Send ``call`` and let ``take`` read an accepted answer; everything else becomes an error.
+
+        A wrong region is corrected once. Errors of aiohttp are not kept as ``__context__``: they hold the request with
+        its signature.
+        """
+        started_s = time.monotonic()
+        account = await self._resolved()
+        address = self._address(call.bucket, account)
+        answer = await self._send(address, call, take, started_s)
+        if isinstance(answer, S3Refusal) and answer.region and answer.redirects_from(address.region):
+            address = bucket_address(call.bucket, answer.region, account, self._options)
+            self._addresses[call.bucket] = address
+            answer = await self._send(address, call, take, started_s)
+        if isinstance(answer, S3Refusal):
+            raise await self._error(answer, call, account, elapsed_s=time.monotonic() - started_s)
+        return answer
+
+    async def _send(
+        self,
+        address: BucketAddress,
+        call: S3Call,
+        take: Callable[[aiohttp.ClientResponse], Awaitable[Answer]],
+        started_s: float,
+    ) -> Answer | S3Refusal:
+        url = address.base_url + call.target
+        headers = {"Host": address.host}
+        if self._options.requester_pays:
+            headers["x-amz-request-payer"] = "requester"
+        headers.update((name, value) for name, value in call.headers.items() if name.startswith("x-amz-"))
+        signer = self._signer
+        await signer.sign(call.method, url, headers, body=call.body, region=address.region)
+        # Unsigned, as SigV4 allows: proxies rewrite such headers. No compression, or ranges would lose their meaning.
+        headers.update({"Accept-Encoding": "identity", "User-Agent": USER_AGENT, **call.headers})
+        session = await self._sessions.session(is_hedge=call.is_hedge)
+        failure: StorageError
+        try:
+            request = session.request(
+                call.method,
+                URL(url, encoded=True),
+                headers=headers,
+                data=io.BytesIO(call.body) if call.method in ("PUT", "POST") else None,
+                allow_redirects=False,
+                proxy=address.proxy,
+                timeout=request_timeout(self._store_options, body_bytes=len(call.body)),
+            )
+            response = await head_in_time(request, self._store_options, body_bytes=len(call.body))
+            note_answer(http_status=response.status, storage_class=response.headers.get("x-amz-storage-class"))
+            try:
+                if response.status in call.accepted:
+                    return await take(response)
+                body = await read_up_to(response, MAX_ERROR_BODY_BYTES, stall_s=self.stall_timeout_s)
+                return parse_refusal(response.status, response.headers, body, redact=signer.redact)
+            finally:
+                # Gives the connection back, or closes it where the body was not read to its end.
+                response.release()
+        except BrokenBodyError as error:
+            error.details["elapsed_s"] = time.monotonic() - started_s
+            raise
+        except CONNECTION_FAILURES as error:
+            failure = connection_error(error, path=call.path, elapsed_s=time.monotonic() - started_s, **call.facts)
+        raise failure
+
+    def _address(self, bucket: str, account: S3Account) -> BucketAddress:
+        address = self._addresses.get(bucket)
+        if address is None:
+            address = self._addresses[bucket] = bucket_address(bucket, account.region, account, self._options)
+        return address
+
+    async def _resolved(self) -> S3Account:
+        """Return the account, which the first request looks up."""
+        if self._account is None:
+            async with self._resolving:
+                if self._account is None:
+                    account = stated_account(self._options)
+                    if account is None:
+                        account = await asyncio.to_thread(resolve_account, self._options)
+                    self._use(account)
+        return cast("S3Account", self._account)
+
+    def _use(self, account: S3Account) -> None:
+        self._account = account
+        self._signer = RequestSigner(account.credentials)
+
+    async def _error(
+        self, refusal: S3Refusal, call: S3Call, account: S3Account, *, elapsed_s: float
+    ) -> ColdParquetError:
+        """Return the error for a refusal; where the credentials have expired, with new ones ready for another attempt."""
+        facts = {"elapsed_s": elapsed_s, **call.facts}
+        is_silent = call.method == "HEAD" and refusal.status == HTTPStatus.BAD_REQUEST  # answers to HEAD have no body
+        if refusal.code in EXPIRED_CODES or is_silent:
+            facts["credentials_renewed"] = await self._has_renewed(account)
+        return refusal_error(refusal, path=call.path, **facts)
+
+    async def _has_renewed(self, refused: S3Account) -> bool:
+        """Look up the account anew, unless another request has done so already; tell whether its credentials are others."""
+        async with self._resolving:
+            if self._account is not refused:
+                return True
+            try:
+                renewed = await asyncio.to_thread(resolve_account, self._options)
+                is_other = await asyncio.to_thread(_has_other_credentials, refused, renewed)
+            except (AccessError, InvalidInputError, BotoCoreError, RuntimeError):
+                return False  # botocore found none that are any better: what the store said is what there is to say
+            if is_other:
+                self._use(renewed)
+            return is_other
+
+    async def _new_session(self) -> aiohttp.ClientSession:
+        account = await self._resolved()
+        # Reading a bundle of authorities takes a tenth of a second: off the loop, and never for plain http.
+        is_plain = (account.endpoint_url or "").startswith("http://")
+        verify = self._options.verify
+        bundle = verify if isinstance(verify, str) else account.ca_bundle
+        tls: bool | ssl.SSLContext = verify is not False  # True checks certificates against the system's authorities
+        if tls and bundle is not None and not is_plain:
+            tls = await asyncio.to_thread(_trusting, bundle)
+        return aiohttp.ClientSession(
+            connector=connector(max_connections=self._max_connections, tls=tls),
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            read_bufsize=READ_BUFFER_BYTES,
+        )
+
+
+def _has_other_credentials(before: S3Account, after: S3Account) -> bool:
+    """Compare what would be signed with. Blocks where credentials have to be fetched."""
+    if before.credentials is None or after.credentials is None:
+        return before.credentials is not after.credentials
+    other: bool = before.credentials.get_frozen_credentials() != after.credentials.get_frozen_credentials()
+    return other
+
+
+def _trusting(bundle: str) -> ssl.SSLContext:
+    """Return a context that checks certificates against a file of authorities."""
+    try:
+        return ssl.create_default_context(cafile=bundle)
+    except OSError as error:
+        raise InvalidInputError(
+            f"the file of certificate authorities cannot be read: {error.strerror}", path=bundle, kind="BadCaBundle"
+        ) from error

@@ -1,0 +1,470 @@
+"""Who we are to S3 and where it lies: ``storage_options``, the AWS environment, and SigV4 signatures by botocore."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import os
+import re
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from botocore.auth import S3SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+from botocore.exceptions import BotoCoreError, ProfileNotFound
+from botocore.session import Session
+
+from coldparquet.errors import AccessError, ColdParquetError, InvalidInputError
+from coldparquet.storage.urls import boolean_option, mapping_option, refuse_unknown, text_option
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from botocore.credentials import ReadOnlyCredentials
+
+
+_MEANINGFUL = frozenset(
+    {
+        "anon",
+        "client_kwargs",
+        "config_kwargs",
+        "endpoint_url",
+        "key",
+        "password",
+        "profile",
+        "requester_pays",
+        "s3_additional_kwargs",
+        "secret",
+        "token",
+        "use_ssl",
+        "username",
+    }
+)
+_MEANINGFUL_TO_S3FS_ONLY = frozenset(
+    {
+        "asynchronous",
+        "cache_regions",
+        "default_block_size",
+        "default_cache_type",
+        "default_fill_cache",
+        "fixed_upload_size",
+        "listings_expiry_time",
+        "local_expiry_check",
+        "loop",
+        "max_concurrency",
+        "max_paths",
+        "skip_instance_cache",
+        "use_listings_cache",
+        "version_aware",
+    }
+)
+"""Caches and buffers of s3fs: without meaning here, and harmless to leave in options that both libraries get."""
+
+_CLIENT_KWARGS = frozenset(
+    {
+        "aws_access_key_id",
+        "aws_secret_access_key",
+        "aws_session_token",
+        "endpoint_url",
+        "region_name",
+        "use_ssl",
+        "verify",
+    }
+)
+_CONFIG_KWARGS = frozenset({"region_name", "s3", "signature_version"})
+_CONFIG_OF_BOTOCORE_ONLY = frozenset(
+    {
+        "connect_timeout",
+        "max_pool_connections",
+        "parameter_validation",
+        "read_timeout",
+        "retries",
+        "tcp_keepalive",
+        "user_agent",
+        "user_agent_appid",
+        "user_agent_extra",
+    }
+)
+"""How patient botocore is, and how it calls itself: here ``StoreOptions`` say the former."""
+_S3_CONFIG = frozenset({"addressing_style", "use_dualstack_endpoint"})
+_SIGNATURE_VERSIONS = ("s3v4", "v4")
+_WHO_ASKS = frozenset({"anon", "aws_access_key_id", "key", "password", "profile", "secret", "token", "username"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Options:
+    """What the caller said about an S3 store; None where the environment or the AWS profile decides."""
+
+    key: str | None = field(default=None, repr=False)
+    """Access key id."""
+    secret: str | None = field(default=None, repr=False)
+    """Secret access key."""
+    token: str | None = field(default=None, repr=False)
+    """Session token of temporary credentials."""
+    anonymous: bool = False
+    """Send unsigned requests, for public buckets."""
+    profile: str | None = None
+    """AWS profile to take credentials, region and endpoint from."""
+    endpoint_url: str | None = None
+    """Scheme, host and port of a store other than AWS."""
+    region: str | None = None
+    """Region of the buckets; a wrong one costs one more request."""
+    verify: bool | str = True
+    """Check the server's certificate: False is no, a path names a file of trusted authorities."""
+    use_tls: bool = True
+    """Speak https to AWS; a custom endpoint's own scheme decides for that."""
+    addressing_style: str | None = None
+    """``path``, ``virtual`` or ``auto``: path for custom endpoints and buckets with a dot, else virtual-hosted."""
+    use_dualstack: bool | None = None
+    """Whether to reach AWS by the hosts that have IPv6 addresses as well."""
+    requester_pays: bool = False
+    """Agree to pay for the requests to somebody else's bucket."""
+
+
+def parse_s3_options(storage_options: Mapping[str, Any]) -> S3Options:
+    """Check ``storage_options`` and bring their several spellings together.
+
+    Args:
+        storage_options: ``key``, ``secret``, ``token`` (or s3fs's ``username``, ``password``), ``anon``, ``profile``,
+            ``endpoint_url``, ``use_ssl``, ``requester_pays``, ``client_kwargs`` (``endpoint_url``, ``region_name``,
+            ``verify``, ``use_ssl``, ``aws_access_key_id``, ``aws_secret_access_key``, ``aws_session_token``),
+            ``config_kwargs`` (``region_name``, ``signature_version``, ``s3.addressing_style``,
+            ``s3.use_dualstack_endpoint``) and ``s3_additional_kwargs`` (``RequestPayer``). Options of s3fs's caches and of
+            botocore's patience are ignored.
+
+    Raises:
+        InvalidInputError: An option is unknown, half a pair, or has a value that cannot be meant. Values are not
+            repeated in the message, since they may be secrets.
+    """
+    refuse_unknown(storage_options, known=_MEANINGFUL, ignored=_MEANINGFUL_TO_S3FS_ONLY)
+    client = mapping_option(storage_options, "client_kwargs")
+    config = mapping_option(storage_options, "config_kwargs")
+    refuse_unknown(client, known=_CLIENT_KWARGS, what="client_kwargs option")
+    refuse_unknown(config, known=_CONFIG_KWARGS, ignored=_CONFIG_OF_BOTOCORE_ONLY, what="config_kwargs option")
+    s3_config = mapping_option(config, "s3")
+    refuse_unknown(s3_config, known=_S3_CONFIG, what="config_kwargs.s3 option")
+    additional = mapping_option(storage_options, "s3_additional_kwargs")
+    refuse_unknown(additional, known={"RequestPayer"}, what="s3_additional_kwargs option")
+
+    key = text_option(storage_options, "key", "username") or text_option(client, "aws_access_key_id")
+    secret = text_option(storage_options, "secret", "password") or text_option(client, "aws_secret_access_key")
+    if bool(key) != bool(secret):
+        raise InvalidInputError(
+            f"storage_options give {'key without secret' if key else 'secret without key'}; give both, or neither to "
+            "use the AWS environment",
+            kind="IncompleteCredentials",
+        )
+    endpoint_url = text_option(storage_options, "endpoint_url") or text_option(client, "endpoint_url")
+    style, dualstack = s3_config.get("addressing_style") or None, s3_config.get("use_dualstack_endpoint")
+    if (config.get("signature_version") or "s3v4") not in _SIGNATURE_VERSIONS:
+        raise InvalidInputError(
+            "config_kwargs.signature_version must be 's3v4'; for unsigned requests pass anon=True", kind="BadOption"
+        )
+    return S3Options(
+        key=key,
+        secret=secret,
+        token=text_option(storage_options, "token") or text_option(client, "aws_session_token"),
+        anonymous=boolean_option(storage_options, "anon", default=False),
+        profile=text_option(storage_options, "profile"),
+        endpoint_url=check_endpoint_url(endpoint_url) if endpoint_url else None,
+        region=text_option(client, "region_name") or text_option(config, "region_name"),
+        verify=client.get("verify", True) if client.get("verify") is not None else True,
+        use_tls=boolean_option(storage_options, "use_ssl", default=boolean_option(client, "use_ssl", default=True)),
+        addressing_style=None if style is None else check_addressing_style(style),
+        use_dualstack=None if dualstack is None else boolean_option(s3_config, "use_dualstack_endpoint", default=False),
+        requester_pays=boolean_option(
+            storage_options, "requester_pays", default=additional.get("RequestPayer") == "requester"
+        ),
+    )
+
+
+def with_fsspec_config(
+    storage_options: Mapping[str, Any], fsspec_config: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return ``storage_options`` on top of what fsspec's own configuration says of S3, as s3fs takes them.
+
+    Whoever names an identity gets nothing of the configured one: a key of one and a token of another are neither.
+
+    Args:
+        storage_options: What the caller said.
+        fsspec_config: ``fsspec.config.conf``: files in ``~/.config/fsspec``, and ``FSSPEC_S3_...`` of the environment.
+    """
+    configured = {**fsspec_config.get("s3a", {}), **fsspec_config.get("s3", {})}
+    if not _WHO_ASKS.isdisjoint({*storage_options, *mapping_option(storage_options, "client_kwargs")}):
+        configured = {name: value for name, value in configured.items() if name not in _WHO_ASKS}
+    return {**configured, **storage_options}
+
+
+def check_addressing_style(style: object) -> str:
+    """Return ``style``.
+
+    Raises:
+        InvalidInputError: There is no such style.
+    """
+    if style not in ("auto", "path", "virtual"):
+        raise InvalidInputError("the addressing_style of S3 must be 'auto', 'path' or 'virtual'", field="s3")
+    return str(style)
+
+
+def check_endpoint_url(url: str) -> str:
+    """Return ``url`` without a trailing slash.
+
+    Raises:
+        InvalidInputError: It is no plain http or https address: credentials and queries do not belong there, because
+            an endpoint appears in messages.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc or parts.query:
+        raise InvalidInputError(
+            "endpoint_url must look like http://host:port or https://host, without credentials or query; "
+            "credentials go into key and secret",
+            kind="BadEndpoint",
+        )
+    return url.rstrip("/")
+
+
+DEFAULT_REGION = "us-east-1"
+_REDACTED = "***"
+_SHORT_SECRET_LETTERS = 8
+_SIGNATURE = re.compile(r"[0-9a-f]{64}")
+_HASH_IN_THREAD_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Account:
+    """Credentials, region and endpoint after options, environment and profile had their say."""
+
+    region: str
+    endpoint_url: str | None
+    """None means AWS itself."""
+    ca_bundle: str | None
+    """File of trusted certificate authorities from the AWS configuration."""
+    addressing_style: str
+    """As in :class:`~coldparquet.storage.s3.identity.S3Options`."""
+    use_dualstack: bool
+    """Whether AWS is reached by its hosts with IPv6 addresses."""
+    credentials: Credentials | None = field(repr=False)
+    """None sends unsigned requests."""
+
+
+def resolve_account(options: S3Options) -> S3Account:
+    """Look up what ``options`` leave open. Blocks on files and, on AWS machines, on the metadata service.
+
+    Raises:
+        InvalidInputError: The profile does not exist, or a configured endpoint is no address.
+        AccessError: No credentials were found, or fetching them failed.
+    """
+    stated = stated_account(options)
+    if stated is not None:
+        return stated
+    failure: ColdParquetError
+    try:
+        session = Session(profile=options.profile)
+        scoped = session.get_scoped_config()
+        of_s3 = scoped["s3"] if isinstance(scoped.get("s3"), dict) else {}  # botocore leaves a malformed one as text
+        return S3Account(
+            region=options.region
+            or session.get_config_variable("region")
+            or os.environ.get("AWS_REGION")
+            or DEFAULT_REGION,
+            endpoint_url=options.endpoint_url or _configured_endpoint(scoped, session.full_config),
+            ca_bundle=session.get_config_variable("ca_bundle"),
+            addressing_style=options.addressing_style or check_addressing_style(of_s3.get("addressing_style", "auto")),
+            use_dualstack=_use_dualstack(options, of_s3, session),
+            credentials=None if options.anonymous else _credentials(options, session),
+        )
+    except ProfileNotFound as error:
+        failure = _unknown_profile(error.kwargs["profile"], is_given=options.profile is not None)
+    except BotoCoreError as error:
+        failure = _credentials_failed(error)
+    # Raised out here so that botocore's exception, whose text may quote a credential process, is not its context.
+    raise failure
+
+
+def stated_account(options: S3Options) -> S3Account | None:
+    """Return the account where ``options`` say everything, at once; None where the AWS configuration has a say.
+
+    Loading its files takes botocore a tenth of a second. Unsigned requests to an endpoint need no region.
+    """
+    has_signer = options.anonymous or bool(options.key and options.secret and options.region)
+    if options.profile or not options.endpoint_url or not has_signer:
+        return None
+    return S3Account(
+        region=options.region or DEFAULT_REGION,
+        endpoint_url=options.endpoint_url,
+        ca_bundle=os.environ.get("AWS_CA_BUNDLE"),
+        addressing_style=options.addressing_style or "auto",
+        use_dualstack=False,  # an endpoint is given, whose name is its own
+        credentials=None if options.anonymous else Credentials(options.key or "", options.secret or "", options.token),
+    )
+
+
+def _credentials(options: S3Options, session: Session) -> Credentials:
+    if options.key and options.secret:
+        return Credentials(options.key, options.secret, options.token)
+    found: Credentials | None = session.get_credentials()
+    if found is None:
+        raise AccessError(
+            "no AWS credentials found; give key and secret or a profile in storage_options, set AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY, or pass anon=True for a public bucket",
+            kind="NoCredentials",
+        )
+    # The first freeze is where deferred providers (SSO, assumed roles) make their requests: do it in this thread.
+    found.get_frozen_credentials()
+    return found
+
+
+def _use_dualstack(options: S3Options, of_s3: dict[str, Any], session: Session) -> bool:
+    if options.use_dualstack is not None:
+        return options.use_dualstack
+    everywhere = session.get_config_variable("use_dualstack_endpoint")
+    return boolean_option(of_s3, "use_dualstack_endpoint", default=bool(everywhere))
+
+
+def _configured_endpoint(scoped: dict[str, Any], full: dict[str, Any]) -> str | None:
+    """Return the endpoint of environment or profile, in the order of the AWS SDK reference.
+
+    Source: https://docs.aws.amazon.com/sdkref/latest/guide/feature-ss-endpoints.html
+    """
+    ignored = os.environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", scoped.get("ignore_configured_endpoint_urls", ""))
+    if str(ignored).lower() == "true":
+        return None
+    services = full.get("services", {}).get(scoped.get("services"), {})
+    url = (
+        os.environ.get("AWS_ENDPOINT_URL_S3")
+        or os.environ.get("AWS_ENDPOINT_URL")
+        or services.get("s3", {}).get("endpoint_url")
+        or scoped.get("endpoint_url")
+    )
+    return check_endpoint_url(url) if url else None
+
+
+def _unknown_profile(name: str, *, is_given: bool) -> InvalidInputError:
+    # botocore looks at AWS_DEFAULT_PROFILE first.
+    variable = "AWS_DEFAULT_PROFILE" if "AWS_DEFAULT_PROFILE" in os.environ else "AWS_PROFILE"
+    origin = "the storage option profile" if is_given else f"the environment variable {variable}"
+    return InvalidInputError(
+        f"the AWS configuration has no profile {name!r}, which {origin} names; aws configure list-profiles shows what it has",
+        kind="UnknownProfile",
+    )
+
+
+def _credentials_failed(error: BotoCoreError) -> AccessError:
+    return AccessError(
+        f"fetching AWS credentials failed ({type(error).__name__}); check the profile, log in again (aws sso login), "
+        "or give key and secret in storage_options",
+        kind="NoCredentials",
+    )
+
+
+def _check_characters(credentials: ReadOnlyCredentials) -> None:
+    """Refuse what came along with a copy, such as the line break behind the last line of a file."""
+    parts = {"access key id": credentials.access_key, "secret": credentials.secret_key, "token": credentials.token}
+    for name, value in parts.items():
+        if value and not (isinstance(value, str) and value.isprintable() and value == value.strip()):
+            raise AccessError(
+                f"the {name} of the AWS credentials holds a line break or another character that none has; look for one at"
+                " its end",
+                kind="BadCredentials",
+            )
+
+
+class RequestSigner:
+    """Signs requests with the account's credentials, which botocore renews before they expire.
+
+    Args:
+        credentials: From :func:`resolve_account`; None signs nothing.
+    """
+
+    def __init__(self, credentials: Credentials | None) -> None:
+        self._credentials = credentials
+        self._renewal = asyncio.Lock()
+        self._signers: dict[str, _RegionSigner] = {}
+        """One per region, as long as the credentials stay the same."""
+
+    async def sign(self, method: str, url: str, headers: dict[str, str], *, body: bytes, region: str) -> None:
+        """Add the signature to ``headers``, over what they hold so far; headers added later are not covered.
+
+        Raises:
+            AccessError: The credentials expired and cannot be renewed, or cannot be credentials (kind ``BadCredentials``).
+        """
+        if self._credentials is None:
+            return
+        frozen = await self._frozen(self._credentials)
+        signer = self._signers.get(region)
+        if signer is None or signer.credentials != frozen:
+            _check_characters(frozen)
+            signer = self._signers[region] = _RegionSigner(frozen, region)
+        # Large bodies are hashed in a thread, so that other requests go on meanwhile.
+        digest = sha256(body) if len(body) < _HASH_IN_THREAD_BYTES else await asyncio.to_thread(sha256, body)
+        signer.add_signature(method, url, headers, digest.hexdigest())
+
+    def redact(self, text: str) -> str:
+        """Return what a server says without our credentials and signatures, should it echo them.
+
+        Credentials of a few letters, as test servers have them, are looked for as whole words: they are in every text.
+        """
+        # The attributes of renewable credentials may fetch; those of the signers in use do not.
+        for signer in self._signers.values():
+            for secret in (signer.credentials.secret_key, signer.credentials.token, signer.credentials.access_key):
+                if secret and len(secret) < _SHORT_SECRET_LETTERS:
+                    text = re.sub(rf"(?<![\w'-]){re.escape(secret)}(?![\w'-])", _REDACTED, text)
+                elif secret:
+                    text = text.replace(secret, _REDACTED)
+        return _SIGNATURE.sub(_REDACTED, text)
+
+    async def _frozen(self, credentials: Credentials) -> ReadOnlyCredentials:
+        refresh_needed = getattr(credentials, "refresh_needed", None)  # only renewable credentials have it
+        if refresh_needed is None or not refresh_needed():
+            return credentials.get_frozen_credentials()
+        failure: AccessError
+        async with self._renewal:
+            try:
+                return await asyncio.to_thread(credentials.get_frozen_credentials)
+            except BotoCoreError as error:
+                failure = _credentials_failed(error)
+        raise failure
+
+
+class _RegionSigner:
+    """botocore's SigV4 for one set of credentials and one region.
+
+    Its steps are called one by one: ``add_auth``, which does them all, writes session tokens to the debug log and
+    costs twice the time. The signing key, which changes once a day, is kept.
+    """
+
+    def __init__(self, credentials: ReadOnlyCredentials, region: str) -> None:
+        self.credentials = credentials
+        self._auth = S3SigV4Auth(credentials, "s3", region)
+        self._region = region
+        self._day = ""
+        self._key = b""
+
+    def add_signature(self, method: str, url: str, headers: dict[str, str], body_sha256: str) -> None:
+        """Add date, digest, token and ``Authorization`` to ``headers``, which must hold ``Host``."""
+        timestamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+        headers["X-Amz-Date"] = timestamp
+        headers["X-Amz-Content-SHA256"] = body_sha256
+        if self.credentials.token:
+            headers["X-Amz-Security-Token"] = self.credentials.token
+        request = AWSRequest(method=method, url=url, headers=headers)
+        request.context["timestamp"] = timestamp
+        string_to_sign = self._auth.string_to_sign(request, self._auth.canonical_request(request))
+        signature = hmac.digest(self._signing_key(timestamp[:8]), string_to_sign.encode(), "sha256").hex()
+        headers["Authorization"] = (
+            f"AWS4-HMAC-SHA256 Credential={self._auth.scope(request)}, "
+            f"SignedHeaders={self._auth.signed_headers(request.headers)}, Signature={signature}"
+        )
+
+    def _signing_key(self, day: str) -> bytes:
+        """Return the key of the day: https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html."""
+        if day != self._day:
+            key = f"AWS4{self.credentials.secret_key}".encode()
+            for part in (day, self._region, "s3", "aws4_request"):
+                key = hmac.digest(key, part.encode(), "sha256")
+            self._day, self._key = day, key
+        return self._key

@@ -1,1 +1,0 @@
-"""Stores around stores, one concern each: versions, retries, hedges, limits, the ledger."""

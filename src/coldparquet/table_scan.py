@@ -1,0 +1,543 @@
+"""A question about a table: plan it, explain it, stream its rows, count them, cut it into pieces, restore what it needs."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from datetime import UTC
+from typing import TYPE_CHECKING, Any, SupportsIndex
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import pyarrow as pa
+
+from coldparquet.archive.restore import cost_of_restores
+from coldparquet.concurrency import gather_or_cancel
+from coldparquet.decode.arrow import concatenate
+from coldparquet.errors import ArchivedObjectError, InvalidInputError, UnsupportedError
+from coldparquet.pieces.make import make_pieces
+from coldparquet.pieces.read import ScanPieces
+from coldparquet.plan.budget import Budget, has_budget
+from coldparquet.plan.columns import select_columns
+from coldparquet.plan.cost import prices_of
+from coldparquet.scan.answers import count_nulls, count_rows, find_extremes, has_rows
+from coldparquet.scan.archive import archived_objects, restore_objects
+from coldparquet.scan.model import told_of_older_columns
+from coldparquet.scan.newest import find_time, read_last_rows, read_latest_rows, read_top_rows
+from coldparquet.scan.planner import PlannedOnce, admit
+from coldparquet.scan.requests import for_new_connections
+from coldparquet.scan.stats import ScanActivity, request_dollars, scan_statistics
+from coldparquet.scan.stream import BatchStream
+from coldparquet.storage.log import Ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Executor
+
+    import pandas as pd
+    import polars as pl
+
+    from coldparquet.archive.objects import ArchivedObject
+    from coldparquet.archive.restore import RestoreProgress, RestoreTicket
+    from coldparquet.options import RestoreTerms
+    from coldparquet.plan.columns import TableColumn
+    from coldparquet.plan.model import ReadPlan
+    from coldparquet.scan.answers import Extreme
+    from coldparquet.scan.model import Question
+    from coldparquet.scan.requests import PlannedScan
+    from coldparquet.scan.stats import ScanStatistics
+    from coldparquet.storage.log import RequestRecord
+    from coldparquet.telemetry import Attributes
+
+
+_NO_KEYS = frozenset({"list", "float32", "float64"})
+"""Arrow types that are no keys: NaN and the two zeros are not equal to what they look like."""
+
+_VALUE_OF_NAT = -(1 << 63)
+_STEPS_PER_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RowQuestions:
+    """What :class:`coldparquet.table_scan.Scan` answers without streaming its rows. None of it needs the plan of the whole scan."""
+
+    question: Question
+    executor: Executor
+    schema: pa.Schema
+    """Columns and Arrow types of the result."""
+    ledger: Ledger = field(default_factory=Ledger, compare=False)
+    """Sums up what this scan costs; :attr:`coldparquet.table_scan.Scan.stats` tells it."""
+
+    async def count(self) -> int:
+        """Count the rows.
+
+        Requests: metadata alone where it decides; else only the predicate's columns of the undecided row groups; with a limit
+        of no more of them than it takes to know that there are so many rows.
+        """
+        with self._activity("count").whole():
+            return await count_rows(self._asked(), self.executor)
+
+    async def any(self) -> bool:
+        """Tell whether there is any row.
+
+        Requests: metadata alone where it is certain of one row; without a predicate that of the first partition. Else the
+        predicate's columns of 1, 2, 4 ... undecided row groups, until a row matches.
+        """
+        with self._activity("any").whole():
+            return await has_rows(self._asked(), self.executor)
+
+    async def null_count(self, column: str) -> int:
+        """Count the rows in which a column is NULL.
+
+        Requests: metadata alone where it decides; else the column, and the predicate's, of the undecided row groups. With
+        a limit, all of the rows.
+
+        Args:
+            column: Any column of the table.
+
+        Raises:
+            InvalidInputError: The column is unknown.
+        """
+        chosen = self._column(column)
+        with self._activity("null_count").whole():
+            return await count_nulls(self._asked(), self.executor, chosen)
+
+    async def min_max(self, column: str) -> pa.StructScalar:
+        """Find the smallest and the largest value of a column: what ``pyarrow.compute.min_max`` says of the rows.
+
+        NULL does not count, and NaN only where there is nothing else. Text compares by its UTF-8 bytes.
+
+        Requests: metadata alone where that is exact, over any number of partitions. Else the column, and the predicate's
+        columns, of the row groups that metadata leaves undecided and whose bounds may beat the values known, the most
+        promising ones first. In detail:
+
+        * Metadata answers a row group of which every row matches, and whose statistics are values of the column:
+          ``coldparquet.plan.answers`` says when. It never answers for BOOLEAN, BINARY and wide decimals, for columns
+          whose type was changed, for text of files that QuestDB did not write, nor for native partitions.
+        * The designated timestamp is looked for from both ends of the table, see :meth:`first_timestamp`.
+        * With a limit, all of the rows are read.
+
+        Args:
+            column: Any column of the table.
+
+        Returns:
+            A struct of ``min`` and ``max``, both of the column's type, text as plain strings; both null without a value.
+
+        Raises:
+            InvalidInputError: The column is unknown.
+            UnsupportedError: Its values have no order: arrays, LONG128 and LONG256 (kind ``UnsupportedComparison``).
+        """
+        found = await self._extremes(column, ("min", "max"))
+        arrays = [pa.repeat(value, 1) for value in found]
+        pair: pa.StructScalar = pa.StructArray.from_arrays(arrays, names=["min", "max"])[0]
+        return pair
+
+    async def min(self, column: str) -> Any:
+        """Find the smallest value of a column as a Python object, None if there is none.
+
+        Requests, arguments and errors: those of :meth:`min_max`, which gives every value as it is. Times become
+        ``datetime``, those in nanoseconds ``pandas.Timestamp``.
+
+        Raises:
+            UnsupportedError: Python has no such object (kind ``NoPythonValue``): years after 9999, the least nanosecond
+                of 64 bits, nanoseconds without pandas, or times of day outside of a day.
+        """
+        [least] = await self._extremes(column, ("min",))
+        return python_value(least, column)
+
+    async def max(self, column: str) -> Any:
+        """Find the largest value of a column as a Python object, None if there is none. See :meth:`min`."""
+        [greatest] = await self._extremes(column, ("max",))
+        return python_value(greatest, column)
+
+    async def first_timestamp(self) -> Any:
+        """Find the smallest designated timestamp, as ``datetime`` or ``pandas.Timestamp``; None without any row.
+
+        Requests: the metadata of the oldest partition with matching rows, going through 1, 2, 4 ... of them. No data where
+        metadata decides which rows match; of a native partition one value. Else the timestamp, and the predicate's
+        columns, of 1, 2, 4 ... row groups that may hold it.
+
+        Raises:
+            InvalidInputError: The table has no designated timestamp (kind ``NoDesignatedTimestamp``).
+        """
+        return await self.min(self._timestamp("first_timestamp").name)
+
+    async def last_timestamp(self) -> Any:
+        """Find the largest designated timestamp; see :meth:`first_timestamp`."""
+        return await self.max(self._timestamp("last_timestamp").name)
+
+    async def tail(self, n: int) -> pa.Table:
+        """Read the last rows, in table order.
+
+        Requests: the metadata of the newest partition, and of twice as many each time as long as rows are missing. Data:
+        where metadata decides which rows match, the pages of the last rows, or their row groups where no page index pays, in
+        one round trip; else of 1, 2, 4 ... row groups from the end on.
+
+        Args:
+            n: At most so many rows.
+
+        Raises:
+            InvalidInputError: ``n`` is negative, or the scan has a limit (kind ``LimitNotAllowed``).
+        """
+        count = row_limit(n, "n")
+        self._refuse_limit("tail")
+        if count == 0:
+            return self.schema.empty_table()
+        with self._activity("tail").whole():
+            return await read_last_rows(self._asked(), self.executor, count, self.schema)
+
+    async def top_k(self, n: int, *, ascending: bool = False) -> pa.Table:
+        """Read the newest rows by the designated timestamp, newest first, or the oldest ones, oldest first.
+
+        Where timestamps are equal, table order decides: of the newest rows, later ones are taken and come first.
+
+        Requests: as :meth:`tail`, with row groups in the order of their timestamps.
+
+        Args:
+            n: At most so many rows.
+            ascending: Whether the oldest rows are wanted.
+
+        Raises:
+            InvalidInputError: ``n`` is negative, the scan has a limit (kind ``LimitNotAllowed``), or the table has no
+                designated timestamp (kind ``NoDesignatedTimestamp``).
+        """
+        count = row_limit(n, "n")
+        self._refuse_limit("top_k")
+        timestamp = self._timestamp("top_k")
+        if count == 0:
+            return self.schema.empty_table()
+        with self._activity("top_k").whole():
+            return await read_top_rows(
+                self._asked(), self.executor, count, self.schema, timestamp=timestamp, ascending=ascending
+            )
+
+    async def latest_by(self, *columns: str) -> pa.Table:
+        """Read the newest row of each key, as QuestDB's ``LATEST ON timestamp PARTITION BY columns`` does.
+
+        Of the rows that satisfy the predicate; NULL is a key. Of a key's rows with the same timestamp the last one in table
+        order is taken. The result is in the order of the timestamps and, for equal ones, of the table.
+
+        Requests: the metadata of the newest partition, then of twice as many and so on. Data: keys, timestamp and predicate
+        columns of 1, 2, 4 ... row groups from the newest on, but for those that cannot hold another key; then, if the result
+        has other columns, all columns of the row groups that hold a row of it, in one round trip. One key column is proved
+        to hold no other key by its bounds (``plan/key_proofs.py``), by the number of the table's symbols, or by a
+        predicate that names the keys; with several columns the keys of all row groups are read.
+
+        Args:
+            columns: The key: at least one column of the table.
+
+        Raises:
+            InvalidInputError: No column is named, one is unknown, the scan has a limit (kind ``LimitNotAllowed``), or the
+                table has no designated timestamp (kind ``NoDesignatedTimestamp``).
+            UnsupportedError: A column is of floating-point numbers or arrays (kind ``UnsupportedKey``).
+        """
+        self._refuse_limit("latest_by")
+        timestamp = self._timestamp("latest_by")
+        keys = tuple(dict.fromkeys(self._column(name) for name in columns))
+        if not keys:
+            raise InvalidInputError("latest_by needs at least one column: latest_by('symbol')")
+        for key in keys:
+            if key.readable_type.arrow.name in _NO_KEYS:
+                raise UnsupportedError(
+                    f"column {key.name!r} is {key.readable_type.name}, which latest_by does not take as a key",
+                    kind="UnsupportedKey",
+                    column=key.name,
+                    type=key.readable_type.name,
+                )
+        with self._activity("latest_by").whole():
+            return await read_latest_rows(self._asked(), self.executor, self.schema, keys=keys, timestamp=timestamp)
+
+    async def _extremes(self, name: str, wanted: tuple[Extreme, ...]) -> list[Any]:
+        """Find what is wanted, each as an Arrow scalar."""
+        question, column = self._asked(), self._column(name)
+        with self._activity("min_max").whole():
+            if question.limit is not None or column.index != question.snapshot.designated_timestamp:
+                return await find_extremes(question, self.executor, column, wanted)
+            return await gather_or_cancel(
+                [find_time(question, self.executor, column, ascending=extreme == "min") for extreme in wanted]
+            )
+
+    def _asked(self) -> Question:
+        """Return the question with a budget of its own, which all waves of reading that answer it share."""
+        return replace(self.question, budget=Budget())
+
+    def _activity(self, method: str) -> ScanActivity:
+        question = self.question
+        attributes: Attributes = {
+            "coldparquet.table": question.url,
+            "coldparquet.method": method,
+            "coldparquet.columns": len(question.output_columns),
+            "coldparquet.has_predicate": question.predicate is not None,
+        }
+        return ScanActivity(self.ledger, attributes)
+
+    def _column(self, name: str) -> TableColumn:
+        with told_of_older_columns(self.question.snapshot):
+            [column] = select_columns(self.question.snapshot.columns, [name])
+        return column
+
+    def _timestamp(self, method: str) -> TableColumn:
+        snapshot = self.question.snapshot
+        if snapshot.designated_timestamp is None:
+            raise InvalidInputError(
+                f"{method} goes by the designated timestamp, and this table has none; sort the rows that scan() returns",
+                kind="NoDesignatedTimestamp",
+                path=self.question.url,
+            )
+        return snapshot.columns[snapshot.designated_timestamp]
+
+    def _refuse_limit(self, method: str) -> None:
+        if self.question.limit is not None:
+            raise InvalidInputError(
+                f"{method} takes rows from the end of the table, but a scan with a limit has only its first ones; ask"
+                f" {method} of a scan without limit",
+                kind="LimitNotAllowed",
+            )
+
+
+def row_limit(count: object, name: str) -> int:
+    """Take any integer, numpy's too, as a number of rows.
+
+    Raises:
+        InvalidInputError: It is not a whole number, or negative.
+    """
+    # True counts as 1 in Python, but whoever writes limit=True means something else.
+    if isinstance(count, bool) or not isinstance(count, SupportsIndex) or count.__index__() < 0:
+        raise InvalidInputError(f"{name} is {count!r}; it must be a whole number, 0 or more")
+    return count.__index__()
+
+
+def python_value(scalar: Any, column: str) -> Any:
+    """Return an Arrow scalar as a Python object.
+
+    Raises:
+        UnsupportedError: Python has no such object (kind ``NoPythonValue``).
+    """
+    try:
+        return _python_object(scalar)
+    except (ValueError, OverflowError, ZoneInfoNotFoundError) as error:
+        raise UnsupportedError(
+            f"Python has no object for {scalar!r} of column {column!r}; min_max({column!r}) returns it as Arrow has it",
+            kind="NoPythonValue",
+            column=column,
+        ) from error
+
+
+def _python_object(scalar: Any) -> Any:
+    type_ = scalar.type
+    if pa.types.is_timestamp(type_) and scalar.value == _VALUE_OF_NAT:
+        raise OverflowError("pandas takes the least number for NaT, which is no time")
+    if pa.types.is_time(type_) and scalar.is_valid and not 0 <= scalar.value < _STEPS_PER_DAY[type_.unit]:
+        raise OverflowError("Arrow makes another time of what lies outside of a day")
+    if not pa.types.is_timestamp(type_) or type_.tz is None or type_.unit == "ns":
+        return scalar.as_py()
+    # pyarrow imports pandas for times with a zone, which takes longer than most questions, even where it then has no use
+    # for it.
+    zone = UTC if type_.tz == "UTC" else ZoneInfo(type_.tz)  # not every machine has a database of zones
+    without_zone = pa.repeat(scalar, 1).view(pa.timestamp(type_.unit))[0].as_py()
+    return None if without_zone is None else without_zone.replace(tzinfo=UTC).astimezone(zone)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Scan(RowQuestions):
+    """An immutable question. Planning costs metadata requests at most; only reading fetches data.
+
+    Made by :meth:`coldparquet.table.Table.scan`. It is planned once; reading it twice fetches the data twice.
+    """
+
+    _planned: PlannedOnce = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_planned", PlannedOnce(self.question, self.executor))
+
+    def __repr__(self) -> str:
+        columns = ", ".join(self.schema.names) or "no columns"
+        where = "" if self.question.predicate_text is None else f" where {self.question.predicate_text}"
+        return f"<Scan of {self.question.url}: {columns}{where}>"
+
+    async def plan(self) -> ReadPlan:
+        """Decide which bytes to read. No data byte is fetched.
+
+        Requests: the metadata of the partitions that the predicate's time range leaves, 1 or 2 each, or up to 3 without a
+        sidecar, all at once; with a limit and no predicate of the first ones alone, doubling until they have enough rows.
+        None for partitions whose metadata is already known. Of native partitions see
+        :func:`coldparquet.scan.native.plan_native_rows`.
+
+        Raises:
+            NotFoundError: A partition, or a file of it, is not there (any more).
+            ObjectChangedError: A running database has changed a native partition meanwhile.
+            FormatError: A sidecar, a footer or a native file is damaged, or of another state than the table.
+            UnsupportedError: A partition holds a column with a type that does not become the table's, or is marked in a
+                way that this version does not know.
+        """
+        with self.ledger.counting():
+            return (await self._planned.get()).plan
+
+    @property
+    def stats(self) -> ScanStatistics:
+        """What this scan has cost so far: requests, bytes, dollars, time, and how far that is from the physical limit.
+
+        Only the requests that this scan sent count, whatever else goes on with the table. No request.
+        """
+        question = self.question
+        return scan_statistics(
+            self.ledger,
+            speed=question.speed,
+            prices=prices_of(question.options),
+            has_storage_classes=question.snapshot.store.has_storage_classes,
+        )
+
+    @property
+    def request_log(self) -> tuple[RequestRecord, ...]:
+        """The newest requests that this scan sent, at most 16,384, with reason and timing."""
+        return self.ledger.records
+
+    def request_dollars(self, record: RequestRecord) -> float | None:
+        """Return what one request of a log costs, at the prices of the options. No request.
+
+        Args:
+            record: Of :attr:`request_log`, or of the table's.
+
+        Returns:
+            US dollars: 0 where the store asks no money, or not for this answer; None where the price of the object's storage
+            class is not known.
+        """
+        question = self.question
+        if not question.snapshot.store.has_storage_classes:
+            return 0.0
+        return request_dollars(record, prices_of(question.options))
+
+    def batches(self) -> BatchStream:
+        """Stream the rows as record batches, in table order: ``async with scan.batches() as batches``.
+
+        Requests: those of the plan, fetched ahead of the consumer within ``options.memory_limit_bytes``.
+        """
+        return BatchStream(
+            self._admitted,
+            store=self.question.snapshot.store,
+            executor=self.executor,
+            activity=self._activity("batches"),
+        )
+
+    async def pieces(
+        self, most_pieces: int | None = None, *, target_bytes: int | None = None, only_row_counts: bool = False
+    ) -> ScanPieces:
+        """Cut the scan into pieces that other processes read, on other machines if need be; see :mod:`coldparquet.pieces`.
+
+        Whatever stands against the scan is raised here: a budget that it exceeds, archived data, a partition that is gone.
+
+        Requests: those of :meth:`plan`, and of :meth:`batches` before its first request for data. On stores without storage
+        classes, 1 look at each partition of which several pieces read.
+
+        Args:
+            most_pieces: Never more than these; None for as many as ``target_bytes`` makes.
+            target_bytes: About how much each should cost, as fetched and decoded bytes together; None for even shares of
+                ``most_pieces`` or, without these, for 64 MiB.
+            only_row_counts: Whether batches without columns are wanted, which only count the rows.
+
+        Raises:
+            InvalidInputError: The scan has a limit, which pieces that are read side by side cannot keep (kind
+                ``LimitNotAllowed``), or a number is none.
+        """
+        if self.question.limit is not None:
+            raise InvalidInputError(
+                "pieces are read side by side, and none knows how many rows the others have; make pieces of a scan without"
+                " limit, and limit the rows where they come together",
+                kind="LimitNotAllowed",
+            )
+        for name, value in (("most_pieces", most_pieces), ("target_bytes", target_bytes)):
+            if value is not None and row_limit(value, name) == 0:
+                raise InvalidInputError(f"{name} is 0; it must be at least 1, or None")
+        if only_row_counts and self.question.output_columns:
+            question = replace(self.question, output_columns=())
+            counting = replace(self, question=question, schema=pa.schema([]))
+            return await counting.pieces(most_pieces, target_bytes=target_bytes)
+        with self.ledger.counting():
+            planned = await admit(for_new_connections(await self._planned.get()))
+            pieces = await make_pieces(planned, self.executor, most_pieces=most_pieces, target_bytes=target_bytes)
+        return ScanPieces(pieces=pieces, schema=self.schema, plan=planned.plan)
+
+    async def to_arrow(self) -> pa.Table:
+        """Read all rows into one table. Requests: those of the plan."""
+        async with self.batches() as stream:
+            batches = [batch async for batch in stream]
+        return await asyncio.get_running_loop().run_in_executor(self.executor, concatenate, batches, self.schema)
+
+    async def to_pandas(self) -> pd.DataFrame:
+        """Read all rows into a pandas data frame. Requests: those of the plan."""
+        table = await self.to_arrow()
+        return await asyncio.to_thread(table.to_pandas)
+
+    async def to_polars(self) -> pl.DataFrame:
+        """Read all rows into a Polars data frame. Requests: those of the plan."""
+        import polars as pl  # noqa: PLC0415 - Polars is the caller's choice, not a dependency
+
+        return pl.DataFrame(await self.to_arrow())
+
+    async def head(self, n: int) -> pa.Table:
+        """Read the first rows, in table order. Requests: those of a scan with this limit."""
+        limit = row_limit(n, "n")
+        question = self.question
+        return await replace(
+            self, question=replace(question, limit=limit if question.limit is None else min(limit, question.limit))
+        ).to_arrow()
+
+    async def archived(self) -> tuple[ArchivedObject, ...]:
+        """Find out which data objects have to be restored before the rows can be read; none on stores without archives.
+
+        Requests: those of :meth:`plan`, and 1 for each object of which it does not know yet. Restores nothing.
+        """
+        return (await self._find_archived())[0]
+
+    async def restore(
+        self, terms: RestoreTerms | None = None, *, on_progress: Callable[[RestoreProgress], None] | None = None
+    ) -> RestoreTicket:
+        """Ask for the restore of everything that has to be restored before the rows can be read. Costs money.
+
+        Asking again costs nothing for what is under way. Where partitions without a sidecar are archived, of which nobody can
+        plan what is needed, these come first: restore again once they can be read, for the rest.
+
+        Requests: those of :meth:`archived`, and 1 for each object that is not being restored already.
+
+        Args:
+            terms: Tier, days, and whether to wait until it is over; None takes those of the options.
+            on_progress: While waiting, called after every look at the objects.
+
+        Returns:
+            What was asked for. It can be kept in a file, and waited on in another process.
+
+        Raises:
+            UnsupportedError: Objects in DEEP_ARCHIVE cannot be restored in tier ``Expedited`` (kind ``NoSuchTier``).
+            BudgetExceededError: The restore and the reading that it is for cost more than the options allow; nothing was
+                asked for.
+            ArchivedObjectError: Waiting has taken too long (kind ``RestoreNotFinished``).
+            AccessError: Restoring is not permitted.
+            StorageError: The store failed.
+        """
+        archived, plan = await self._find_archived()
+        question, chosen = self.question, terms or self.question.options.restore
+        if archived and has_budget(question.options):
+            cost = cost_of_restores(archived, chosen, prices_of(question.options))
+            if plan is None:
+                Budget().admit_restores(cost, question.options, table=question.url)
+            else:
+                Budget().admit(plan, restores=cost)
+        with self.ledger.counting():
+            return await restore_objects(question, archived, chosen, on_progress=on_progress)
+
+    async def _find_archived(self) -> tuple[tuple[ArchivedObject, ...], ReadPlan | None]:
+        """Find out what is archived, and plan what it is needed for; None where planning needs it already."""
+        # Whatever the options say about archived partitions: none is left out, none restored.
+        options = replace(self.question.options, archived="refuse", check_storage_classes=True)
+        once = PlannedOnce(replace(self.question, options=options), self.executor)
+        try:
+            with self.ledger.counting():
+                planned = await once.get()
+                return await archived_objects(planned), planned.plan
+        except ArchivedObjectError as error:  # there is no sidecar, so that even the plan needs the archived objects
+            objects = error.details.get("objects")
+            if objects is None:
+                raise
+            return tuple(objects), None
+
+    async def _admitted(self) -> PlannedScan:
+        return await admit(await self._planned.get())

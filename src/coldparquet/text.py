@@ -1,0 +1,167 @@
+"""How numbers and names are written in text for people; names of others are made safe for terminals."""
+
+from __future__ import annotations
+
+import codecs
+from typing import TYPE_CHECKING, Any, TextIO, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+_NAMES_LISTED = 12
+"""Names that a text lists before it says how many more there are."""
+
+_NAMES_IN_REASON = 4
+"""Column names, or spans of row groups, that a request's reason spells out before it says ``+7 more``."""
+
+_LONGEST_TEXT = 300
+"""Longest predicate or reason, in characters: an IN list may hold thousands of values."""
+
+_LABEL_WIDTH = 12
+
+
+def human_bytes(count: int) -> str:
+    """Write a number of bytes in three digits or so: ``512 B``, ``64 KiB``, ``1.2 MiB``."""
+    if count < 1024:
+        return f"{count:,} B"
+    value = float(count)
+    for unit in ("KiB", "MiB", "GiB", "TiB"):
+        value /= 1024
+        # 1023.96 KiB would print as 1,024 KiB: the next unit says it better.
+        if value < 1023.5 or unit == "TiB":
+            break
+    text = f"{value:.1f}" if value < 99.95 else f"{value:,.0f}"
+    return f"{text.removesuffix('.0')} {unit}"
+
+
+def human_seconds(seconds: float) -> str:
+    """Write a time: ``30 ms``, ``1.5 s``."""
+    return f"{seconds * 1000:,.0f} ms" if seconds < 1 else f"{seconds:,.1f} s"
+
+
+def human_dollars(dollars: float) -> str:
+    """Write a sum of money in cents, or in two digits where it is less: ``$1.20``, ``$0.0000064``."""
+    if dollars == 0 or dollars >= 0.1:
+        return f"${dollars:,.2f}"
+    digits = f"{dollars:.1e}"
+    decimals = 1 - int(digits[digits.index("e") + 1 :])
+    return f"${dollars:.{decimals}f}"
+
+
+def plural(count: int, noun: str) -> str:
+    """Write a count with its noun: ``1 request``, ``2,000 requests``."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def few_names(names: Sequence[str]) -> str:
+    """Write names with commas between them; of many the first ones and how many more there are."""
+    more = f" and {len(names) - _NAMES_LISTED:,} more" if len(names) > _NAMES_LISTED else ""
+    return ", ".join(names[:_NAMES_LISTED]) + more
+
+
+def row_group_spans(numbers: list[int]) -> str:
+    """Write ascending row group numbers as spans: ``row groups 3-5, 9``."""
+    spans: list[tuple[int, int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][1] + 1:
+            spans[-1] = (spans[-1][0], number)
+        else:
+            spans.append((number, number))
+    noun = "row group" if len(numbers) == 1 else "row groups"
+    return f"{noun} {few_of([str(first) if first == last else f'{first}-{last}' for first, last in spans])}"
+
+
+def few_of(names: Sequence[str]) -> str:
+    """Write the first names with commas between them, and of many how many more there are: ``ts, price, amount, id +7 more``."""
+    shown = ", ".join(names[:_NAMES_IN_REASON])
+    return shown if len(names) <= _NAMES_IN_REASON else f"{shown} +{len(names) - _NAMES_IN_REASON} more"
+
+
+def cut_short(text: str) -> str:
+    """Leave out the end of a very long text and say how long it is."""
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]} ... ({len(text):,} characters)"
+
+
+def labelled(label: str, lines: list[str]) -> list[str]:
+    """Put a label before the first line and indent the others to the same column."""
+    return [f"{label if number == 0 else '':{_LABEL_WIDTH}}  {line}" for number, line in enumerate(lines)]
+
+
+def aligned(rows: Sequence[tuple[str, ...]], *, left: set[int]) -> list[str]:
+    """Align a table's columns: to the left those named, to the right all others."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            f"{cell:<{width}}" if column in left else f"{cell:>{width}}"
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+UNKNOWN = 0xFFFD
+
+_CONTROL_PICTURES = (
+    {code: 0x2400 + code for code in range(32)} | {0x7F: 0x2421} | dict.fromkeys(range(0x80, 0xA0), UNKNOWN)
+)
+"""Unicode has a picture for each control character of ASCII, and none for those behind it."""
+
+_BIDI_CONTROLS = {
+    code: f"<U+{code:04X}>" for code in (0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+}
+"""They turn the text behind them around, so that a name reads as another one. Unicode has no pictures for them."""
+
+VISIBLE = _CONTROL_PICTURES | _BIDI_CONTROLS
+"""What stands for each character that steers a terminal, for ``str.translate``."""
+_VISIBLE_IN_LINES = VISIBLE | {ord("\n"): ord("\n")}
+
+
+def visible(text: str) -> str:
+    """Replace the characters with which data could steer a terminal, line breaks included, by pictures of themselves."""
+    return text if text.isprintable() else text.translate(VISIBLE)
+
+
+def visible_lines(text: str) -> str:
+    """Do as :func:`visible` with text of several lines."""
+    return text if text.isprintable() else text.translate(_VISIBLE_IN_LINES)
+
+
+def visible_stream(stream: TextIO) -> TextIO:
+    """Return a standard stream to which nothing is written but visible text and line breaks if it is a terminal."""
+    return cast("TextIO", _VisibleStream(stream)) if stream.isatty() else stream
+
+
+class _VisibleStream:
+    """A terminal. Consoles of rich, whose colours are control characters, write past it: they have to filter themselves."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.rich_proxied_file = stream  # where rich looks for the stream behind another one
+        self.buffer = _VisibleBytes(self)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.rich_proxied_file, name)
+
+    def write(self, text: str) -> int:
+        """Write text."""
+        return self.rich_proxied_file.write(visible_lines(text))
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write texts, one behind the other."""
+        for line in lines:
+            self.write(line)
+
+
+class _VisibleBytes:
+    """Where bytes for a terminal are written, in UTF-8."""
+
+    def __init__(self, stream: _VisibleStream) -> None:
+        self._stream = stream
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, data: bytes) -> int:
+        self._stream.write(self._decoder.decode(data))
+        return len(data)

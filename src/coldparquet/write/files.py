@@ -1,0 +1,373 @@
+"""The few operations on local files of which every change of a partition is made, durable and one at a time.
+
+A partition survives a crash because these happen in a certain order. ``FileOperations`` is that order's only way to the
+disk, so tests put something in its place that fails at any of them, as a power cut does.
+
+Keeping a QuestDB server away from a table directory, as far as files can.
+
+A running QuestDB holds the lock of `tables.d.lock` in its database directory, the parent of its table directories, and
+will not start while somebody else has it (seen with 9.3.4). A copy of a table elsewhere has no such file beside it, and
+no server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from coldparquet.catalog.pages import PAGES_FILE
+from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE
+from coldparquet.errors import InvalidInputError
+from coldparquet.options import StoreOptions, checked_store_options
+from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.local import LocalStore, translated_errors
+from coldparquet.storage.open import opened_store
+from coldparquet.storage.transfer import StoreSource
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
+
+    from coldparquet.storage.base import ObjectStore
+
+
+_FILE_MODE = 0o666
+"""As ``open`` makes files; the process's umask takes from it."""
+
+
+class FileOperations(Protocol):
+    """What is done to local files. Nothing is on the disk for certain before it is flushed.
+
+    What a rename, a new or a removed file change is their directory, which is flushed on its own.
+    """
+
+    def make_directory(self, path: str) -> None:
+        """Make one directory, whose parent exists, unless it is there; a symbolic link to one is an error."""
+        ...
+
+    def create(self, path: str) -> None:
+        """Make an empty file; an older one of this name is an error."""
+        ...
+
+    def write_at(self, path: str, offset: int, data: bytes) -> None:
+        """Write into a file from ``offset`` on, which may lie at its end.
+
+        At most 8 bytes at a multiple of 8 are on the disk wholly or not at all; of more, any part may be.
+        """
+        ...
+
+    def truncate(self, path: str, size_bytes: int) -> None:
+        """Cut off what lies behind the first ``size_bytes`` of a file."""
+        ...
+
+    def flush(self, path: str) -> None:
+        """Wait until everything that was written into a file is on the disk."""
+        ...
+
+    def flush_directory(self, path: str) -> None:
+        """Wait until a directory's entries are on the disk."""
+        ...
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a file or directory another name, in one step. An empty directory of that name is replaced."""
+        ...
+
+    def unlink(self, path: str) -> None:
+        """Remove a file."""
+        ...
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory."""
+        ...
+
+
+class LocalFiles:
+    """The file operations as the operating system does them."""
+
+    def make_directory(self, path: str) -> None:
+        """Make one directory."""
+        with translated_errors(path, None):
+            Path(path).mkdir(exist_ok=True)
+            if Path(path).is_symlink():
+                raise InvalidInputError(
+                    "this is a symbolic link, but what is written, and what a run that was cut off has left, must lie in"
+                    " the table; remove it",
+                    kind="LinkLeadsOutside",
+                    path=path,
+                )
+
+    def create(self, path: str) -> None:
+        """Make an empty file."""
+        with translated_errors(path, None):
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE))
+
+    def write_at(self, path: str, offset: int, data: bytes) -> None:
+        """Write into a file from ``offset`` on."""
+        with translated_errors(path, None):
+            descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                remaining = memoryview(data)
+                while remaining:
+                    written = os.pwrite(descriptor, remaining, offset)
+                    offset, remaining = offset + written, remaining[written:]
+            finally:
+                os.close(descriptor)
+
+    def truncate(self, path: str, size_bytes: int) -> None:
+        """Cut off the rest of a file."""
+        with translated_errors(path, None):
+            os.truncate(path, size_bytes)
+
+    def flush(self, path: str) -> None:
+        """Wait until a file is on the disk."""
+        _flush(path, os.O_WRONLY)
+
+    def flush_directory(self, path: str) -> None:
+        """Wait until a directory's entries are on the disk."""
+        _flush(path, os.O_RDONLY | os.O_DIRECTORY)
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a file or directory another name."""
+        with translated_errors(new, None):
+            Path(old).rename(new)
+
+    def unlink(self, path: str) -> None:
+        """Remove a file."""
+        with translated_errors(path, None):
+            Path(path).unlink()
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory."""
+        with translated_errors(path, None):
+            Path(path).rmdir()
+
+
+class NewFile:
+    """A file that is written from its beginning to its end.
+
+    Args:
+        path: Where it is made; an older one of this name is an error.
+        files: How to write.
+    """
+
+    def __init__(self, path: str, files: FileOperations) -> None:
+        self.path = path
+        self.size_bytes = 0
+        self._files = files
+        files.create(path)
+
+    def append(self, data: bytes) -> None:
+        """Write behind what was written before."""
+        self._files.write_at(self.path, self.size_bytes, data)
+        self.size_bytes += len(data)
+
+    def flush(self) -> None:
+        """Wait until all of it is on the disk."""
+        self._files.flush(self.path)
+
+
+def _flush(path: str, mode: int) -> None:
+    with translated_errors(path, None):
+        descriptor = os.open(path, mode | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+@contextlib.contextmanager
+def exclusive_lock(directory: str) -> Iterator[None]:
+    """Keep other writers out of a partition directory until the block ends, or the process does.
+
+    The lock is advisory, on the directory itself, and works between processes of one machine. Readers need none.
+
+    Raises:
+        InvalidInputError: Another writer has it (kind ``PartitionLocked``).
+        NotFoundError: There is no such directory.
+    """
+    with translated_errors(directory, None):
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with translated_errors(directory, None):
+            _lock(descriptor, directory)
+        yield
+    finally:
+        os.close(descriptor)  # which also unlocks
+
+
+def _lock(descriptor: int, directory: str) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Whoever had the lock may have renamed the directory meanwhile.
+        is_same = os.path.samestat(os.fstat(descriptor), Path(directory).stat())
+    except (BlockingIOError, FileNotFoundError):
+        is_same = False
+    if not is_same:
+        raise InvalidInputError(
+            "another writer is at work in this partition; wait until it has finished",
+            kind="PartitionLocked",
+            path=directory,
+        )
+
+
+_LOCK_FILE = "tables.d.lock"
+
+
+@contextlib.contextmanager
+def no_server(table_directory: str) -> Iterator[None]:
+    """Make sure that no QuestDB has the table open, and that none opens it until the block ends.
+
+    Several users of this lock do not keep each other out. A server on another machine, to which the directory is
+    mounted, may go unnoticed.
+
+    Raises:
+        InvalidInputError: A server is running on the table's database (kind ``ServerRunning``).
+        AccessError: The lock file must not be opened.
+    """
+    with contextlib.ExitStack() as held:
+        # The table may be a symbolic link in the database directory, or be named by one elsewhere.
+        for directory in dict.fromkeys((Path(table_directory), Path(os.path.realpath(table_directory)))):
+            _hold(str(directory.parent / _LOCK_FILE), table_directory, held)
+        yield
+
+
+def no_server_at(store: ObjectStore, path: str) -> AbstractContextManager[None]:
+    """Do the same for a table directory in a store, whatever wrappers it has; nothing where it is no local disk."""
+    return no_server(path) if store.label == LocalStore.label else contextlib.nullcontext()
+
+
+def _hold(path: str, table_directory: str, held: contextlib.ExitStack) -> None:
+    if not Path(path).exists():
+        return
+    with translated_errors(path, None):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    held.callback(os.close, descriptor)  # which also unlocks
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise InvalidInputError(
+            "a QuestDB server is running on this database: it would not notice that its table was changed, and would"
+            " write over it; stop the server, or work on a copy of the table",
+            kind="ServerRunning",
+            path=table_directory,
+        ) from None
+
+
+_PREFIX, _SUFFIX = ".", ".coldparquet"
+
+
+def staged_name(name: str) -> str | None:
+    """Return the name of the directory that is filled in one of this name; None for other names."""
+    is_staging = name.startswith(_PREFIX) and name.endswith(_SUFFIX)
+    return name.removeprefix(_PREFIX).removesuffix(_SUFFIX) if is_staging else None
+
+
+@contextmanager
+def staged_directory(path: str, files: FileOperations, *, check_is_free: Callable[[], None]) -> Iterator[str]:
+    """Give a directory to fill, which is named ``path`` when the block ends without an error, else removed. Blocks.
+
+    Args:
+        path: Where it shall be, in a directory that exists.
+        files: How to write to the disk.
+        check_is_free: Raises where there is something at ``path``; called once nobody else can put it there.
+
+    Raises:
+        InvalidInputError: Another writer is making this directory (kind ``PartitionLocked``).
+    """
+    target = Path(path)
+    staging = str(target.parent / f"{_PREFIX}{target.name}{_SUFFIX}")
+    files.make_directory(staging)
+    with exclusive_lock(staging):
+        try:
+            check_is_free()
+            empty_directory(staging, files)  # of what a run left that was cut off
+            yield staging
+            files.flush_directory(staging)
+            files.rename(staging, path)
+        except (Exception, asyncio.CancelledError):
+            empty_directory(staging, files)
+            files.remove_directory(staging)
+            raise
+        files.flush_directory(str(target.parent))
+
+
+def empty_directory(directory: str, files: FileOperations) -> None:
+    """Remove the files of a directory that holds nothing else."""
+    with translated_errors(directory, None):
+        entries = list(Path(directory).iterdir())
+    for entry in entries:
+        files.unlink(str(entry))
+
+
+class MadeFiles(Protocol):
+    """The files that were made of a partition."""
+
+    @property
+    def parquet_size_bytes(self) -> int:
+        """Size of the data file."""
+
+    @property
+    def pages_size_bytes(self) -> int | None:
+        """Size of the ``_pages``; None if there is none."""
+
+    @property
+    def sidecar_size_bytes(self) -> int:
+        """Size of the sidecar."""
+
+
+def made_files(directory: str, written: MadeFiles) -> Iterator[tuple[str, StoreSource]]:
+    """Yield name and content of what was made of a partition in a local directory, in the order in which it is uploaded."""
+    local = CheckedStore(LocalStore())
+    for name, size_bytes in (
+        (DATA_FILE, written.parquet_size_bytes),
+        (PAGES_FILE, written.pages_size_bytes),
+        (SIDECAR_FILE, written.sidecar_size_bytes),
+    ):
+        if size_bytes is not None:
+            yield name, StoreSource(local, f"{directory}/{name}", size_bytes=size_bytes)
+
+
+_REQUESTS_AT_ONCE = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablePlace:
+    """A table directory in a store."""
+
+    path: str
+    """Without a trailing slash."""
+    store: ObjectStore
+    """Sends requests again where that may help."""
+    bare_store: ObjectStore
+    """For functions that put the wrappers on it themselves."""
+    store_options: StoreOptions
+
+
+@asynccontextmanager
+async def open_place(
+    url: str,
+    *,
+    storage_options: Mapping[str, Any] | None,
+    store_options: StoreOptions | None,
+    store: ObjectStore | None,
+) -> AsyncIterator[TablePlace]:
+    """Open the store of a table directory, and close it again unless it is the caller's. No request."""
+    async with opened_store(
+        url,
+        storage_options=storage_options,
+        store_options=store_options,
+        store=store,
+        max_concurrency=_REQUESTS_AT_ONCE,
+    ) as opened:
+        yield TablePlace(
+            path=opened.path.rstrip("/"),
+            store=opened.stack.store,
+            bare_store=opened.bare,
+            store_options=checked_store_options(store_options),
+        )

@@ -1,0 +1,254 @@
+"""Rows in any order -> rows in time order, in bounded memory: sorted runs on the local disk, merged as they are read."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import ipc
+
+from coldparquet.decode.arrow import numbers_to_numpy
+from coldparquet.format.partition_names import partition_floor_ns, partition_stop_ns
+from coldparquet.storage.local import translated_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import numpy.typing as npt
+
+    from coldparquet.format.partition_names import PartitionInterval
+
+
+def merge_sorted(streams: Sequence[Iterable[pa.RecordBatch]], *, timestamp: str) -> Iterator[pa.RecordBatch]:
+    """Merge streams that are sorted by a timestamp; in memory is one batch of each.
+
+    Rows of one timestamp keep their order, those of an earlier stream before those of a later one.
+
+    Args:
+        streams: All of one schema, each in ascending order of the timestamp, which is never null.
+        timestamp: Name of the column.
+    """
+    heads = [head for head in (_Head(iter(stream), timestamp) for stream in streams) if head.advance()]
+    while len(heads) > 1:
+        bound = min(head.last for head in heads)
+        # The first stream whose batch ends at the bound is taken to its end. Those before it end later, and so have all
+        # their rows of that timestamp at hand; those behind it have to wait with theirs.
+        exhausted = next(index for index, head in enumerate(heads) if head.last == bound)
+        pieces = [head.take(bound, inclusive=index <= exhausted) for index, head in enumerate(heads)]
+        yield from _sorted_together([piece for piece in pieces if piece.num_rows], timestamp)
+        if not heads[exhausted].advance():
+            del heads[exhausted]
+    for head in heads:
+        yield from head.rest()
+
+
+def partitions_of(
+    batches: Iterable[pa.RecordBatch], *, timestamp: str, interval: PartitionInterval, is_nanosecond: bool
+) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
+    """Cut a sorted stream into partitions.
+
+    Args:
+        batches: In ascending order of the timestamp.
+        timestamp: Name of the column.
+        interval: How the table is partitioned.
+        is_nanosecond: Whether the timestamp counts nanoseconds, not microseconds.
+
+    Yields:
+        When each partition begins, in the unit of the timestamp, and its rows, which have to be taken before the next
+        partition is.
+    """
+    unit_ns = 1 if is_nanosecond else 1000
+
+    def pieces() -> Iterator[tuple[int, pa.RecordBatch]]:
+        for batch in batches:
+            times = times_of(batch, timestamp)
+            start = 0
+            while start < len(times):
+                first_ns = int(times[start]) * unit_ns
+                stop = int(np.searchsorted(times, partition_stop_ns(first_ns, interval) // unit_ns))
+                yield partition_floor_ns(first_ns, interval) // unit_ns, batch.slice(start, stop - start)
+                start = stop
+
+    for floor, group in groupby(pieces(), key=_floor_of):
+        yield floor, (piece for _, piece in group)
+
+
+def sorted_rows(batches: Sequence[pa.RecordBatch], *, timestamp: str) -> pa.Table:
+    """Return rows in ascending order of a timestamp, those of one timestamp in the order in which they came."""
+    table = pa.Table.from_batches(list(batches))
+    times = np.concatenate([times_of(batch, timestamp) for batch in batches])
+    if (times[1:] >= times[:-1]).all():
+        return table
+    return table.take(pc.sort_indices(table.column(timestamp)))  # stable, as Arrow documents
+
+
+def times_of(batch: pa.RecordBatch, timestamp: str) -> npt.NDArray[np.int64]:
+    """Return the timestamps of a batch as integers, shape ``(rows,)``."""
+    times: Any = batch.column(timestamp)
+    return numbers_to_numpy(times, np.int64)
+
+
+def _sorted_together(pieces: list[pa.RecordBatch], timestamp: str) -> Iterator[pa.RecordBatch]:
+    if len(pieces) == 1:
+        yield pieces[0]
+    elif pieces:
+        yield from sorted_rows(pieces, timestamp=timestamp).combine_chunks().to_batches()
+
+
+def _floor_of(piece: tuple[int, pa.RecordBatch]) -> int:
+    return piece[0]
+
+
+class _Head:
+    """The rows of a stream that have been fetched and not been taken yet."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch], timestamp: str) -> None:
+        self._batches = batches
+        self._timestamp = timestamp
+        self._batch: pa.RecordBatch
+        self._times: npt.NDArray[np.int64]
+
+    @property
+    def last(self) -> int:
+        """Timestamp of the last row at hand."""
+        return int(self._times[-1])
+
+    def advance(self) -> bool:
+        """Fetch the next batch that has rows; False if there is none."""
+        for batch in self._batches:
+            if batch.num_rows:
+                self._batch, self._times = batch, times_of(batch, self._timestamp)
+                return True
+        return False
+
+    def take(self, bound: int, *, inclusive: bool) -> pa.RecordBatch:
+        """Take the rows up to a timestamp, with or without those that have it."""
+        count = int(np.searchsorted(self._times, bound, side="right" if inclusive else "left"))
+        taken = self._batch.slice(0, count)
+        self._batch, self._times = self._batch.slice(count), self._times[count:]
+        return taken
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        """Take everything that is left."""
+        yield self._batch
+        yield from self._batches
+
+
+_RUN_BATCH_ROWS = 16_384
+_RUN_BATCH_BYTES = 1024 * 1024
+"""A merge holds a batch of each run in memory, so that wide rows make short batches."""
+
+_MOST_RUNS = 64
+"""So many runs are merged into one: each is an open file and a batch in memory."""
+
+_CODEC: Literal["lz4"] = "lz4"
+
+
+class SortedRuns:
+    """Collects rows and gives them back in ascending order of the timestamp, equal ones in the order in which they came.
+
+    Args:
+        directory: Of the local disk, for runs that do not fit into memory; whoever made it removes it.
+        timestamp: Name of the column to sort by, which is never null.
+        memory_limit_bytes: Rows of about this size are held in memory; sorting them takes as much once more.
+    """
+
+    def __init__(self, directory: str, *, timestamp: str, memory_limit_bytes: int) -> None:
+        self._directory = directory
+        self._timestamp = timestamp
+        self._memory_limit_bytes = memory_limit_bytes
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_bytes = 0
+        self._runs: list[str] = []
+        self._run_count = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add rows, all of one schema."""
+        if not batch.num_rows:
+            return
+        self._waiting.append(batch)
+        self._waiting_bytes += batch.nbytes
+        if self._waiting_bytes >= self._memory_limit_bytes:
+            self._write_run(self._take_waiting())
+
+    def merged(self) -> Iterator[pa.RecordBatch]:
+        """Return all rows in order; nothing is added after that."""
+        streams: list[Iterable[pa.RecordBatch]] = [read_run(path) for path in self._runs]
+        if self._waiting:
+            streams.append(self._take_waiting())
+        return merge_sorted(streams, timestamp=self._timestamp)
+
+    def _take_waiting(self) -> list[pa.RecordBatch]:
+        table = sorted_rows(self._waiting, timestamp=self._timestamp)
+        self._waiting, self._waiting_bytes = [], 0
+        return table.to_batches()
+
+    def _write_run(self, batches: Iterable[pa.RecordBatch]) -> None:
+        if len(self._runs) == _MOST_RUNS:
+            older = [read_run(path) for path in self._runs]
+            merged = self._next_path()
+            write_run(merged, merge_sorted(older, timestamp=self._timestamp))
+            for path in self._runs:
+                Path(path).unlink()
+            self._runs = [merged]
+        path = self._next_path()
+        write_run(path, batches)
+        self._runs.append(path)
+
+    def _next_path(self) -> str:
+        self._run_count += 1
+        return f"{self._directory}/{self._run_count}.run"
+
+
+class RunWriter:
+    """Writes rows to a local file, in pieces that are small enough for a merge of many. Blocks.
+
+    Args:
+        path: The file; it is made or emptied.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        with translated_errors(path, None):
+            self._file = pa.OSFile(path, "wb")
+        self._writer: Any = None
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write the next rows, all of one schema."""
+        with translated_errors(self._path, None):
+            if self._writer is None:
+                options = ipc.IpcWriteOptions(compression=_CODEC)
+                self._writer = ipc.new_stream(self._file, batch.schema, options=options)
+            fitting_rows = batch.num_rows * _RUN_BATCH_BYTES // max(batch.nbytes, 1)
+            step = max(1, min(fitting_rows, _RUN_BATCH_ROWS))
+            for start in range(0, batch.num_rows, step):
+                self._writer.write_batch(batch.slice(start, step))
+
+    def close(self) -> None:
+        """End the file."""
+        with translated_errors(self._path, None), self._file:
+            if self._writer is not None:
+                self._writer.close()
+
+
+def write_run(path: str, batches: Iterable[pa.RecordBatch]) -> None:
+    """Write rows to a local file; see :class:`RunWriter`."""
+    run = RunWriter(path)
+    try:
+        for batch in batches:
+            run.write(batch)
+    finally:
+        run.close()
+
+
+def read_run(path: str) -> Iterator[pa.RecordBatch]:
+    """Read the rows of a run, batch by batch; none of a file without any. Blocks."""
+    with translated_errors(path, None):
+        if not Path(path).stat().st_size:
+            return
+        with pa.OSFile(path, "rb") as file, ipc.open_stream(file) as reader:
+            yield from reader

@@ -1,0 +1,641 @@
+"""Placing and committing new versions of partitions, so that nobody ever takes half of one for a partition.
+
+On a local disk the directory is filled under a hidden name, flushed, and renamed. On object stores ``data.parquet`` comes
+first: a directory appears with its first object, and with this one it can be read, a little slower until its sidecar
+is there. In a QuestDB table other files of the old version, such as the indexes of SYMBOL columns, are carried along: they
+count rows, and the rows stay where they are.
+
+Committing a new state of a table: a new `_txn` in the place of the one that it was made from.
+
+Until `_txn` is replaced, nobody sees what was written; from then on everybody who opens or refreshes the table does. It
+is replaced in one step, and only if it is still the `_txn` that the new state was made from. So of two writers that
+started from the same state one commits, and the other gets an error and has changed nothing that anybody sees.
+
+A running QuestDB is no such writer. It keeps `_txn` in memory, does not notice that the file was replaced, and writes its
+own next transaction into the old one, where nobody reads it any more: what it took in since is lost. So the table must
+not be open in a server. To make sure of that, stop the server, work on the table and start it again; or work on a copy of
+the table that no server knows, such as a published one. What can be noticed is noticed: on a local disk a server that
+runs on the database to which the directory belongs, work that a server left half done when it was killed, and every
+commit that was made through this library since the state was read.
+
+Versions of partition directories for a write that is not committed yet: which are free, and whose are which.
+
+A new version of a partition is a directory of its own, `2024-03-01.65548`, which nobody sees until `_txn` names it. Many
+tasks of one write make such directories without knowing of each other, tasks that fail or lose a race leave some behind,
+and other writers may be at work on the same table. So a write first claims a range of versions with an object
+`_writing.65548` that nobody else can make. Whatever lies in that range and is not named by `_txn` was made by this write,
+and can be removed by it.
+
+Compactions and QuestDB take the number of the transaction for a version, and know nothing of claims. A range therefore begins
+far enough above that number that they do not reach it while a write is under way. The transaction that a write commits
+has a number above its versions, as QuestDB's own have.
+
+A directory without `_txn` that holds a claim is a table that is being written for the first time: readers do not take the
+partitions in it for a table. A claim that a killed write has left does no harm, and keeps its range from being used again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import tempfile
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from random import random
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from coldparquet.catalog.discovery import WRITING_PREFIX, discover
+from coldparquet.catalog.table_files import (
+    COLUMN_VERSIONS_FILE,
+    DATA_FILE,
+    METADATA_FILE,
+    SIDECAR_FILE,
+    TODO_FILE,
+    TRANSACTION_FILE,
+    TableFiles,
+    read_table_files,
+)
+from coldparquet.concurrency import run_to_end
+from coldparquet.errors import (
+    FormatError,
+    InternalError,
+    InvalidInputError,
+    NotFoundError,
+    ObjectChangedError,
+    StorageError,
+    UnsupportedError,
+)
+from coldparquet.format.partition_names import infer_interval, parse_partition_directory
+from coldparquet.format.txn import encode_txn, parse_txn, replace_partitions
+from coldparquet.ranges import ByteRange
+from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.requests import Listing, RangeRequest
+from coldparquet.storage.transfer import MemoryBudget, StoreSource, part_ranges, read_whole, upload_object
+from coldparquet.write.files import (
+    empty_directory,
+    exclusive_lock,
+    made_files,
+    no_server_at,
+    staged_directory,
+    staged_name,
+)
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Collection, Iterator, Sequence
+
+    from coldparquet.catalog.table_files import PartitionLocation
+    from coldparquet.format.partition_records import PartitionRecord, PartitionRecords
+    from coldparquet.format.txn import TableTransaction
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.write.files import FileOperations
+    from coldparquet.write.rewrite import PartitionRewriter, RewrittenFiles
+
+
+_WRITTEN_ANEW = frozenset({DATA_FILE, SIDECAR_FILE})
+_OF_DETACHING = frozenset({TRANSACTION_FILE, METADATA_FILE, COLUMN_VERSIONS_FILE})
+"""A directory that was attached again keeps the table files of the moment when it was detached; nobody reads them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CarriedFile:
+    """A file of the old version that the new one gets as it is."""
+
+    name: str
+    content: StoreSource
+
+
+async def carried_files(store: ObjectStore, directory_path: str) -> tuple[CarriedFile, ...]:
+    """List the files of a partition that are carried along. 1 request."""
+    listing = await store.list(directory_path)
+    checked = CheckedStore(store)
+    return tuple(
+        CarriedFile(name=name, content=StoreSource(checked, info.path, size_bytes=info.size_bytes or 0))
+        for info in listing.objects
+        if (name := info.path.rpartition("/")[2]) not in _WRITTEN_ANEW | _OF_DETACHING and not name.startswith(".")
+    )
+
+
+async def write_local_version(path: str, rewriter: PartitionRewriter, carried: Sequence[CarriedFile]) -> RewrittenFiles:
+    """Write a new version on a local disk.
+
+    Raises:
+        InvalidInputError: The directory exists (kind ``AlreadyExists``), or another writer is making it
+            (``PartitionLocked``).
+    """
+    return await run_to_end(partial(_write_local, path, rewriter, carried))
+
+
+async def write_object_version(
+    store: ObjectStore, path: str, rewriter: PartitionRewriter, carried: Sequence[CarriedFile], *, memory: MemoryBudget
+) -> RewrittenFiles:
+    """Write a new version on an object store. Its files are made on the local disk first.
+
+    Requests: those of :func:`~coldparquet.storage.transfer.upload_object` for each file, and 1 or more to read a carried
+    one.
+
+    Raises:
+        InvalidInputError: An object of it exists (kind ``AlreadyExists``).
+        StorageError: The store failed; what was written is no part of any table.
+    """
+    with tempfile.TemporaryDirectory(prefix="coldparquet-") as directory:
+        written = await run_to_end(partial(rewriter.write, directory))
+        for name, source in made_files(directory, written):
+            await upload_object(store, f"{path}/{name}", source, overwrite=False, memory=memory)
+    for file in carried:
+        await upload_object(store, f"{path}/{file.name}", file.content, overwrite=False, memory=memory)
+    return written
+
+
+async def remove_version(store: ObjectStore, path: str) -> None:
+    """Remove a version that nobody has ever been told of. 2 requests."""
+    listing = await store.list(path)
+    await store.delete([info.path for info in listing.objects])
+
+
+def _write_local(
+    path: str, rewriter: PartitionRewriter, carried: Sequence[CarriedFile], give_up: threading.Event
+) -> RewrittenFiles:
+    check_is_free = partial(_check_is_free, path)
+    check_is_free()
+    with staged_directory(path, rewriter.files, check_is_free=check_is_free) as staging:
+        written = rewriter.write(staging, give_up)
+        for file in carried:
+            pieces = (file.content.read(piece) for piece in part_ranges(file.content.size_bytes))
+            rewriter.copy(f"{staging}/{file.name}", pieces, give_up)
+        if give_up.is_set():
+            raise asyncio.CancelledError
+    return written
+
+
+def _check_is_free(path: str) -> None:
+    if os.path.lexists(path):
+        raise InvalidInputError(
+            "there is something already: another compaction may be at work; run it again",
+            kind="AlreadyExists",
+            path=path,
+        )
+
+
+RANGE_VERSIONS = 1 << 32
+"""Versions that one claim covers: two for each attempt of a task."""
+
+_GAP_VERSIONS = 1 << 16
+"""Versions that compactions and QuestDB may use up while a write is under way."""
+
+_TOKEN_BYTES = 16
+_ATTEMPTS = 10
+_LONGEST_PAUSE_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class VersionRange:
+    """Versions that belong to one write."""
+
+    first: int
+    token: str = ""
+    """What the claim holds, so that a claim for the same versions by a later write is told apart."""
+
+    @property
+    def stop(self) -> int:
+        """First version that does not belong to it any more."""
+        return self.first + RANGE_VERSIONS
+
+    @property
+    def claim_name(self) -> str:
+        """Name of the object that claims it."""
+        return f"{WRITING_PREFIX}{self.first}"
+
+    def __contains__(self, version: int) -> bool:
+        return self.first <= version < self.stop
+
+
+async def claim_versions(store: ObjectStore, path: str, *, txn: int | None) -> VersionRange:
+    """Claim versions for a write. 3 requests, 4 more for each rival that claims at the same moment.
+
+    Args:
+        store: Where the table lies.
+        path: Its directory.
+        txn: Transaction that the table stands at; None for a table that is to be made.
+
+    Raises:
+        StorageError: Others were faster every time (kind ``TableBusy``), or the store failed.
+        AccessError: Writing is not permitted.
+    """
+    for _ in range(_ATTEMPTS):
+        taken = _first_free(await _listing(store, path))
+        first = taken if txn is None else max(taken, txn + 1) + _GAP_VERSIONS
+        claimed = VersionRange(first, token=secrets.token_hex(_TOKEN_BYTES))
+        claim = f"{path}/{claimed.claim_name}"
+        try:
+            await store.put(claim, claimed.token.encode(), overwrite=False)
+        except InvalidInputError as error:
+            if error.kind != "AlreadyExists":
+                raise
+        else:
+            after = await _listing(store, path)
+            rivals = [found for found in claims(after) if found.first != claimed.first and found.stop > claimed.first]
+            if not rivals and all(version < claimed.first for version in _versions(after)):
+                return claimed
+            await store.delete([claim])
+        await asyncio.sleep(random() * _LONGEST_PAUSE_S)  # noqa: S311 - so that rivals do not meet again
+    raise StorageError("others keep beginning to write to this table; try again later", kind="TableBusy", path=path)
+
+
+async def release_versions(
+    store: ObjectStore, path: str, versions: VersionRange, *, keep: frozenset[str] = frozenset()
+) -> None:
+    """Remove what a write has made, and its claim last; nothing if the claim is gone, because that was done already.
+
+    Requests: 1 for the claim, 1 listing per 1,000 names, 2 for each directory that is removed, 1 that removes the claim.
+
+    Args:
+        store: Where the table lies.
+        path: Its directory.
+        versions: The write's own.
+        keep: Names of directories that were committed.
+    """
+    claim = f"{path}/{versions.claim_name}"
+    try:
+        token = (await read_whole(store, claim)).data
+    except NotFoundError:
+        return
+    if token != versions.token.encode():
+        return
+    await _remove_directories(store, await _listing(store, path), (versions,), keep=keep)
+    await store.delete([claim])
+
+
+async def remove_dead_writes(store: ObjectStore, path: str, *, before_s: float) -> None:
+    """Remove what writes have left that began before a time, in a directory in which there is no table yet.
+
+    The caller holds a claim itself, so that readers do not take what is left for a table while the claims on it are gone.
+    Requests: 1 listing per 1,000 names, 1 for the claims, 2 for each directory that is removed.
+
+    Args:
+        store: Where the table lies.
+        path: Its directory.
+        before_s: Seconds since 1970.
+    """
+    listing = await _listing(store, path)
+    _, given_up = await give_up_old_claims(store, path, listing, before_s=before_s, dry_run=False)
+    await _remove_directories(store, listing, given_up)
+
+
+async def _remove_directories(
+    store: ObjectStore, listing: Listing, ranges: Collection[VersionRange], *, keep: frozenset[str] = frozenset()
+) -> None:
+    for directory in listing.directories:
+        name = directory.rpartition("/")[2]
+        version = _version(name)
+        if version is not None and name not in keep and any(version in one for one in ranges):
+            inside = await _listing(store, directory)
+            await store.delete([info.path for info in inside.objects])
+
+
+async def check_claim(store: ObjectStore, path: str, versions: VersionRange) -> None:
+    """Make sure that nobody has taken a write for dead, and removed what it has made. 1 request.
+
+    Raises:
+        ObjectChangedError: Its claim is gone (kind ``WriteGivenUp``).
+    """
+    try:
+        token = (await read_whole(store, f"{path}/{versions.claim_name}")).data
+    except NotFoundError:
+        token = b""
+    if token != versions.token.encode():
+        raise ObjectChangedError(
+            "this write was aborted, or taken for dead and purged because it began so long ago; nothing of it is visible."
+            " Write once more",
+            kind="WriteGivenUp",
+            path=f"{path}/{versions.claim_name}",
+        )
+
+
+async def give_up_old_claims(
+    store: ObjectStore, path: str, listing: Listing, *, before_s: float, dry_run: bool
+) -> tuple[tuple[VersionRange, ...], tuple[VersionRange, ...]]:
+    """Take writes that began before a time for dead: they cannot commit any more. 1 request if there are any.
+
+    Args:
+        store: Where the table lies.
+        path: Its directory.
+        listing: Of the directory.
+        before_s: Seconds since 1970.
+        dry_run: Remove no claim, and only say which would be.
+
+    Returns:
+        The ranges of writes that may be under way, and those of writes that were given up.
+    """
+    began_s = {info.path.rpartition("/")[2]: info.modified_s for info in listing.objects}
+    under_way: list[VersionRange] = []
+    given_up: list[VersionRange] = []
+    for claim in claims(listing):
+        start_s = began_s[claim.claim_name]
+        (given_up if start_s is not None and start_s < before_s else under_way).append(claim)
+    if given_up and not dry_run:
+        await store.delete([f"{path}/{claim.claim_name}" for claim in given_up])
+    return tuple(under_way), tuple(given_up)
+
+
+def claims(listing: Listing) -> tuple[VersionRange, ...]:
+    """Return the ranges that are claimed in a table, by writes that are under way or were killed."""
+    names = (info.path.rpartition("/")[2] for info in listing.objects)
+    numbers = (name.removeprefix(WRITING_PREFIX) for name in names if name.startswith(WRITING_PREFIX))
+    return tuple(VersionRange(int(number)) for number in numbers if number.isascii() and number.isdigit())
+
+
+def _first_free(listing: Listing) -> int:
+    """Return a version above all that there are and all that are claimed."""
+    return max(
+        (*(version + 1 for version in _versions(listing)), *(claim.stop for claim in claims(listing))), default=0
+    )
+
+
+def _versions(listing: Listing) -> Iterator[int]:
+    names = (directory.rpartition("/")[2] for directory in listing.directories)
+    return (version for version in map(_version, names) if version is not None)
+
+
+def _version(name: str) -> int | None:
+    directory = parse_partition_directory(staged_name(name) or name)
+    return None if directory is None else directory.name_txn
+
+
+async def _listing(store: ObjectStore, path: str) -> Listing:
+    try:
+        return await store.list(path)
+    except NotFoundError:
+        return Listing(directories=(), objects=())
+
+
+async def purge_superseded(
+    store: ObjectStore, path: str, *, before_s: float, dry_run: bool, files: FileOperations | None
+) -> tuple[str, ...]:
+    """Remove directories of a table that are other versions of partitions which it has.
+
+    Whoever opened the table before such a version was replaced may still read it. So it only goes if nothing in it, nor
+    in the version that replaced it, was written since ``before_s``; a version is committed as soon as it is written.
+    A write that began before ``before_s`` and was not committed is taken for dead: it cannot commit any more, and what it
+    has written goes in the same way. What younger writes have written stays.
+
+    Everything else stays: directories that were detached or are to be attached, those of partitions that the table does
+    not have, those that hold directories or are symbolic links, and whatever has another name.
+
+    Requests: those of opening the table, 1 per 1,000 names in it, 1 for each directory that is looked at, and 1 for each
+    that is removed.
+
+    Args:
+        store: Where the table lies; it must not pin versions.
+        path: Its directory.
+        before_s: Seconds since 1970.
+        dry_run: Remove nothing, and only say what would be.
+        files: How to write to the local disk; None on other stores.
+
+    Returns:
+        Names of the directories.
+
+    Raises:
+        UnsupportedError: The store does not tell when objects were written (kind ``NoTimes``).
+    """
+    # In this order: a directory that is there before the transaction is read, and that it does not name, is not in use.
+    listing = await store.list(path)
+    under_way, given_up = await give_up_old_claims(store, path, listing, before_s=before_s, dry_run=dry_run)
+    found = await discover(store, path)
+    names = [directory.rpartition("/")[2] for directory in listing.directories]
+    interval = infer_interval(names) if found.files is None else found.files.metadata.interval
+    live = {
+        location.directory.base_name: location.name for location in found.locations if location.directory is not None
+    }
+    last_written: dict[str, float] = {}
+    purged = []
+    for name in names:
+        parsed = parse_partition_directory(staged_name(name) or name, interval=interval)
+        if parsed is None or live.get(parsed.base_name) == name or any(parsed.name_txn in claim for claim in under_way):
+            continue
+        replaced_by = live.get(parsed.base_name)
+        if replaced_by is None and not any(parsed.name_txn in claim for claim in given_up):
+            continue
+        directory = f"{path}/{name}"
+        if files is not None and os.path.islink(directory):  # noqa: ASYNC240, PTH114 - one look at a name
+            continue
+        inside = await store.list(directory)
+        if replaced_by is not None and replaced_by not in last_written:
+            last_written[replaced_by] = _last_written_s(await store.list(f"{path}/{replaced_by}"), store, path)
+        newest_s = max(_last_written_s(inside, store, path), last_written.get(replaced_by or "", 0.0))
+        if inside.directories or newest_s >= before_s:
+            continue
+        if dry_run or await _remove(store, directory, inside, files):
+            purged.append(name)
+    if not dry_run:
+        await store.remove_unfinished(path, started_before_s=before_s)
+    return tuple(purged)
+
+
+def _last_written_s(inside: Listing, store: ObjectStore, path: str) -> float:
+    times = [info.modified_s for info in inside.objects]
+    if None in times:
+        raise UnsupportedError(
+            f"{store.label} does not tell when objects were written, so nobody knows what is old; remove old versions by"
+            " hand",
+            kind="NoTimes",
+            path=path,
+        )
+    return max((time for time in times if time is not None), default=0.0)
+
+
+async def _remove(store: ObjectStore, directory: str, inside: Listing, files: FileOperations | None) -> bool:
+    """Remove a directory; False if somebody is at work in it."""
+    if files is None:
+        await store.delete([info.path for info in inside.objects])
+        return True
+    return await asyncio.to_thread(_remove_local, directory, files)
+
+
+def _remove_local(directory: str, files: FileOperations) -> bool:
+    try:
+        with exclusive_lock(directory):
+            empty_directory(directory, files)
+            files.remove_directory(directory)
+    except InvalidInputError as error:
+        if error.kind != "PartitionLocked":
+            raise
+        return False
+    files.flush_directory(str(Path(directory).parent))
+    return True
+
+
+_TODO_COUNT_RANGE = ByteRange(32, 40)
+"""Number of steps of an unfinished change of the table (note section 4.7)."""
+
+
+async def commit_partitions(  # noqa: PLR0913 - what can be told is told by name
+    store: ObjectStore,
+    path: str,
+    *,
+    started_from: TableFiles,
+    partitions: PartitionRecords,
+    time_bounds: tuple[int, int] | None = None,
+    least_txn: int = 0,
+) -> TableFiles:
+    """Replace the partitions of a table by others, if nobody committed anything since its files were read.
+
+    The partitions' directories and files must be complete, and on the disk, before this is called. Requests: 1 reads
+    `_txn`, 1 replaces it.
+
+    Args:
+        store: Where the table lies; it must not pin versions.
+        path: The table's directory.
+        started_from: The state that the new one was made from.
+        partitions: All partitions of the table from now on, at least one.
+        time_bounds: Least and largest timestamp of the table's rows, in its unit; None if they are as before.
+        least_txn: The new transaction's number is at least this; it is one more than before where that is larger.
+
+    Returns:
+        The new state, from which the next commit can start.
+
+    Raises:
+        ObjectChangedError: Somebody else committed since ``started_from`` was read (kind ``CommitConflict``). Nothing was
+            changed.
+        InvalidInputError: A server is running on the table (kind ``ServerRunning``), or the partitions are no valid
+            state. Nothing was changed.
+        NotFoundError: There is no `_txn` any more.
+        StorageError: The store failed. If that was while `_txn` was being replaced, only reading it tells whether it
+            was.
+    """
+    path = path.rstrip("/")
+    before = started_from.transaction
+    lower, upper = time_bounds or (before.min_timestamp, before.max_timestamp)
+    following = replace_partitions(before, partitions, min_timestamp=lower, max_timestamp=upper)
+    following = replace(following, txn=max(following.txn, least_txn))
+    encoded = encode_txn(following)
+    try:
+        records = following.partitions_of(started_from.metadata.interval)
+    except FormatError as error:
+        raise InvalidInputError(f"this would be no valid state of the table: {error.message}") from error
+    with no_server_at(store, path):
+        answer = await read_whole(store, f"{path}/{TRANSACTION_FILE}")
+        found = await asyncio.to_thread(parse_txn, answer.data, path=f"{path}/{TRANSACTION_FILE}")
+        if encode_txn(found) != encode_txn(before):
+            raise _conflict(path, before, found)
+        try:
+            await store.put(f"{path}/{TRANSACTION_FILE}", encoded, overwrite=True, if_match=answer.etag)
+        except ObjectChangedError as error:
+            raise _conflict(path, before, None) from error
+    return replace(started_from, transaction=following, records=records)
+
+
+async def check_nothing_unfinished(store: ObjectStore, path: str) -> None:
+    """Make sure that no server was killed while it changed the table. 1 request.
+
+    Raises:
+        InvalidInputError: One was (kind ``UnfinishedChange``).
+    """
+    request = RangeRequest(
+        path=f"{path}/{TODO_FILE}", byte_range=_TODO_COUNT_RANGE, reason="table files", may_be_short=True
+    )
+    try:
+        count = (await store.get(request)).data
+    except NotFoundError:
+        return
+    if any(count):
+        raise InvalidInputError(
+            "a QuestDB server was killed while it changed this table, and has not finished that yet; start it, let it"
+            " recover the table, and stop it again",
+            kind="UnfinishedChange",
+            path=path,
+        )
+
+
+def _conflict(path: str, before: TableTransaction, found: TableTransaction | None) -> ObjectChangedError:
+    now = "" if found is None else f", which is at transaction {found.txn:,} now"
+    return ObjectChangedError(
+        f"somebody else has committed to this table{now}: this commit was made from transaction {before.txn:,}; nothing"
+        " of it is visible. Read the table again, and repeat it",
+        kind="CommitConflict",
+        path=f"{path}/{TRANSACTION_FILE}",
+        started_from=before.txn,
+    )
+
+
+_FIRST_PAUSE_S = 0.05
+"""Longest wait behind a first commit of somebody else; it doubles with each further one. Those who were turned away together
+come back at different times, so that many who compact one table all get their turn."""
+
+
+async def commit_version(  # noqa: PLR0913 - what can be told is told by name
+    store: ObjectStore,
+    path: str,
+    location: PartitionLocation,
+    *,
+    version: int,
+    parquet_size_bytes: int,
+    table: TableFiles,
+) -> TableFiles:
+    """Let the table name a new version of a partition, if the partition is still the one that was read.
+
+    2 requests; for each commit of somebody else that comes first about 4 more.
+
+    Args:
+        store: Where the table lies; it must not pin versions.
+        path: Its directory.
+        location: The partition as it was read.
+        version: Suffix of the new directory, which is complete.
+        parquet_size_bytes: Size of the Parquet file in it.
+        table: The newest state that is known.
+
+    Returns:
+        The state that was committed.
+
+    Raises:
+        ObjectChangedError: The partition was changed since it was read (kind ``PartitionChanged``); the new version is
+            removed again.
+        StorageError: Others were faster every time (kind ``TableBusy``), or the store failed.
+    """
+    record = location.record
+    if record is None:
+        raise InternalError("a partition of a transaction has a record", path=location.directory_path)
+    wanted = replace(record, name_txn=version, parquet_size=parquet_size_bytes)
+    for attempt in range(_ATTEMPTS):
+        found = _record_at(table.records, record.timestamp)
+        if found == wanted:  # by a request of ours that seemed to fail
+            return table
+        if found != record:
+            await remove_version(store, f"{path}/{location.name.partition('.')[0]}.{version}")
+            raise ObjectChangedError(
+                "the partition was changed while it was written anew; compact it again",
+                kind="PartitionChanged",
+                path=location.directory_path,
+            )
+        partitions = _with_record(table.records, wanted)
+        try:
+            return await commit_partitions(
+                store, path, started_from=table, partitions=partitions, least_txn=version + 1
+            )
+        except ObjectChangedError:
+            await asyncio.sleep(random() * _FIRST_PAUSE_S * 2**attempt)  # noqa: S311 - jitter, not a secret
+            newest = await read_table_files(store, path)
+            if newest is None:
+                raise NotFoundError("the table was removed", path=path) from None
+            table = newest
+    raise StorageError(
+        "others keep committing to this table; try again when there is less to do", kind="TableBusy", path=path
+    )
+
+
+def _record_at(records: PartitionRecords, timestamp: int) -> PartitionRecord | None:
+    position = int(np.searchsorted(records.timestamps, timestamp))
+    is_there = position < len(records) and int(records.timestamps[position]) == timestamp
+    return records.record(position) if is_there else None
+
+
+def _with_record(records: PartitionRecords, record: PartitionRecord) -> PartitionRecords:
+    """Return all partitions, one of them with the version and the size of this record."""
+    position = int(np.searchsorted(records.timestamps, record.timestamp))
+    name_txns, sizes = records.name_txns.copy(), records.parquet_sizes.copy()
+    name_txns[position], sizes[position] = record.name_txn, record.parquet_size
+    return replace(records, name_txns=name_txns, parquet_sizes=sizes)
