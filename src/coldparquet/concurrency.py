@@ -33,12 +33,7 @@ class TableThreads(ThreadPoolExecutor):
         self._is_closed = False
 
     def submit(self, fn: Callable[..., Result], /, *args: Any, **kwargs: Any) -> Future[Result]:
-        """Hand over a call.
-
-        Raises:
-            InvalidInputError: The table was closed (``kind="TableClosed"``), or opened before this process was forked
-                (``kind="TableOfAnotherProcess"``).
-        """
+        """Hand over a call."""
         if self._is_closed:
             raise InvalidInputError("the table was closed; open it again to read it", kind="TableClosed")
         if self._process_id != os.getpid():  # a forked process inherits the object but not the threads
@@ -127,11 +122,7 @@ _POLL_S = 0.1
 
 
 async def run_to_end(work: Callable[[threading.Event], _Result]) -> _Result:
-    """Run ``work`` in a thread; when cancelled, tell it to give up and wait until it has cleaned up.
-
-    Args:
-        work: Receives an event that is set on cancellation. It checks the event between its steps.
-    """
+    """Run ``work`` in a thread; when cancelled, tell it to give up and wait until it has cleaned up."""
     give_up = threading.Event()
     thread = asyncio.ensure_future(asyncio.to_thread(work, give_up))
     try:
@@ -147,11 +138,7 @@ async def run_to_end(work: Callable[[threading.Event], _Result]) -> _Result:
 def wait_in_thread(
     coroutine: Coroutine[Any, Any, _Result], loop: asyncio.AbstractEventLoop, give_up: threading.Event
 ) -> _Result:
-    """Run a coroutine in the event loop, and wait for it in this thread, which is not the loop's; see :func:`run_to_end`.
-
-    Raises:
-        CancelledError: ``give_up`` was set.
-    """
+    """Run a coroutine in the event loop, and wait for it in this thread, which is not the loop's; see :func:`run_to_end`."""
     future = asyncio.run_coroutine_threadsafe(coroutine, loop)
     while not wait([future], _POLL_S).done:
         if give_up.is_set():

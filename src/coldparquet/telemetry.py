@@ -59,12 +59,7 @@ class OpenSpan:
             yield
 
     def end(self, attributes: Attributes | None = None, *, error: BaseException | None = None) -> None:
-        """End it; a second time does nothing.
-
-        Args:
-            attributes: What has become known of it.
-            error: Why it ended early; of a failure the type is told, and nothing of what is no failure, such as a cancellation.
-        """
+        """End it; a second time does nothing."""
         span, self._span = self._span, None
         if span is None:
             return
@@ -102,14 +97,7 @@ def spanned(name: str) -> Callable[[_Coroutines[Parameters, Result]], _Coroutine
 
 
 def emit_request(name: str, *, took_s: float, attributes: Attributes, problem: str | None) -> None:
-    """Make the span of a request that has ended just now. To be called only if :func:`is_wanted`.
-
-    Args:
-        name: Such as ``coldparquet.get``.
-        took_s: How long it took.
-        attributes: What is known of it.
-        problem: Why it failed; None if it did not.
-    """
+    """Make the span of a request that has ended just now. To be called only if :func:`is_wanted`."""
     from opentelemetry.trace import SpanKind  # noqa: PLC0415 - an extra
 
     ended_ns = time.time_ns()

@@ -171,20 +171,7 @@ Results: TypeAlias = Mapping[str, Result]
 def run(
     benchmark: Benchmark, *, rounds: int, directory: Path, on_reader: Callable[[str], None] | None = None
 ) -> dict[str, Results]:
-    """Measure every reader in ``rounds`` processes, in turn, and check that all give the same answer.
-
-    Args:
-        benchmark: What to ask whom.
-        rounds: Processes per reader.
-        directory: Where the data is made, if it is not there from an earlier run.
-        on_reader: Called with the name of a reader whenever its turn comes.
-
-    Returns:
-        Results by question.
-
-    Raises:
-        InternalError: The readers disagree about the answer.
-    """
+    """Measure every reader in ``rounds`` processes, in turn, and check that all give the same answer."""
     root = asyncio.run(made_data(directory, benchmark.data, benchmark.make_data))
     with ColdStoreProcess(root, benchmark.store) as server:
         return {
@@ -194,16 +181,7 @@ def run(
 
 
 async def made_data(directory: Path, data: str, make_data: MakeData) -> Path:
-    """Make data, unless it is there from an earlier run, and read it once; what was interrupted is made anew.
-
-    Args:
-        directory: Where the data of all benchmarks is.
-        data: Its name.
-        make_data: Writes the objects into the directory of the bucket.
-
-    Returns:
-        The directory that holds the bucket.
-    """
+    """Make data, unless it is there from an earlier run, and read it once; what was interrupted is made anew."""
     root = directory / data
     if not root.is_dir():
         unfinished = directory / f"{data}.unfinished"

@@ -16,11 +16,6 @@ async def pack_through_store(bucket: Path, table: str, **how: Any) -> None:
     """Write the catalogue of a table that lies in the directory of a bucket; all of its partitions have to fit in.
 
     The simulated store makes ETags of what stays when the directory is renamed, but not when it is copied.
-
-    Args:
-        bucket: The directory; its name is that of the bucket.
-        table: Name of the table's directory in it.
-        **how: More arguments of :func:`coldparquet.maintenance.pack.pack_table`.
     """
     with ColdStoreProcess(bucket.parent) as server:
         report = await pack_table(f"s3://{bucket.name}/{table}", storage_options=server.storage_options, **how)

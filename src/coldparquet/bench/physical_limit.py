@@ -16,11 +16,6 @@ def longest_chain_s(requests: Iterable[ServedRequest], *, first_byte_s: float, b
 
     Each request costs the latency of the store and the transfer of its body over one connection; requests beside such a
     chain cost no time of their own. For a reader in two round trips this is 2 x latency + bytes / bandwidth.
-
-    Args:
-        requests: What the server saw.
-        first_byte_s: Its latency.
-        bandwidth_bytes_per_s: What one connection brings.
     """
     finished: list[float] = []
     best_s: list[float] = []

@@ -43,25 +43,13 @@ _CUT_AT, _CUT_END = 0.90, 0.93
 
 
 def require_matplotlib() -> None:
-    """Make sure that pictures can be drawn, before anything is measured for them.
-
-    Raises:
-        UnsupportedError: matplotlib is not installed.
-    """
+    """Make sure that pictures can be drawn, before anything is measured for them."""
     if find_spec("matplotlib") is None:
         raise UnsupportedError("pictures need matplotlib: pip install 'coldparquet[bench]'", kind="MissingPackage")
 
 
 def draw(data: Mapping[str, Any], directory: Path) -> list[Path]:
-    """Draw one picture for all questions, in two colour schemes: time, requests and bytes of every reader.
-
-    Args:
-        data: Results as :func:`~coldparquet.bench.report.as_data` writes them, of this run or of an earlier one.
-        directory: Where ``benchmarks-light.svg`` and ``benchmarks-dark.svg`` are written.
-
-    Raises:
-        UnsupportedError: matplotlib is not installed.
-    """
+    """Draw one picture for all questions, in two colour schemes: time, requests and bytes of every reader."""
     require_matplotlib()
     import matplotlib as mpl
     from matplotlib.figure import Figure

@@ -68,12 +68,7 @@ def _benchmark(name: str, *, days: int, row_groups: int) -> Benchmark:
 
 
 def made_up_content(day: int, row_groups: int) -> SidecarContent:
-    """Make what the sidecar of one day says: a timestamp, and nine columns of whole numbers and doubles with bounds.
-
-    Args:
-        day: Days after 2014-03-01.
-        row_groups: How many it has; each holds a part of the day.
-    """
+    """Make what the sidecar of one day says: a timestamp, and nine columns of whole numbers and doubles with bounds."""
     random = np.random.default_rng(day)
     first_us = int(_FIRST_DAY.timestamp()) * 1_000_000 + day * _DAY_US
     made, offset = [], 4

@@ -81,12 +81,7 @@ KEEPS_NOTHING = cp.StoreOptions(cache_limit_bytes=0)
 
 
 def readers(question: Question, ways: Mapping[str, OurWay] | None = None) -> dict[str, MakeReader]:
-    """Return every installed reader for a question.
-
-    Args:
-        question: What they are asked.
-        ways: More ways of using ours, by what their name says after ``coldparquet``.
-    """
+    """Return every installed reader for a question."""
     ours: dict[str, MakeReader] = {OURS: partial(coldparquet_reader, question, OurWay())}
     for name, way in (ways or {}).items():
         ours[f"{OURS}, {name}"] = partial(coldparquet_reader, question, way)
@@ -134,15 +129,7 @@ def our_reader(
     partitions: Sequence[str] = (),
     way: OurWay | None = None,
 ) -> Reader:
-    """Make a reader of ours, whose client is made before the clock starts.
-
-    Args:
-        path: Bucket and path of a table.
-        endpoint_url: Where the store listens.
-        ask: Asks the question of an open table, and returns the answer.
-        partitions: Names of those to open; all where there are none.
-        way: How to use it.
-    """
+    """Make a reader of ours, whose client is made before the clock starts."""
     way = way or OurWay()
     store, path_in_store = open_store(f"s3://{path}", storage_options={"endpoint_url": endpoint_url, "anon": True})
     kept: dict[str, Any] = {"store": store, "options": way.options, "store_options": way.store_options}

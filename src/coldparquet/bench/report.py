@@ -72,12 +72,7 @@ def prices(results: Mapping[str, Results]) -> str:
 
 
 def as_data(results: Mapping[str, Results], index_runs: Sequence[IndexRun] = ()) -> dict[str, Any]:
-    """Return the results, and what they were measured with, as data that ``json.dumps`` takes.
-
-    Args:
-        results: By question.
-        index_runs: Of the workload ``index``.
-    """
+    """Return the results, and what they were measured with, as data that ``json.dumps`` takes."""
     return {
         "machine": {"processors": _processors(), "python": platform.python_version(), "system": platform.system()},
         "versions": {name: _version(name) for name in _PACKAGES},

@@ -75,17 +75,7 @@ class IndexRun:
 def run_small_files(
     small_files: SmallFiles, *, rounds: int, directory: Path, on_run: Callable[[str], None] | None = None
 ) -> list[IndexRun]:
-    """Index the files with each number of processes, in turn.
-
-    Args:
-        small_files: What to do.
-        rounds: How often; the files' sidecars are removed in between.
-        directory: Where the data is made, if it is not there from an earlier run.
-        on_run: Called with a few words whenever a run begins.
-
-    Raises:
-        InternalError: Not every file was indexed.
-    """
+    """Index the files with each number of processes, in turn."""
     root = asyncio.run(made_data(directory, small_files.data, partial(_make_files, files=small_files.files)))
     runs: dict[int, list[IndexRun]] = {count: [] for count in small_files.process_counts}
     with ColdStoreProcess(root, COLD_STORE) as server:

@@ -73,21 +73,7 @@ class SparkBenchmark:
 def run_in_sessions(
     benchmark: SparkBenchmark, *, rounds: int, directory: Path, on_way: Callable[[str], None] | None = None
 ) -> dict[str, Results]:
-    """Ask all questions in ``rounds`` sessions, and check that all ways give the same answers.
-
-    Args:
-        benchmark: What to ask, and how.
-        rounds: Sessions, one after the other, each in a process of its own.
-        directory: Where the data is made, if it is not there from an earlier run.
-        on_way: Called with question and name of every way that was measured.
-
-    Returns:
-        Results by question, then by way.
-
-    Raises:
-        InternalError: The ways disagree about an answer.
-        UnsupportedError: Spark, Java or the jars of S3A are missing.
-    """
+    """Ask all questions in ``rounds`` sessions, and check that all ways give the same answers."""
     require_spark()
     root = asyncio.run(made_data(directory, benchmark.data, benchmark.make_data))
     measured: dict[str, dict[str, list[dict[str, Any]]]] = {
@@ -128,11 +114,7 @@ def _session_process(benchmark: SparkBenchmark, endpoint_url: str, bucket: Path)
 
 
 def main(make_benchmark: Callable[[bool], SparkBenchmark]) -> None:
-    """Be the process of one session: measure every way, and print a line of JSON for each.
-
-    Args:
-        make_benchmark: Makes the benchmark; told whether to take less data.
-    """
+    """Be the process of one session: measure every way, and print a line of JSON for each."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--endpoint-url", required=True)
     parser.add_argument("--bucket", type=Path, required=True)

@@ -24,14 +24,7 @@ _KEY = "cold-store"
 
 
 def require_spark() -> Path:
-    """Make sure that Spark and S3A can be run, before anything is measured.
-
-    Returns:
-        The folder of the jars that S3A needs.
-
-    Raises:
-        UnsupportedError: PySpark, Java or the jars are missing.
-    """
+    """Make sure that Spark and S3A can be run, before anything is measured."""
     if find_spec("pyspark") is None:
         raise UnsupportedError("Spark needs pyspark: pip install 'coldparquet[spark]'", kind="MissingPackage")
     if "JAVA_HOME" not in os.environ and shutil.which("java") is None:
@@ -48,15 +41,7 @@ def require_spark() -> Path:
 
 
 def start_session(endpoint_url: str, directory: Path) -> SparkSession:
-    """Start a session whose two readers reach the simulated store.
-
-    Args:
-        endpoint_url: Where the store listens.
-        directory: For the files that Spark keeps.
-
-    Raises:
-        UnsupportedError: As :func:`require_spark` does.
-    """
+    """Start a session whose two readers reach the simulated store."""
     jars = require_spark()
     from pyspark.sql import SparkSession
 

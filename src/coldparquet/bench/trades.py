@@ -23,14 +23,7 @@ def day_name(day: int) -> str:
 
 
 def trades(day: int, rows: int, *, columns: Sequence[str] = COLUMNS) -> pa.Table:
-    """Make one day of trades.
-
-    Args:
-        day: Which one, counted from 2024-03-01.
-        rows: How many.
-        columns: Which of :data:`COLUMNS` and :data:`DAY_COLUMNS`; ``id`` and ``order_id`` are random numbers of 62 bits and
-            UUIDs.
-    """
+    """Make one day of trades."""
     random = np.random.default_rng(day)
     ts = FIRST_DAY_US + day * DAY_US + np.sort(random.integers(0, DAY_US, rows))
     price = 60_000 + np.cumsum(random.normal(0, 0.5, rows)).round(2)

@@ -90,11 +90,6 @@ class Catalogue:
         sidecars, else few for all of them, in one round trip. Without a transaction, at the same time 1 listing for 250
         partitions; where that is neither cheaper nor faster than their own sidecars
         (:class:`~coldparquet.catalog.objects.ListedObjects`), none counts.
-
-        Args:
-            locations: The partitions.
-            spent: Gets the requests.
-            look_ahead: See :func:`~coldparquet.catalog.packed.read_packed_sidecars`.
         """
         file = self.file
         wanted = [location for location in locations if self._may_count(location)]

@@ -105,19 +105,6 @@ async def discover(
     Requests: the listing, ``_txn`` and ``_meta``, all at the same time; see
     :func:`coldparquet.catalog.table_files.read_table_files` for what may follow. Without a ``_txn``, 1 listing more if a directory
     is named ``metadata``, as in tables of Iceberg.
-
-    Args:
-        store: Where the directory lies; it must not pin versions, because table files change.
-        path: A table directory, a directory of partition directories, or one partition directory.
-        column_versions_for: What needs `_cv`.
-        look_inside: Without a ``_txn``, whether to spend listings on what lies in the directories of partitions beside their
-            files; see :func:`coldparquet.catalog.other_layouts.find_second_files`. On disks that is always looked at.
-
-    Raises:
-        NotFoundError: There is nothing at ``path``, or nothing that is a partition.
-        UnsupportedError: It is a table of Delta, Iceberg or Hudi, or on a disk lies in one (kind ``LoggedTable``).
-        FormatError: A table file is damaged.
-        StorageError: The table files kept changing while they were read.
     """
     listed = MetadataRequest(
         path=path, byte_range=None, reason="list the partitions", fetched_bytes=0, operation="list"
@@ -165,9 +152,6 @@ async def _list_and_read(
 
     A listing of several pages is not worth waiting for where the transaction file decides: it then only tells which
     directories were left aside. For the same reason a store that refuses to list does not keep a table from being read.
-
-    Raises:
-        StorageError: A ``_txn`` is listed and cannot be found (kind ``ContradictoryStore``).
     """
     listing, files = await both(
         _listing_or_error(store, path),
@@ -278,11 +262,7 @@ def _check_distinct(locations: Sequence[PartitionLocation], path: str) -> None:
 
 
 def unnamed_directories(listing: Listing, locations: Sequence[PartitionLocation]) -> tuple[list[str], list[str]]:
-    """Return the names of directories that look like partitions and are none in this transaction.
-
-    Returns:
-        Those left over from other transactions, then those detached or not attached yet.
-    """
+    """Return the names of directories that look like partitions and are none in this transaction."""
     recorded = {location.name for location in locations}
     names = [path.rpartition("/")[2] for path in listing.directories]
     others = [name for name in names if name not in recorded and name[:_YEAR_DIGITS].isdecimal()]
@@ -347,11 +327,7 @@ def _advice_for_dataset(listing: Listing) -> str:
 def chosen_partitions(
     locations: tuple[PartitionLocation, ...], names: Collection[str] | None, path: str
 ) -> tuple[PartitionLocation, ...]:
-    """Return the partitions of these names, which may lack the version suffix; None means all.
-
-    Raises:
-        InvalidInputError: There is no partition of a name (kind ``UnknownPartition``).
-    """
+    """Return the partitions of these names, which may lack the version suffix; None means all."""
     if names is None:
         return locations
     known = {name for location in locations for name in _names_of(location)}
@@ -371,11 +347,7 @@ def _names_of(location: PartitionLocation) -> set[str]:
 
 
 def _newest_versions(listing: Listing) -> tuple[list[PartitionLocation], list[str]]:
-    """Choose the partitions of a table directory: of each time slice the version with the highest suffix.
-
-    Returns:
-        The partitions in time order, and notes on the versions and the directories set aside that were not taken.
-    """
+    """Choose the partitions of a table directory: of each time slice the version with the highest suffix."""
     # A name such as 2024-03-05 is a day, or a piece of a month or of a year: the other names tell which.
     interval = infer_interval(path.rpartition("/")[2] for path in listing.directories)
     newest: dict[str, tuple[PartitionDirectory, PartitionLocation]] = {}
@@ -439,18 +411,7 @@ def advice_for_misnamed(names: Sequence[str]) -> str:
 
 
 def named_locations(paths: Sequence[str]) -> tuple[PartitionLocation, ...]:
-    """Say where partitions lie that are named. No request.
-
-    Args:
-        paths: Of one partition, or one Parquet file; or of several directories that are named as partitions are.
-
-    Returns:
-        In time order. Where a name does not tell how long a partition is, such as ``2024-03-05``, it ends where the next one
-        begins: partitions of a table do not overlap.
-
-    Raises:
-        InvalidInputError: Two begin at the same time (kind ``SamePartition``).
-    """
+    """Say where partitions lie that are named. No request."""
     if len(paths) == 1:
         return (partition_location(paths[0]),)
     ordered = sorted(map(partition_location, paths), key=_start_ns)
@@ -471,16 +432,7 @@ def named_locations(paths: Sequence[str]) -> tuple[PartitionLocation, ...]:
 
 
 def refuse_overlaps(locations: Sequence[PartitionLocation], sidecars: Sequence[Sidecar | None]) -> None:
-    """Refuse partitions that were named, and of which rows would be read twice or missed.
-
-    Args:
-        locations: In time order.
-        sidecars: Of each; None where it cannot be read now.
-
-    Raises:
-        FormatError: Rows of one are known to be of times before its name's, or after the beginning of the next one (kind
-            ``TimeRangeMismatch``).
-    """
+    """Refuse partitions that were named, and of which rows would be read twice or missed."""
     if len(locations) == 1:  # it may have any name; whoever asks about times is told if it is a wrong one
         return
     starts_ns = [_start_ns(location) for location in locations]

@@ -46,12 +46,7 @@ class ListedObjects:
         self._found: dict[tuple[str, ...], Mapping[str, ObjectInfo]] = {}
 
     def consider(self, directories: Collection[str], *, saved_requests: int) -> None:
-        """Decide whether to list what lies in some directories.
-
-        Args:
-            directories: Those of partitions.
-            saved_requests: How many other requests a listing of them would be in place of.
-        """
+        """Decide whether to list what lies in some directories."""
         if self._store.has_version_listings and saved_requests >= LEAST_SAVED_REQUESTS:
             self._form_stretches(directories)
 
@@ -76,18 +71,6 @@ class ListedObjects:
         """List what lies in directories, and in whatever is between them.
 
         Requests: 1 for 250 partitions, all at once; none for what was listed before.
-
-        Args:
-            directories: Those of partitions of one table.
-            spent: Gets the requests.
-
-        Returns:
-            The objects, by path.
-
-        Raises:
-            UnsupportedError: The store has no such listings.
-            AccessError: Listing is not permitted.
-            StorageError: The store failed.
         """
         self._form_stretches(directories)
         stretches = list(dict.fromkeys(self._stretches[directory] for directory in directories))
@@ -150,12 +133,7 @@ class DataObjects:
         return self._store.has_storage_classes
 
     def keep(self, other: DataObjects, paths: Iterable[str]) -> None:
-        """Take over what another state of the table has seen of some objects, which have not changed since.
-
-        Args:
-            other: What was seen there.
-            paths: The objects.
-        """
+        """Take over what another state of the table has seen of some objects, which have not changed since."""
         self._seen |= {path: other._seen[path] for path in paths if path in other._seen}
 
     def info(self, path: str) -> ObjectInfo | None:
@@ -183,13 +161,6 @@ class DataObjects:
         classes of which a listing does not say whether they can be read.
 
         An object that is not there, or may not be looked at, is left to whoever reads it, who can say more about it.
-
-        Args:
-            paths: The objects.
-            spent: Gets the requests.
-
-        Raises:
-            StorageError: The store failed.
         """
         unique = tuple(dict.fromkeys(paths))
         await self._look_at_listed([path for path in unique if path not in self._seen], spent)

@@ -69,11 +69,7 @@ def logged_format(paths: Iterable[str]) -> LoggedFormat | None:
 
 
 async def refuse_logged_table(store: ObjectStore, path: str, listing: Listing) -> None:
-    """Refuse the directory of a table that keeps a log. 1 listing more if a directory in it is named ``metadata``.
-
-    Raises:
-        UnsupportedError: It is one (kind ``LoggedTable``).
-    """
+    """Refuse the directory of a table that keeps a log. 1 listing more if a directory in it is named ``metadata``."""
     names = [found.rpartition("/")[2] for found in (*listing.directories, *(info.path for info in listing.objects))]
     if any(found.endswith(f"/{_ICEBERG_DIRECTORY}") for found in listing.directories):
         try:
@@ -91,9 +87,6 @@ async def refuse_inside_logged_table(store: ObjectStore, path: str) -> None:
 
     The directory is looked at, and those above it as long as the names are those of parts of a table, one other name aside. In
     an object store that would take a listing of each, so that nobody looks.
-
-    Raises:
-        UnsupportedError: It lies in one (kind ``LoggedTable``).
     """
     if store.label != LocalStore.label:
         return
@@ -157,14 +150,7 @@ def is_parquet_name(name: str) -> bool:
 def unread_beside(
     listing: Listing, locations: Sequence[PartitionLocation], more_files: Sequence[str], *, has_transaction: bool
 ) -> tuple[Finding, ...]:
-    """Say what lies in the directory of a table, or of a partition, and is not read although it may hold rows.
-
-    Args:
-        listing: Of the directory.
-        locations: The partitions that are read.
-        more_files: Files that nobody reads in the directories of the partitions, see :func:`find_second_files`.
-        has_transaction: Whether a transaction decides what counts, so that no row can be missing.
-    """
+    """Say what lies in the directory of a table, or of a partition, and is not read although it may hold rows."""
     taken = {location.data_path for location in locations}
     names = [path.rpartition("/")[2] for path in listing.directories]
     files = [info.path.rpartition("/")[2] for info in listing.objects if info.path not in taken]
@@ -269,12 +255,7 @@ def _may_hold_rows(name: str) -> bool:
 
 
 def second_files(paths: Iterable[str], directories: Collection[str]) -> list[str]:
-    """Return those Parquet files, as ``2024-03-01/part-1.parquet``, that lie beside a ``data.parquet`` and are not read.
-
-    Args:
-        paths: Of files.
-        directories: Of partitions.
-    """
+    """Return those Parquet files, as ``2024-03-01/part-1.parquet``, that lie beside a ``data.parquet`` and are not read."""
     shown = set(paths)
     found = []
     for path in sorted(shown):
@@ -335,17 +316,7 @@ def _second_files_on_disk(directories: Iterable[str]) -> list[str]:
 
 
 def tell_of_unread(unread: Sequence[Finding], path: str, options: ReadOptions, *, told: Collection[str] = ()) -> None:
-    """Refuse to read where rows would be missing, unless that is wanted; else log what is not read.
-
-    Args:
-        unread: From :func:`unread_beside`.
-        path: Of the table.
-        options: How to read.
-        told: Messages that were logged before.
-
-    Raises:
-        UnsupportedError: Rows would be missing (kind ``UnreadFiles``).
-    """
+    """Refuse to read where rows would be missing, unless that is wanted; else log what is not read."""
     for finding in unread:
         if finding.severity == "error" and options.unread == "refuse":
             raise UnsupportedError(

@@ -76,12 +76,6 @@ async def fetch_catalogue(
 
     1 request, 2 where the index alone is longer than 512 KiB; none where an earlier look found nothing. Nothing is raised
     for an object that nobody has to have.
-
-    Args:
-        store: Where the table lies; it should not pin versions, because the catalogue is replaced.
-        table_path: Its directory, without a trailing slash.
-        previous: What was found before. It is used again where the object is still the same.
-        spent: Gets the requests.
     """
     path = f"{table_path}/{CATALOGUE_FILE}"
     kept = previous if previous is not None and previous.index is not None else None
@@ -182,13 +176,6 @@ class PackedBlooms:
         """Fetch the stripes that hold blocks of filters, while it is found out of which partitions the entries count.
 
         Requests: those of :meth:`blocks_of`, which takes none for these stripes then.
-
-        Args:
-            asked: The partitions.
-            spent: Gets the requests.
-
-        Returns:
-            The stripes, unchecked; none where something is wrong with them, which :meth:`blocks_of` will say.
         """
         try:
             found = await self._find(asked, {}, spent)
@@ -205,15 +192,6 @@ class PackedBlooms:
 
         Requests: few, in one round trip, before it 1 for their index unless it came with the catalogue; none at all where
         that is not fewer than 1 for each partition.
-
-        Args:
-            asked: The partitions.
-            at_hand: Stripes that were fetched ahead.
-            spent: Gets the requests.
-
-        Returns:
-            By partition, for each lookup its blocks, shape ``(blocks, 8)``; partitions are missing where the catalogue lacks
-            a filter, or it is cheaper to ask their own files. And why it could not be used, for people.
         """
         try:
             found = await self._find(asked, at_hand, spent)
@@ -344,11 +322,7 @@ class _Found:
         return self._blooms.groups[column, block_count]
 
     def blocks(self, stripes: Mapping[Stripe, memoryview]) -> dict[str, list[Words]]:
-        """Take the blocks out of the stripes.
-
-        Raises:
-            FormatError: A stripe is damaged.
-        """
+        """Take the blocks out of the stripes."""
         words = {}
         for stripe, data in stripes.items():
             self.group_of(stripe).check_stripe(stripe[2], data)
@@ -428,15 +402,6 @@ async def read_packed_sidecars(  # noqa: PLR0913 - what can be told is told by n
 
     Requests: for blocks that are not in the beginning few, in one round trip; and at the same time, without a transaction,
     those of :meth:`coldparquet.catalog.objects.ListedObjects.below`.
-
-    Args:
-        file: The catalogue, as far as it was fetched.
-        index: Its index.
-        locations: The partitions.
-        store: Where the table lies.
-        listed: Tells the versions of its objects.
-        spent: Gets the requests.
-        look_ahead: Called while the versions are listed; waited for, too.
     """
     unconfirmed = [location for location in locations if location.committed_size_bytes is None]
     problems: dict[str, str | None] = {}

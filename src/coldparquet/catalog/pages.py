@@ -71,11 +71,6 @@ async def look_up_pages_file(
     None for a Parquet file that is not named ``data.parquet``. Nothing is raised for a file that nobody has to have: a
     store that refuses it, as S3 does for absent objects where listing is not allowed, or fails, is as good as one
     without it.
-
-    Args:
-        store: Where the partition lies; it should pin versions, so that both requests see the same file.
-        location: The partition.
-        spent: Gets the requests.
     """
     path = f"{location.directory_path}/{PAGES_FILE}"
     if location.sidecar_path is None:
@@ -104,17 +99,7 @@ async def look_up_pages_file(
 
 
 async def parse_pages_lookup(lookup: PagesFileLookup, sidecar: Sidecar, *, etag: str | None = None) -> PagesFound:
-    """Parse what a lookup brought, in a thread where it is large.
-
-    Args:
-        lookup: The file as it was fetched.
-        sidecar: The snapshot that counts.
-        etag: Version of the Parquet object, where it is known.
-
-    Returns:
-        The pages, and the version of the Parquet object that they were made for; none, and a note, where the file is
-        damaged or of another version of the Parquet file; none without a note where there is no such file.
-    """
+    """Parse what a lookup brought, in a thread where it is large."""
     if lookup.data is None:
         notes = () if lookup.problem is None else (f"{PAGES_FILE} is not used: {lookup.problem}",)
         return PagesFound(pages=None, notes=notes)
@@ -136,21 +121,6 @@ async def read_page_index(  # noqa: PLR0913 - what can be told is told by name
 
     Where that is longer than 8 MiB only its last part is fetched, and indexes before it are not used. The same goes for
     the indexes of row groups from before an update in place, unless they are asked for.
-
-    Args:
-        store: Where the partition lies; it should pin versions.
-        location: The partition.
-        sidecar: The snapshot that counts.
-        row_groups: Row groups whose pages are asked for; None for all.
-        columns: Columns whose pages are asked for, by their indexes in the sidecar; None for all.
-        also_earlier: Also fetch indexes that lie between chunks, in one more round trip of few requests.
-        spent: Gets the request.
-
-    Returns:
-        The pages of the chunks that have a sound index; notes for the others.
-
-    Raises:
-        ColdParquetError: The store could not answer for the Parquet file, which is needed in any case.
     """
     source = _ParquetSource(store, location, sidecar.parquet_size_bytes, [] if spent is None else spent)
     place = page_index_range(sidecar)
@@ -277,13 +247,7 @@ class PageFiles:
         """Whether chunks of this table have more than one page; None until the pages of a partition were seen."""
 
     def adopt(self, earlier: PageFiles, directories: Collection[str], *, are_all: bool) -> None:
-        """Take over what another state of the table knew.
-
-        Args:
-            earlier: Of that state.
-            directories: Those of partitions that did not change since.
-            are_all: Whether there are no others now. A new partition may be the first with a ``_pages``.
-        """
+        """Take over what another state of the table knew."""
         for directory, lookup in earlier._found.items():
             if directory in directories and lookup.problem is None:
                 self._found[directory] = lookup
@@ -321,13 +285,6 @@ class PageFiles:
 
         Requests: none where its ``_pages`` was looked up before and is there; else 1 for it, unless the table is known to
         have no such files; where there is none, 1 for the page index of the Parquet file.
-
-        Args:
-            location: The partition.
-            sidecar: Its sidecar, which the pages must fit.
-            row_groups: Row groups whose pages are wanted.
-            columns: Indexes in the sidecar of the columns whose pages are wanted.
-            spent: Gets the requests.
         """
         notes: tuple[str, ...] = ()
         if self.table_has_files is not False or location.directory_path in self._found:

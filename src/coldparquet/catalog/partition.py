@@ -78,18 +78,6 @@ async def look_up_sidecar(  # noqa: PLR0913 - where, how, and at whose cost
     """Fetch and check the sidecar of a partition. 1 request where it fits the first guess or is absent, else 2 and more.
 
     Of a sidecar that is kept, none while it is trusted; else 1, which brings no bytes unless there is a newer one.
-
-    Args:
-        store: Where the partition lies; it should pin versions, so that both requests see the same sidecar.
-        location: The partition; its record tells which size of the Parquet file counts.
-        options: How much to ask for at first.
-        spent: Gets the requests.
-        cache: Keeps sidecars; None for not at all.
-        connections: Over so many the rest of a large sidecar is spread, in requests as long as those for data.
-
-    Raises:
-        AccessError: The store refused the credentials.
-        StorageError: The store failed.
     """
     if location.sidecar_path is None or not options.sidecars:
         return SidecarLookup(state="absent", file=memoryview(b""), sidecar=None)
@@ -375,11 +363,7 @@ class Partition:
         return self._location.may_grow
 
     def check_flags(self) -> None:
-        """Refuse a partition that a newer QuestDB has marked in a way that is not understood here.
-
-        Raises:
-            UnsupportedError: Its files may not be all of it (kind ``UnknownPartitionFlags``).
-        """
+        """Refuse a partition that a newer QuestDB has marked in a way that is not understood here."""
         record = self._location.record
         if record is not None and record.unknown_flags:
             raise UnsupportedError(
@@ -396,13 +380,6 @@ class Partition:
         1 request where the sidecar fits the first guess, 2 where it does not, and more where it is large. Without a sidecar
         1 request that finds none, then 1 or 2 for the Parquet footer; these also follow a sidecar that is of another state
         of the table.
-
-        Raises:
-            NotFoundError: The partition has neither a sidecar nor a Parquet file.
-            FormatError: The sidecar or the footer is damaged, or counts other rows than the table's transaction (kind
-                ``RowCountMismatch``).
-            UnsupportedError: It needs a feature that this version does not know, or is native (kind
-                ``NativePartition``).
         """
         if self.format == "native":
             raise UnsupportedError(
@@ -472,10 +449,6 @@ class Partition:
         """Take the footer that ends where the sidecar says in place of the sidecar, which may be of another file.
 
         Requests and errors are those of :meth:`read_footer`.
-
-        Args:
-            reason: Why the sidecar is not believed.
-            is_being_updated: Whether the Parquet file goes on behind that footer.
         """
         async with self._loading:
             known = self._metadata
@@ -540,19 +513,7 @@ class Partition:
         return PartitionMetadata(sidecar=sidecar, source="footer", metadata_requests=tuple(spent), notes=notes)
 
     async def read_footer(self, spent: list[MetadataRequest], *, size_bytes: int | None = None) -> ParquetFooter:
-        """Read the Parquet footer, whether there is a sidecar or not. 1 or 2 requests.
-
-        Args:
-            spent: Gets the requests.
-            size_bytes: Where the footer ends; None for where the transaction says or, without one, at the end of the file.
-
-        Raises:
-            NotFoundError: There is no Parquet file (kind ``NoDataFile`` where a listing showed the partition).
-            FormatError: The footer is damaged, or counts other rows than the table's transaction (kind
-                ``RowCountMismatch``).
-            UnsupportedError: It needs a feature that this version does not know, or there is no Parquet file because the
-                partition is native (kind ``NativePartition``); 1 listing more tells that.
-        """
+        """Read the Parquet footer, whether there is a sidecar or not. 1 or 2 requests."""
         self.check_flags()
         path, size_bytes = self.data_path, size_bytes or self.committed_size_bytes
         fetch = FooterFetch(path=path, suffix_bytes=self._options.footer_suffix_bytes, size_bytes=size_bytes)
@@ -610,10 +571,6 @@ async def read_packed(partitions: Sequence[Partition], *, look_ahead: LookAhead 
     """Ask the catalogue of a table for the metadata of many partitions at once, so that reading it takes no more requests.
 
     Requests: those of :meth:`coldparquet.catalog.catalogue.Catalogue.look_up`; they count as those of one of the partitions.
-
-    Args:
-        partitions: All of one table. Those whose metadata was read before are left alone.
-        look_ahead: See :func:`coldparquet.catalog.packed.read_packed_sidecars`.
     """
     # Partitions that did not change know the catalogue of the state in which they were seen first.
     for catalogue in {partition.catalogue for partition in partitions}:

@@ -56,11 +56,6 @@ class TableCaches:
 
         What other tables and processes share is kept only of stores that S3 or web URLs name: two others may have the same
         label, and yet be different ones.
-
-        Args:
-            store: Where the table lies.
-            store_options: How much to keep.
-            url: What the store was made from; None if the caller made it.
         """
         if isinstance(store, LocalStore):
             return cls()
@@ -85,11 +80,7 @@ class TableCaches:
         )
 
     def above(self, store: CheckedStore) -> CachedStore:
-        """Make the store of one state of the table.
-
-        Args:
-            store: Pins the versions of this state.
-        """
+        """Make the store of one state of the table."""
         return CachedStore(store, ranges=self.ranges, disk=self.disk_ranges)
 
 
@@ -156,18 +147,6 @@ class TableOrigin:
         are native partitions, or if symbols are to be numbered as in the table. Without a ``_txn``, the metadata of the
         newest partition (1 or 2), and the look for its ``_pages`` (1) after them. For partitions that were named only these, and
         the metadata and a look at the data object of each, all at the same time.
-
-        Args:
-            previous: An older snapshot. What it knows of partitions that did not change since is not read again.
-
-        Raises:
-            InvalidInputError: Two partitions that were named begin at the same time (kind ``SamePartition``).
-            ArchivedObjectError: The metadata of the newest partition lies in an archived object.
-            NotFoundError: There is nothing at the path, or nothing that is a partition.
-            UnsupportedError: Rows would be missing (kind ``UnreadFiles``), or it is a table of Delta, Iceberg or Hudi
-                (``LoggedTable``).
-            FormatError: A table file, or the metadata of the newest partition, is damaged.
-            StorageError: The table files kept changing while they were read.
         """
         await self._distrust_changed(previous)
         if self.named:
@@ -295,10 +274,6 @@ class TableOrigin:
 
         Requests: for all but the newest 1 or 2 for its metadata, which are not put into ``spent``, and where they were named
         1 look at the data object of each.
-
-        Returns:
-            The metadata of all but the newest; None where it lies in an archived object, which is a matter of the scans, or
-            where there is none of a partition that was not named.
         """
         looks = self.named and self.options.check_storage_classes and data_objects.can_be_asked
         if not self.named:

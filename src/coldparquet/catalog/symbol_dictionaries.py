@@ -47,35 +47,13 @@ class SymbolDictionaries:
         self._loaded: dict[tuple[str, int, int], Utf8Strings] = {}
 
     async def get(self, column: NativeColumn, spent: list[MetadataRequest]) -> Utf8Strings:
-        """Return the symbols of a column, in the order of their keys. 2 requests, one after the other, or none.
-
-        Args:
-            column: A SYMBOL column.
-            spent: Gets the requests, if this call sends them.
-
-        Raises:
-            NotFoundError: A file of the dictionary does not exist (``kind="MissingSymbolFile"``).
-            FormatError: The dictionary is damaged.
-        """
+        """Return the symbols of a column, in the order of their keys. 2 requests, one after the other, or none."""
         if column.symbol is None:
             raise InternalError(f"nothing is known of the dictionary of column {column.name!r}")
         return await self._get(column.name, column.symbol, spent)
 
     async def of_column(self, column_id: int, files: TableFiles, spent: list[MetadataRequest]) -> Utf8Strings | None:
-        """Return the symbols of a column, in the order of their keys. 2 requests, one after the other, or none.
-
-        Args:
-            column_id: Its writer index.
-            files: The snapshot, with its column versions.
-            spent: Gets the requests, if this call sends them.
-
-        Returns:
-            The symbols; None if the table has no SYMBOL column of this id (any more).
-
-        Raises:
-            NotFoundError: A file of the dictionary does not exist (``kind="MissingSymbolFile"``).
-            FormatError: The dictionary is damaged.
-        """
+        """Return the symbols of a column, in the order of their keys. 2 requests, one after the other, or none."""
         column = next((column for column in files.metadata.columns if column.writer_index == column_id), None)
         if column is None or column.symbol_index is None:
             return None

@@ -135,20 +135,6 @@ async def read_table_files(
     needed. One more for each of the latter two that is of another version than `_txn` names: for the copy under that
     version that a publisher leaves. All of it again only while a writer replaces them: 8 attempts, in less than 4
     seconds of waiting.
-
-    Args:
-        store: Where the directory lies; it must not pin versions, because these files change.
-        path: The directory.
-        column_versions_for: What needs `_cv`; it is not read where there is nothing of the kind.
-        spent: Gets what it cost, retries included.
-
-    Returns:
-        The state; None if there is no `_txn`, and so no QuestDB table.
-
-    Raises:
-        NotFoundError: There is a `_txn` without `_meta` (kind `IncompleteTable`).
-        FormatError: A file is damaged.
-        StorageError: The files kept changing (kind `TableBusy`).
     """
     spent = [] if spent is None else spent
     contradiction = ""
@@ -296,13 +282,7 @@ class CommittedState:
 
     @classmethod
     def of(cls, files: TableFiles, *, table_path: str, locations: Iterable[PartitionLocation]) -> Self:
-        """Take it from a snapshot.
-
-        Args:
-            files: The table's files.
-            table_path: Its directory.
-            locations: Its partitions, or some of them.
-        """
+        """Take it from a snapshot."""
         records = ((location.directory_path, location.record) for location in locations)
         native = {path: record for path, record in records if record is not None and not record.is_parquet}
         return cls(table_path=table_path, moment=files.moment, native_partitions=native)
@@ -325,11 +305,7 @@ class CommittedRowsStore(StoreWrapper):
         self._newest = newest
 
     async def get(self, request: RangeRequest) -> FetchedRange:
-        """Fetch one range.
-
-        Raises:
-            ObjectChangedError: The partition was changed since the snapshot.
-        """
+        """Fetch one range."""
         answer = await super().get(request)
         record = self._state.native_partitions.get(request.path.rpartition("/")[0])
         if record is not None and may_be_overwritten(answer.etag) and not await self._holds(record):

@@ -41,22 +41,7 @@ def bench_and_report(
     output: str | None,
     as_json: bool,
 ) -> None:
-    """Run workloads one after the other, and print their tables as Markdown.
-
-    Args:
-        names: Of :data:`WORKLOADS`; the default ones if not given.
-        questions: How the questions begin that are asked; all of them if there is none.
-        rounds: Fresh processes per reader.
-        is_small: Whether to take less data.
-        data_directory: Where data is made and kept for the next run; a temporary one if not given.
-        pictures_directory: Where to draw pictures.
-        output: File for the results as JSON.
-        as_json: Whether to print JSON in place of tables.
-
-    Raises:
-        typer.BadParameter: There is no such workload, or none of its questions begins so.
-        UnsupportedError: Pictures are wanted, and what draws them is not installed. Nothing was measured.
-    """
+    """Run workloads one after the other, and print their tables as Markdown."""
     chosen = _chosen(names)
     if pictures_directory is not None:
         require_matplotlib()
@@ -93,17 +78,7 @@ def bench_and_report(
 
 
 def redraw_pictures(results_files: Sequence[str], questions: Sequence[str], pictures_directory: str | None) -> None:
-    """Draw the pictures of earlier runs.
-
-    Args:
-        results_files: What ``--output`` wrote; where two hold the same question, the last one counts.
-        questions: How the questions begin that are drawn; all of them if there is none.
-        pictures_directory: Where to draw them.
-
-    Raises:
-        typer.BadParameter: It is not said where, a file cannot be read, or there is nothing to draw.
-        UnsupportedError: What draws pictures is not installed.
-    """
+    """Draw the pictures of earlier runs."""
     if pictures_directory is None:
         raise typer.BadParameter("give --pictures, the directory to draw them in", param_hint="--redraw")
     results: dict[str, Any] = {}

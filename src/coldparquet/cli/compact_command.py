@@ -47,11 +47,7 @@ def compact_and_report(
     purge_after_s: float,
     as_json: bool,
 ) -> int:
-    """Compact a table and print what happened.
-
-    Returns:
-        The exit code: 1 if any partition failed.
-    """
+    """Compact a table and print what happened."""
     with progress_bar() as progress:
         task = progress.add_task("compacting", total=None, unit="rows")
 

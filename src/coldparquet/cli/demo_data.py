@@ -42,13 +42,7 @@ SCHEMA = pa.schema(
 
 
 def write_trades(table_path: Path, *, days: int, on_day: Callable[[], None]) -> int:
-    """Write one partition directory per day, without sidecars, and return the number of bytes.
-
-    Args:
-        table_path: Directory to fill; made if it does not exist.
-        days: Number of days from ``FIRST_DAY`` on.
-        on_day: Called after each day.
-    """
+    """Write one partition directory per day, without sidecars, and return the number of bytes."""
     written_bytes = 0
     with ThreadPoolExecutor(os.cpu_count()) as executor:
         for day_bytes in executor.map(lambda number: _write_day(table_path, number), range(days)):

@@ -84,11 +84,7 @@ COST_PANEL = "Cost"
 
 
 def byte_count(text: str) -> int:
-    """Take a flag's number of bytes, with or without a unit.
-
-    Raises:
-        typer.BadParameter: It is none.
-    """
+    """Take a flag's number of bytes, with or without a unit."""
     try:
         return parse_byte_count(text)
     except ValueError as error:
@@ -206,12 +202,7 @@ def restore_tier(tier: str | None) -> RestoreTier | None:
 
 
 def price_table(file: str | None) -> PriceTable | None:
-    """Read the price table that the flag names; None where it names none.
-
-    Raises:
-        InvalidInputError: It is none.
-        NotFoundError: There is no such file.
-    """
+    """Read the price table that the flag names; None where it names none."""
     from coldparquet.prices import PriceTable  # noqa: PLC0415 - --help answers at once
 
     return None if file is None else PriceTable.read(file)
@@ -229,12 +220,7 @@ def read_options_of(
     columns_from: str,
     no_sidecars: bool,
 ) -> ReadOptions:
-    """Put together what the flags say.
-
-    Raises:
-        InvalidInputError: The price table is none.
-        NotFoundError: There is no such price table.
-    """
+    """Put together what the flags say."""
     from coldparquet.options import ReadOptions  # noqa: PLC0415 - --help answers at once
 
     return ReadOptions(
@@ -256,16 +242,7 @@ _JSON_VALUE = re.compile(r'-?\d+|[\[{"].*', re.DOTALL)
 
 
 def parse_storage_options(settings: list[str] | None, *, endpoint_url: str | None, anonymous: bool) -> dict[str, Any]:
-    """Collect the options of the store.
-
-    Args:
-        settings: ``KEY=VALUE`` each. ``true``, ``false``, ``null``, integers and JSON become what they say.
-        endpoint_url: Address of a store that speaks S3.
-        anonymous: Send unsigned requests.
-
-    Raises:
-        typer.BadParameter: A setting has no ``=``, or its value begins like JSON but is none.
-    """
+    """Collect the options of the store."""
     options: dict[str, Any] = {}
     for setting in settings or ():
         key, separator, value = setting.partition("=")
@@ -281,14 +258,7 @@ def parse_storage_options(settings: list[str] | None, *, endpoint_url: str | Non
 
 
 def store_options_of(*, cache_directory: str | None) -> StoreOptions:
-    """Say what to remember of the store.
-
-    Args:
-        cache_directory: Where sidecars and fetched ranges are kept between runs; None for nowhere.
-
-    Raises:
-        typer.BadParameter: It is empty, or a URL.
-    """
+    """Say what to remember of the store."""
     if cache_directory is None:
         return StoreOptions()
     if not cache_directory or "://" in cache_directory:

@@ -37,12 +37,7 @@ def index_and_report(
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """Write the missing sidecars, and ``_pages`` if they are asked for, and print what happened.
-
-    Returns:
-        The exit code: 1 if any partition failed, also because its file is gone, one holds no file named ``data.parquet`` but
-        others, or files lie beside the partitions that nobody reads.
-    """
+    """Write the missing sidecars, and ``_pages`` if they are asked for, and print what happened."""
     with progress_bar() as progress:
         task = progress.add_task("indexing", total=None, unit="partitions")
 
@@ -65,12 +60,7 @@ def index_and_report(
 
 
 def print_index_report(report: IndexReport, *, as_json: bool) -> int:
-    """Print what became of the sidecars of a table.
-
-    Returns:
-        The exit code: 1 if any partition failed, also because its file is gone, one holds no file named ``data.parquet`` but
-        others, or files lie beside the partitions that nobody reads.
-    """
+    """Print what became of the sidecars of a table."""
     if as_json:
         _print_report_json(report)
     else:

@@ -56,12 +56,6 @@ async def describe_table(
     Requests: the listing, ``_txn`` and ``_meta``, at the same time, and ``_cv`` after them if there are native partitions;
     with ``look_for_sidecars`` 1 more for each Parquet partition, 2 for a large sidecar, and without a ``_txn`` listings of
     what lies beside them.
-
-    Returns:
-        What ``--json`` prints. Unknown numbers are None: without ``_txn`` only sidecars know rows and sizes.
-
-    Raises:
-        NotFoundError: Nothing at ``path`` is a table or a partition.
     """
     discovery = await discover(store, path, look_inside=look_for_sidecars)
     lookups: Sequence[SidecarLookup | None] = [None] * len(discovery.locations)
@@ -250,18 +244,7 @@ def inspect_files(
     look_for_sidecars: bool,
     as_json: bool,
 ) -> int:
-    """Show sidecars and tables, one after the other. A wrong one does not keep the others from being shown.
-
-    Args:
-        urls: Sidecars, partition directories, Parquet files or table directories.
-        storage_options: As fsspec and s3fs take them.
-        choice: Which snapshot of a sidecar to show.
-        look_for_sidecars: Of tables, also look for the sidecar of every partition, at one request each.
-        as_json: One line of JSON for each.
-
-    Returns:
-        The exit code: 1 if any of them was wrong.
-    """
+    """Show sidecars and tables, one after the other. A wrong one does not keep the others from being shown."""
     console = output_console()
     exit_code = 0
     for url in urls:

@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 def migrate_and_report(
     url: str, *, storage_options: Mapping[str, Any], force: bool, pack: bool, dry_run: bool, as_json: bool
 ) -> int:
-    """Write the sidecars and print what happened.
-
-    Returns:
-        The exit code: 1 if any partition failed.
-    """
+    """Write the sidecars and print what happened."""
     with progress_bar() as progress:
         task = progress.add_task("migrating", total=None, unit="partitions")
 

@@ -141,14 +141,7 @@ def action_word(action: str) -> str:
 def print_listed(
     console: Console, table_of: Callable[[Sequence[Thing]], Table], things: Sequence[Thing], *, noun: str = ""
 ) -> None:
-    """Print a table of the first things, how many more of them there are, and an empty line; nothing if there are none.
-
-    Args:
-        console: Where to.
-        table_of: Makes a table of some of them.
-        things: All of them.
-        noun: What they are, where the table does not tell.
-    """
+    """Print a table of the first things, how many more of them there are, and an empty line; nothing if there are none."""
     if not things:
         return
     console.print(table_of(things[:_MOST_LISTED]))
@@ -214,15 +207,7 @@ INTERRUPTED = 130
 
 @contextmanager
 def reported_failures(*, as_json: bool, reads: bool = False) -> Iterator[None]:
-    """Run the body of a command; turn what it raises into a message and an exit code.
-
-    Args:
-        as_json: Print the error as JSON.
-        reads: Whether the command has the flags of ``scan``, which advice then names.
-
-    Raises:
-        typer.Exit: The body failed, was interrupted, or whoever read its output stopped reading.
-    """
+    """Run the body of a command; turn what it raises into a message and an exit code."""
     token = has_read_flags.set(reads)
     try:
         with warnings_printed():
@@ -459,11 +444,7 @@ SINKS: dict[str, MakeSink] = {
 
 @contextmanager
 def file_in_place(path: Path) -> Iterator[BinaryIO]:
-    """Open a temporary file beside ``path``; it becomes ``path`` when the block ends well and vanishes when not.
-
-    Raises:
-        NotFoundError: The directory does not exist.
-    """
+    """Open a temporary file beside ``path``; it becomes ``path`` when the block ends well and vanishes when not."""
     if not path.parent.is_dir():
         raise NotFoundError("the directory for the output does not exist; make it first", path=str(path.parent))
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)

@@ -32,11 +32,7 @@ _STYLES: dict[PackAction, str] = {
 def pack_and_report(
     url: str, *, storage_options: Mapping[str, Any], bloom_limit_bytes: int, dry_run: bool, as_json: bool
 ) -> int:
-    """Write the catalogue and print what is in it.
-
-    Returns:
-        The exit code: 1 if there was nothing to pack.
-    """
+    """Write the catalogue and print what is in it."""
     with progress_bar() as progress:
         task = progress.add_task("packing", total=None, unit="partitions")
 

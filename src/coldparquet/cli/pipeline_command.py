@@ -50,11 +50,7 @@ def run_and_report(
     destination_options: Mapping[str, Any],
     as_json: bool,
 ) -> int:
-    """Run a job and print what happened.
-
-    Returns:
-        The exit code: 1 if anything failed.
-    """
+    """Run a job and print what happened."""
     made = job_from_dict(job)
     with _started(engine) as started, progress_bar() as progress:
         task = progress.add_task(made.name, total=None, unit="items")

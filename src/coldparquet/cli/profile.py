@@ -46,11 +46,6 @@ def waterfall(records: Sequence[RequestRecord], *, width: int, max_lines: int) -
     """Draw requests in the order in which they were sent.
 
     Dots: waiting for a turn; a shaded bar: until the first byte, where that is known; a full one: until the last.
-
-    Args:
-        records: What a :class:`~coldparquet.storage.log.TraceStore` recorded; times count from its first request.
-        width: Characters in a line.
-        max_lines: Requests that get a line; the last line tells how many did not.
     """
     bar_width = max(8, min(int(width * _BAR_SHARE), width - _PURPOSE_WIDTH - 3 * (_NUMBER_WIDTH + 2) - 2))
     table = RichTable(box=None, header_style="bold", padding=(0, 2, 0, 0), width=width)
@@ -116,13 +111,7 @@ class ScanProfile:
         return self.is_printed or self.report_path is not None
 
     def tell(self, table: Table, scan: Scan, plan: ReadPlan | None) -> None:
-        """Print, and write, what was done.
-
-        Args:
-            table: What was scanned; it was opened for this scan alone.
-            scan: The scan that was read.
-            plan: Its plan, where it has one.
-        """
+        """Print, and write, what was done."""
         records = table.request_log
         if self.is_printed:
             _print_profile(scan_report(scan, records=records))
@@ -134,11 +123,7 @@ class ScanProfile:
 
 
 def scan_profile(*, profile: bool, report: str | None) -> ScanProfile:
-    """Put together what the flags say.
-
-    Raises:
-        typer.BadParameter: The format does not follow from the name of the report.
-    """
+    """Put together what the flags say."""
     path = None if report is None else Path(report).expanduser()
     if path is not None and ("://" in str(report) or path.suffix not in (".html", ".svg")):
         raise typer.BadParameter("expected a local file that ends in .html or .svg", param_hint="--report")

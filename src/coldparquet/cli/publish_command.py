@@ -54,12 +54,7 @@ def publish_options(
     purge_after_hours: float,
     prices: str | None,
 ) -> PublishOptions:
-    """Make the options of a run from the command line's flags.
-
-    Raises:
-        InvalidInputError: A flag has a value that cannot be meant.
-        NotFoundError: There is no such price table.
-    """
+    """Make the options of a run from the command line's flags."""
     return PublishOptions(
         dry_run=dry_run,
         native=native,  # type: ignore[arg-type] # anything else is refused there, with the choices
@@ -81,11 +76,7 @@ def publish_and_report(
     storage_options: Mapping[str, Any],
     as_json: bool,
 ) -> int:
-    """Publish a table and print what happened.
-
-    Returns:
-        The exit code: 1 if rows of the source are not in the copy.
-    """
+    """Publish a table and print what happened."""
     with progress_bar() as progress:
         task = progress.add_task("publishing", total=None, unit="MB")
 

@@ -64,12 +64,7 @@ class RestoreQuestion:
 
 
 def restore_and_report(question: RestoreQuestion, *, as_json: bool) -> None:
-    """Restore what a question needs and print what that costs, or go on with the restore of a ticket.
-
-    Raises:
-        InvalidInputError: The ticket is of another table (kind ``OtherTicket``).
-        typer.BadParameter: It is not clear what to restore, or it was said twice. Nothing was asked for.
-    """
+    """Restore what a question needs and print what that costs, or go on with the restore of a ticket."""
     _check(question)
     ticket_file = question.known_ticket
     if ticket_file is not None:

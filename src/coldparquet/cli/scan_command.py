@@ -131,11 +131,7 @@ def count(question: TableQuestion, *, as_json: bool) -> None:
 
 
 def scan(question: TableQuestion, *, output: str, as_json: bool, profile: ScanProfile) -> None:
-    """Write the rows to a file or to standard output, or show the first ones on a terminal; then tell how it went.
-
-    Raises:
-        typer.BadParameter: The format does not follow from the name of the output.
-    """
+    """Write the rows to a file or to standard output, or show the first ones on a terminal; then tell how it went."""
     if output != "-":
         _scan_to_file(question, output, as_json=as_json, profile=profile)
     elif sys.stdout.isatty() and not as_json:

@@ -38,11 +38,7 @@ _NOUNS: dict[Severity, tuple[str, str]] = {
 def verify_and_report(
     url: str, *, partitions: Sequence[str] | None, deep: bool, storage_options: Mapping[str, Any], as_json: bool
 ) -> int:
-    """Verify a table and print what was found.
-
-    Returns:
-        The exit code: 1 if there is any error; warnings and advice leave it at 0.
-    """
+    """Verify a table and print what was found."""
     with progress_bar() as progress:
         task = progress.add_task("verifying", total=None, unit="partitions")
 

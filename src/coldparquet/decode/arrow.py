@@ -93,23 +93,12 @@ _PLAIN_TYPES: dict[str, pa.DataType] = {
 
 
 def arrow_field(name: str, column_type: ColumnType, *, text: TextAs) -> pa.Field[Any]:
-    """Return the Arrow field of a column: nullable, with its QuestDB type in the metadata.
-
-    Args:
-        name: Name of the column.
-        column_type: Its type.
-        text: Which text columns become dictionary arrays.
-    """
+    """Return the Arrow field of a column: nullable, with its QuestDB type in the metadata."""
     return pa.field(name, arrow_type(column_type, text=text), metadata={QUESTDB_TYPE_KEY: column_type.name.encode()})
 
 
 def arrow_type(column_type: ColumnType, *, text: TextAs) -> pa.DataType:
-    """Return the Arrow type of a column. Arrays are lists of lists whose items have Arrow's default field names.
-
-    Args:
-        column_type: Type of the column.
-        text: Which text columns become dictionary arrays.
-    """
+    """Return the Arrow type of a column. Arrays are lists of lists whose items have Arrow's default field names."""
     return _arrow_type(column_type.arrow, text)
 
 
@@ -145,12 +134,7 @@ def _arrow_type(kind: ArrowKind, text: TextAs) -> pa.DataType:  # noqa: C901, PL
 
 
 def numbers_to_arrow(values: npt.NDArray[Any], type_: pa.DataType) -> pa.Array[Any]:
-    """Return numbers as an Arrow array without nulls.
-
-    Args:
-        values: Shape ``(n,)``, of the width of ``type_``.
-        type_: An integer or floating-point type.
-    """
+    """Return numbers as an Arrow array without nulls."""
     return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(np.ascontiguousarray(values).data)])
 
 
@@ -177,12 +161,7 @@ def text_to_arrow(texts: Sequence[str]) -> pa.Array[Any]:
 
 
 def numbers_to_numpy(array: pa.Array[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Return the numbers of an array that has no nulls.
-
-    Args:
-        array: Of an integer or floating-point type.
-        dtype: The same type in numpy.
-    """
+    """Return the numbers of an array that has no nulls."""
     data = array.buffers()[1]
     if data is None:
         return np.empty(0, dtype=dtype)
@@ -214,12 +193,7 @@ Values: TypeAlias = Any
 
 
 def only_where(values: Values, holds: Values) -> Values:
-    """Return the values for which ``holds`` is true, and null instead of the others.
-
-    Args:
-        values: Shape ``(n,)``.
-        holds: Booleans, shape ``(n,)``.
-    """
+    """Return the values for which ``holds`` is true, and null instead of the others."""
     return compute.if_else(holds, values, pa.nulls(1, values.type)[0])
 
 
@@ -229,15 +203,7 @@ def most_expanded_bytes(memory_limit_bytes: int) -> int:
 
 
 def to_batches(table: pa.Table, *, batch_rows: int) -> list[pa.RecordBatch]:
-    """Split a table without copying.
-
-    Args:
-        table: Usually one row group.
-        batch_rows: Largest number of rows in one batch.
-
-    Returns:
-        The batches in order, none of them empty.
-    """
+    """Split a table without copying."""
     return [batch for batch in table.to_batches(max_chunksize=batch_rows) if batch.num_rows]
 
 
@@ -249,16 +215,7 @@ def columns_to_expand(schema: pa.Schema, plain: Collection[str]) -> list[int]:
 def first_expanded(
     batch: pa.RecordBatch, places: Sequence[int], most_bytes: int
 ) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
-    """Take as many rows of a batch as fit, at least one, and make plain strings of their text.
-
-    Args:
-        batch: At least one row.
-        places: Of the columns that are to be plain strings.
-        most_bytes: Most that the strings may take.
-
-    Returns:
-        These rows, and those that are left; None where none is.
-    """
+    """Take as many rows of a batch as fit, at least one, and make plain strings of their text."""
     row_bytes = _expanded_row_bytes(batch, places)
     rows = max(int(row_bytes.cumsum().searchsorted(most_bytes, side="right")), 1)
     first: Any = batch.slice(0, rows)
@@ -307,15 +264,7 @@ def copied(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def concatenate(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    """Join the batches of many row groups; only dictionary indices are copied.
-
-    Args:
-        batches: In the order of the result; there may be none.
-        schema: Schema of each of them.
-
-    Returns:
-        A table whose dictionary columns have one dictionary for all chunks.
-    """
+    """Join the batches of many row groups; only dictionary indices are copied."""
     return pa.Table.from_batches(batches, schema).unify_dictionaries()
 
 
@@ -330,25 +279,14 @@ _BLOCK_ROWS = 65_536
 
 
 def missing_values(row_count: int, type_: Any, *, never_null: bool) -> pa.ChunkedArray[Any]:
-    """Make the values of rows from before a column existed.
-
-    Args:
-        row_count: How many.
-        type_: Arrow type of the column.
-        never_null: Whether its QuestDB type has no null; then they are false or 0.
-    """
+    """Make the values of rows from before a column existed."""
     block_rows = min(row_count, _BLOCK_ROWS)
     block: Any = pa.repeat(zero(type_), block_rows) if never_null else pa.nulls(block_rows, type_)
     return _repeated_block(block, row_count)
 
 
 def repeated_value(value: pa.ChunkedArray[Any], row_count: int) -> pa.ChunkedArray[Any]:
-    """Make a column that holds one value in every row.
-
-    Args:
-        value: The value, shape ``(1,)``; dictionary arrays stay such.
-        row_count: How many rows.
-    """
+    """Make a column that holds one value in every row."""
     same_place = numbers_to_arrow(np.zeros(min(row_count, _BLOCK_ROWS), dtype=np.int32), pa.int32())
     block: Any = value.chunk(0).take(same_place)
     return _repeated_block(block, row_count)
@@ -370,17 +308,7 @@ def rows_without_columns(row_count: int) -> pa.Table:
 
 
 def to_arrow_value(value: DomainValue, type_: Any, *, path: str | None, column: str) -> Any:
-    """Return a value of a column's domain as an Arrow array of length 1, without importing pandas.
-
-    Args:
-        value: An integer in the column's own unit (unscaled for decimals), a float, or bytes; it fits the type.
-        type_: Arrow type of the column, not a dictionary nor a list.
-        path: Where the value was found, for error messages.
-        column: Name of the column, for error messages.
-
-    Raises:
-        FormatError: Text is not UTF-8.
-    """
+    """Return a value of a column's domain as an Arrow array of length 1, without importing pandas."""
     if isinstance(value, bytes):
         if pa.types.is_string(type_):
             _check_text(value, path=path, column=column)
@@ -436,21 +364,7 @@ _SATURATED = 1 << 31
 
 
 def decode_raw_arrays(payloads: pa.BinaryArray, *, dimensions: int, label: ChunkLabel) -> pa.ListArray[Any]:
-    """Decode the byte strings of one chunk.
-
-    Args:
-        payloads: One byte string or null per row, shape ``(rows,)``.
-        dimensions: Number of dimensions of the column's type, 1 to 32.
-        label: The chunk, for error messages.
-
-    Returns:
-        Lists nested ``dimensions`` deep around float64, shape ``(rows,)``. A dimension of length 0 gives empty lists;
-        dimensions behind it do not show in Arrow.
-
-    Raises:
-        FormatError: A byte string does not have the length that its dimensions ask for, or arrays without elements
-            claim more than ``MAX_EMPTY_LISTS`` lists.
-    """
+    """Decode the byte strings of one chunk."""
     is_null = np.asarray(payloads.is_null().to_numpy(zero_copy_only=False), dtype=bool)
     rows = np.flatnonzero(~is_null)
     first_byte, lengths_bytes, data = _byte_strings(payloads.drop_null())
@@ -493,11 +407,7 @@ def decode_raw_arrays(payloads: pa.BinaryArray, *, dimensions: int, label: Chunk
 
 
 def _byte_strings(present: pa.BinaryArray) -> tuple[int, npt.NDArray[np.int64], pa.Buffer]:
-    """Take byte strings, none of them null, apart.
-
-    Returns:
-        Where the first one begins in the data, the length of each, and the data, in which they touch each other.
-    """
+    """Take byte strings, none of them null, apart."""
     _, offsets_buffer, data = present.buffers()
     if len(present) == 0 or offsets_buffer is None:
         return 0, np.empty(0, dtype=np.int64), pa.py_buffer(b"")

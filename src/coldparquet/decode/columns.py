@@ -72,26 +72,13 @@ _WRONG_INDEX = "the page index is wrong, or the file is damaged: read with ReadO
 
 
 def check_flat_pages(pieces: Sequence[bytes], rows: RowSelection, label: ChunkLabel) -> None:
-    """Check by their headers that the pages of a column without lists hold the rows that they should.
-
-    Args:
-        pieces: The fetched pages, in file order.
-        rows: The rows that the plan expects in them.
-        label: The chunk, for error messages.
-
-    Raises:
-        FormatError: They do not.
-    """
+    """Check by their headers that the pages of a column without lists hold the rows that they should."""
     counts = np.array([parsed_value_count(piece, label) for piece in pieces], dtype=np.int64)
     check_rows_of_pieces(counts, rows, label)
 
 
 def parsed_value_count(piece: bytes, label: ChunkLabel) -> int:
-    """Return how many values, nulls included, the pages of a piece say they hold.
-
-    Raises:
-        FormatError: The piece is not a sequence of whole pages.
-    """
+    """Return how many values, nulls included, the pages of a piece say they hold."""
     value_count = count_values(piece)
     if value_count is None:
         raise label.damaged(f"the fetched bytes are not a sequence of pages; {_WRONG_INDEX}", field="page_index")
@@ -99,16 +86,7 @@ def parsed_value_count(piece: bytes, label: ChunkLabel) -> int:
 
 
 def check_rows_of_pieces(piece_rows: npt.NDArray[np.int64], rows: RowSelection, label: ChunkLabel) -> None:
-    """Check that every range of rows ends where a piece does, so that no row is taken for another one.
-
-    Args:
-        piece_rows: Number of rows in each piece, in file order; 0 if it is just a dictionary page.
-        rows: The rows that they should hold together.
-        label: The chunk, for error messages.
-
-    Raises:
-        FormatError: They hold other rows.
-    """
+    """Check that every range of rows ends where a piece does, so that no row is taken for another one."""
     found, expected = np.cumsum(piece_rows).tolist(), np.cumsum(rows.stops - rows.starts).tolist()
     total = found[-1] if found else 0
     if total != rows.row_count or not set(expected).issubset(found):
@@ -128,23 +106,7 @@ def decode_list_pages(  # noqa: PLR0913 - the pages of one column, and how to de
     label: ChunkLabel,
     check_page_checksums: bool,
 ) -> pa.ChunkedArray[Any]:
-    """Decode the fetched pages of a column of lists.
-
-    Args:
-        pieces: The pages, in file order; the first piece begins with the dictionary page if there is one.
-        leaf: The column.
-        codec: Parquet compression codec of the pages.
-        created_by: Who wrote them.
-        rows: The rows that the pages should hold.
-        label: The chunk, for error messages.
-        check_page_checksums: Whether the CRC-32 of each page that has one is compared.
-
-    Returns:
-        ``rows.row_count`` lists, or nulls.
-
-    Raises:
-        FormatError: The pages do not decode, hold other rows, or begin in the middle of one.
-    """
+    """Decode the fetched pages of a column of lists."""
     dictionary = _dictionary_page(pieces[0]) if pieces else b""
     chunks: list[Any] = []
     row_counts = []
@@ -175,16 +137,7 @@ _LARGEST_SHARE_LEFT_OUT = 0.5
 def select_rows(
     arrays: Sequence[pa.ChunkedArray[Any]], positions: RowSelection | None, *, held_rows: int
 ) -> list[pa.ChunkedArray[Any]]:
-    """Select rows of arrays that are all equally long: as slices where they are few and long, otherwise as copies.
-
-    Args:
-        arrays: The arrays.
-        positions: Which rows; None for all of them.
-        held_rows: Length of the arrays.
-
-    Returns:
-        One array for each; the array itself if all of its rows are selected.
-    """
+    """Select rows of arrays that are all equally long: as slices where they are few and long, otherwise as copies."""
     if positions is None or positions.row_count == held_rows or not arrays:
         return list(arrays)
     if _slices_pay(positions, held_rows):
@@ -195,18 +148,7 @@ def select_rows(
 
 
 def rows_within(selection: RowSelection | None, fetched: RowSelection | None) -> RowSelection | None:
-    """Say where selected rows are among those that were fetched, counted one after the other.
-
-    Args:
-        selection: Rows of the row group; None for all.
-        fetched: Rows of the row group, those selected among them; None for all.
-
-    Returns:
-        None for all of a whole row group.
-
-    Raises:
-        InternalError: A row is selected that was not fetched.
-    """
+    """Say where selected rows are among those that were fetched, counted one after the other."""
     if fetched is None:
         return selection
     if selection is None:
@@ -234,16 +176,7 @@ def _mask(positions: RowSelection, row_count: int) -> pa.BooleanArray:
 
 
 def check_compression_marks(pages: bytes, codec: int, label: ChunkLabel) -> None:
-    """Check that the data pages of a chunk which say that they are not compressed cannot be.
-
-    Args:
-        pages: Pages with their headers. A writer makes all data pages of a chunk of one version.
-        codec: Parquet compression codec of the chunk.
-        label: The chunk, for error messages.
-
-    Raises:
-        UnsupportedError: A page may be compressed (kind ``UnknownWriter``).
-    """
+    """Check that the data pages of a chunk which say that they are not compressed cannot be."""
     for page in iterate_pages(pages, len(pages)) if codec else ():
         if page.header.type == PageType.DATA:
             return
@@ -318,22 +251,7 @@ class FetchedColumns:
         """Each column, for error messages."""
 
     def decode(self, *, text: TextAs, known: Mapping[int | None, pa.Array[Any]]) -> list[pa.ChunkedArray[Any]]:
-        """Decode every column.
-
-        Args:
-            text: Which text columns become dictionary arrays, if their pages allow it. So do others that would take much
-                of the memory as plain strings. All others are of the type that pyarrow gives them.
-            known: By index in the sidecar: distinct strings with which a column's dictionary is to begin.
-
-        Returns:
-            ``read.row_count`` values of each of ``read.columns``.
-
-        Raises:
-            FormatError: The pages do not decode, or hold other rows than planned.
-            BudgetExceededError: Pages of few bytes would decompress to more than the memory that may be taken.
-            UnsupportedError: pyarrow does not implement an encoding, an INT96 timestamp does not fit 64 bits, or it depends on
-                the writer of the file, which is not known, how pages decode.
-        """
+        """Decode every column."""
         if not self._sidecar.is_writer_known:
             for position, label in enumerate(self.labels):
                 check_compression_marks(b"".join(self._pieces(position)), self._codec(position), label)

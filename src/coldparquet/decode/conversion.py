@@ -51,21 +51,7 @@ _WIDE_DIGITS = 76
 
 
 def convert_values(values: Values, stored: ColumnType, wanted: ColumnType, *, result: Any, label: ChunkLabel) -> Values:
-    """Convert values to the type that their column has now.
-
-    Args:
-        values: As they were stored: of the Arrow type of ``stored``, text as dictionary or as plain strings.
-        stored: Their type, from which ``wanted`` can be reached (see ``type_changes.can_convert``).
-        wanted: The type of the column in the table.
-        result: Arrow type of the result: that of ``wanted``, text as dictionary or as plain strings.
-        label: Where the values come from, for error messages.
-
-    Returns:
-        As many values, of type ``result``.
-
-    Raises:
-        UnsupportedError: A value of which QuestDB makes nothing, or of which it is not established what it makes.
-    """
+    """Convert values to the type that their column has now."""
     if not can_convert(stored, wanted):
         raise InternalError(f"values of {stored.name} were planned to become {wanted.name}", path=label.path)
     if isinstance(values, pa.DictionaryArray):

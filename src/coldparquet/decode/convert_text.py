@@ -70,19 +70,7 @@ _HEX_DIGITS = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
 
 
 def text_from_values(values: Values, table_type: str, label: ChunkLabel) -> Values:
-    """Write values as text.
-
-    Args:
-        values: Of the Arrow type of BOOLEAN, a number, an instant, CHAR (uint16), IPv4 (uint32) or UUID.
-        table_type: Name of the text type, for error messages.
-        label: Where the values come from, for error messages.
-
-    Returns:
-        As many strings, null where the value is or where QuestDB takes it for null.
-
-    Raises:
-        UnsupportedError: QuestDB writes the value in a way that is not reproduced here.
-    """
+    """Write values as text."""
     type_ = values.type
     if pa.types.is_timestamp(type_):
         return _instants(values, table_type, label)
@@ -235,20 +223,7 @@ _DAYS_OF_MONTHS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 
 
 def values_from_text(text: Values, wanted: ColumnType, label: ChunkLabel) -> Values:
-    """Read text as values of another type.
-
-    Args:
-        text: Strings.
-        wanted: The type: BOOLEAN, a number, an instant, CHAR, IPv4 or UUID.
-        label: Where the text comes from, for error messages.
-
-    Returns:
-        As many values, of the Arrow type of ``wanted`` or, for instants, their number of units since 1970. Null where
-        the text is, and where it does not have the form.
-
-    Raises:
-        UnsupportedError: It is not established, or not reproduced here, what QuestDB makes of a text.
-    """
+    """Read text as values of another type."""
     match wanted.tag:
         case TypeTag.BOOLEAN:
             values = compute.equal(compute.ascii_lower(text), "true")

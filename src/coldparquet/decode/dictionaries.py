@@ -69,15 +69,7 @@ class DictionaryParts:
 
 
 def take_apart(pages: bytes, codec: int) -> DictionaryParts | None:
-    """Find out what the pages of a chunk hold.
-
-    Args:
-        pages: Pages with their headers: the dictionary page, if there is one, and any number of the chunk's data pages.
-        codec: Parquet compression codec of the chunk.
-
-    Returns:
-        None where they are not a dictionary page, pages of indices and pages of strings, in this order.
-    """
+    """Find out what the pages of a chunk hold."""
     found = parse_pages(pages)
     if not found:
         return None
@@ -140,12 +132,7 @@ def without_unused_values(array: pa.DictionaryArray[Any, Any]) -> pa.DictionaryA
 
 
 def shorten_dictionaries(table: pa.Table, *, untouched: Collection[str]) -> pa.Table:
-    """Drop unused values of dictionaries that are longer than the table, so that few rows do not keep a large one.
-
-    Args:
-        table: Rows that a predicate, or the choice of pages, has left.
-        untouched: Names of columns whose dictionaries stay as they are.
-    """
+    """Drop unused values of dictionaries that are longer than the table, so that few rows do not keep a large one."""
     for position, name in enumerate(table.schema.names):
         column: Any = table.column(position)
         if not pa.types.is_dictionary(column.type) or name in untouched:
@@ -175,10 +162,6 @@ class SharedDictionaries:
         """Give the columns the shared dictionaries, and these the strings that are new.
 
         Only rows of a dictionary that numbers its strings otherwise are written anew.
-
-        Args:
-            table: The next one of the stream. Its columns of the names that are known are dictionaries of distinct
-                strings without null.
         """
         for position, name in enumerate(table.schema.names):
             if name in self._dictionaries:
@@ -205,15 +188,7 @@ class SharedDictionaries:
 
 
 def numbered(strings: pa.Array[Any], known: pa.Array[Any]) -> tuple[pa.Array[Any], pa.Array[Any]]:
-    """Look strings up in a dictionary, and append what it lacks.
-
-    Args:
-        strings: Without null.
-        known: Distinct strings without null.
-
-    Returns:
-        The dictionary, and the number of each string in it: int32, shape ``(strings,)``.
-    """
+    """Look strings up in a dictionary, and append what it lacks."""
     numbers = compute.index_in(strings, value_set=known)
     if numbers.null_count:
         known = pa.concat_arrays([known, strings.filter(numbers.is_null()).unique()])
@@ -239,29 +214,7 @@ def decode_dictionary_chunk(  # noqa: PLR0913 - a chunk, and what its pages do n
     known: pa.Array[Any] | None = None,
     check_page_checksums: bool,
 ) -> pa.ChunkedArray[Any] | None:
-    """Decode the pages of a flat text column by their parts.
-
-    Args:
-        pages: Pages with their headers: the dictionary page, if there is one, and any number of the chunk's data pages.
-        codec: Parquet compression codec of the chunk.
-        created_by: Who wrote it.
-        row_count: Number of rows in the data pages.
-        max_def_level: 1 if rows can be null, else 0.
-        label: The chunk, for error messages.
-        known: Distinct strings that the result's dictionary is to begin with, such as the symbols of a table by their
-            keys. Where entry ``k`` is known string ``k``, no string is hashed.
-        check_page_checksums: Whether the CRC-32 of each page that has one is compared.
-
-    Returns:
-        Dictionary arrays with int32 indices, which share one dictionary of distinct strings. Without ``known`` its strings
-        are those of the dictionary page, in its order, and those of the pages without indices; an empty string is
-        among them only if it is the value of a row. With ``known`` it is ``known``, followed by what that lacks.
-        None where the pages are not such a sequence: decode the chunk as any other then.
-
-    Raises:
-        FormatError: A page does not decode.
-        UnsupportedError: pyarrow does not implement an encoding.
-    """
+    """Decode the pages of a flat text column by their parts."""
     parts = take_apart(pages, codec)
     if parts is None or parts.row_count != row_count:
         return None
@@ -285,18 +238,7 @@ def decode_dictionary_chunk(  # noqa: PLR0913 - a chunk, and what its pages do n
 
 
 def longest_text(pages: bytes, *, codec: int, label: ChunkLabel, check_page_checksums: bool) -> int:
-    """Return the length of the longest string in the dictionary of a flat text chunk.
-
-    Args:
-        pages: Pages with their headers.
-        codec: Parquet compression codec of the chunk.
-        label: The chunk.
-        check_page_checksums: Whether the CRC-32 of its dictionary page is compared.
-
-    Returns:
-        0 where the chunk does not begin with pages of indices into a dictionary, or where that does not decode: whoever decodes
-        the chunk says what is wrong with it.
-    """
+    """Return the length of the longest string in the dictionary of a flat text chunk."""
     parts = take_apart(pages, codec)
     if parts is None or parts.dictionary is None:
         return 0
@@ -318,20 +260,7 @@ def longest_text(pages: bytes, *, codec: int, label: ChunkLabel, check_page_chec
 def dictionary_value_bytes(  # noqa: PLR0913 - a chunk, and what its pages do not say themselves
     pages: bytes, *, codec: int, row_count: int, max_def_level: int, label: ChunkLabel, enough_bytes: int
 ) -> int:
-    """Return how many bytes the values of a flat chunk of byte strings take that are indices into a dictionary.
-
-    Args:
-        pages: Pages with their headers.
-        codec: Parquet compression codec of the chunk.
-        row_count: Number of rows in the data pages.
-        max_def_level: 1 if rows can be null, else 0.
-        label: The chunk.
-        enough_bytes: Fewer need not be counted.
-
-    Returns:
-        0 where the chunk does not begin with pages of indices into a dictionary, where their values take no more than
-        ``enough_bytes``, or where that does not decode: whoever decodes the chunk says what is wrong with it.
-    """
+    """Return how many bytes the values of a flat chunk of byte strings take that are indices into a dictionary."""
     parts = take_apart(pages, codec)
     if parts is None or parts.dictionary is None or parts.row_count != row_count:
         return 0
@@ -517,16 +446,7 @@ _LARGEST_SEARCHED_BYTES = 1 << 20
 
 
 def distinct_entries(pages: bytes, codec: int, *, row_count: int) -> int | None:
-    """Return how many entries the dictionary of a flat text chunk has if pyarrow may read it by itself.
-
-    Args:
-        pages: Pages with their headers: the dictionary page, and any number of the chunk's data pages.
-        codec: Parquet compression codec of the chunk.
-        row_count: Number of rows in the data pages.
-
-    Returns:
-        None where the chunk has other pages than a dictionary and indices, or where an entry may be empty.
-    """
+    """Return how many entries the dictionary of a flat text chunk has if pyarrow may read it by itself."""
     parts = take_apart(pages, codec)
     if parts is None or parts.dictionary is None or parts.text_pages or parts.row_count != row_count:
         return None
@@ -534,16 +454,7 @@ def distinct_entries(pages: bytes, codec: int, *, row_count: int) -> int | None:
 
 
 def is_as_stored(array: pa.ChunkedArray[Any], entry_count: int, label: ChunkLabel) -> bool:
-    """Tell whether what pyarrow has read is what was written.
-
-    Args:
-        array: What it has read.
-        entry_count: Number of entries in the chunk's dictionary.
-        label: The chunk, for error messages.
-
-    Raises:
-        FormatError: An index has no entry, or an entry is not UTF-8.
-    """
+    """Tell whether what pyarrow has read is what was written."""
     chunks: list[Any] = array.chunks
     if array.type != DICTIONARY_TYPE or any(len(chunk.dictionary) != entry_count for chunk in chunks):
         return False

@@ -45,17 +45,7 @@ def is_boundless(codec: int) -> bool:
 
 
 def check_decompressed_size(pages: bytes, most_bytes: int, label: ChunkLabel, *, row_count: int) -> None:
-    """Refuse a chunk that would decompress to more than the memory limit and to far more than any usual one.
-
-    Args:
-        pages: Pages with their headers.
-        most_bytes: The memory limit.
-        label: The chunk.
-        row_count: Rows in the pages: as long as numbers of so many rows are never refused.
-
-    Raises:
-        BudgetExceededError: It would.
-    """
+    """Refuse a chunk that would decompress to more than the memory limit and to far more than any usual one."""
     size_bytes = sum(max(page.header.uncompressed_page_size or 0, 0) for page in parse_pages(pages) or [])
     check_size(
         size_bytes,
@@ -67,18 +57,7 @@ def check_decompressed_size(pages: bytes, most_bytes: int, label: ChunkLabel, *,
 
 
 def check_decoded_size(pages: bytes, size_bytes: int, most_bytes: int, label: ChunkLabel, *, row_count: int) -> None:
-    """Refuse a chunk whose values take more than the memory limit and far more than those of any usual one.
-
-    Args:
-        pages: Pages with their headers.
-        size_bytes: What their values take.
-        most_bytes: The memory limit.
-        label: The chunk.
-        row_count: Rows in the pages: as long as numbers of so many rows are never refused.
-
-    Raises:
-        BudgetExceededError: They do.
-    """
+    """Refuse a chunk whose values take more than the memory limit and far more than those of any usual one."""
     check_size(
         size_bytes,
         most_bytes,
@@ -89,11 +68,7 @@ def check_decoded_size(pages: bytes, size_bytes: int, most_bytes: int, label: Ch
 
 
 def check_expanded_size(encoded_bytes: int, size_bytes: int, most_bytes: int) -> None:
-    """Refuse to make plain strings of a row group whose text takes little memory only as long as it is dictionary-encoded.
-
-    Raises:
-        BudgetExceededError: They would take more than the memory limit, and far more than usual text.
-    """
+    """Refuse to make plain strings of a row group whose text takes little memory only as long as it is dictionary-encoded."""
     check_size(
         size_bytes,
         most_bytes,
@@ -104,11 +79,7 @@ def check_expanded_size(encoded_bytes: int, size_bytes: int, most_bytes: int) ->
 
 
 def check_size(size_bytes: int, most_bytes: int, label: ChunkLabel | None, *, usual_bytes: int, claim: str) -> None:
-    """Refuse what takes more than the memory limit and more than is usual.
-
-    Raises:
-        BudgetExceededError: It does; says ``claim``, and the way out.
-    """
+    """Refuse what takes more than the memory limit and more than is usual."""
     if size_bytes <= max(most_bytes, _NEVER_REFUSED_BYTES, usual_bytes):
         return
     raise BudgetExceededError(
@@ -124,19 +95,7 @@ def check_size(size_bytes: int, most_bytes: int, label: ChunkLabel | None, *, us
 
 
 def delta_text_bytes(pages: bytes, *, codec: int, leaf: LeafSpec, label: ChunkLabel, enough_bytes: int) -> int:
-    """Return how many bytes the byte strings of pages take of which each says how much of the one before it begins with.
-
-    Args:
-        pages: Pages with their headers.
-        codec: Parquet compression codec of the chunk.
-        leaf: The column.
-        label: The chunk.
-        enough_bytes: Fewer need not be counted.
-
-    Returns:
-        About that; 0 where no page is encoded so, where they take no more than ``enough_bytes``, or where they do not decode:
-        whoever decodes the chunk says what is wrong with it.
-    """
+    """Return how many bytes the byte strings of pages take of which each says how much of the one before it begins with."""
     found = [page for page in parse_pages(pages) or [] if page_encoding(page) == Encoding.DELTA_BYTE_ARRAY]
     # No string is longer than all bytes of its page.
     if sum(count_rows([page]) * (page.header.uncompressed_page_size or 0) for page in found) <= enough_bytes:

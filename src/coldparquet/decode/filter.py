@@ -197,12 +197,7 @@ _COMPARE: dict[Operator, Callable[..., Any]] = {
 
 
 def filter_rows(bound: BoundPredicate, table: pa.Table) -> pa.Table:
-    """Return the rows for which the predicate is true, in their order; the same object if that is every row.
-
-    Args:
-        bound: The predicate.
-        table: Holds at least the predicate's fields, by name.
-    """
+    """Return the rows for which the predicate is true, in their order; the same object if that is every row."""
     kept = matching_rows(bound, table)
     matching_count = kept.true_count
     if matching_count == table.num_rows:
@@ -217,16 +212,6 @@ def matching_rows(bound: BoundPredicate, table: pa.Table) -> pa.BooleanArray:
 
     The parts of an AND are evaluated one after the other, the cheapest and most selective first. Once few rows are left,
     expensive parts only see those.
-
-    Args:
-        bound: The predicate.
-        table: Holds at least the predicate's fields, by name, with the Arrow types of ``arrow_schema``.
-
-    Returns:
-        True where it is true, else false, shape ``(rows,)``.
-
-    Raises:
-        InternalError: A field is not in the table.
     """
     costs = PredicateCosts(table.schema)
     parts = costs.in_order(bound.parts, of_and=True) if isinstance(bound, BoundAnd) else [bound]
@@ -384,15 +369,7 @@ def _null_where_null(outcome: pa.ChunkedArray[Any], column: pa.ChunkedArray[Any]
 
 
 def check_comparable(values: Sequence[DomainValue], type_: Any) -> None:
-    """Check literals that :func:`~coldparquet.plan.bind.bind` has not made itself.
-
-    Args:
-        values: They are to be compared with the values of one column.
-        type_: Arrow type of the column, text as plain strings.
-
-    Raises:
-        Exception: One of them cannot be: whatever numpy or Arrow say.
-    """
+    """Check literals that :func:`~coldparquet.plan.bind.bind` has not made itself."""
     array = _domain_array(values, _comparable_type(type_))
     if len(array) < len(values) or array.null_count:
         raise ValueError(f"literals of another type than {type_}")
@@ -434,15 +411,7 @@ def _decimal(unscaled: int, scale: int) -> Decimal:
 
 
 def surviving_rows(bound: BoundPredicate, table: pa.Table) -> tuple[pa.Table, RowSelection]:
-    """Keep the rows for which a predicate is true, in their order.
-
-    Args:
-        bound: The predicate.
-        table: Holds at least the predicate's fields, by name.
-
-    Returns:
-        The rows, and their positions in ``table``.
-    """
+    """Keep the rows for which a predicate is true, in their order."""
     kept = matching_rows(bound, table)
     positions = numbers_to_numpy(pc.indices_nonzero(kept), np.uint64).astype(np.int64)
     rows = table if len(positions) == table.num_rows else table.filter(kept)

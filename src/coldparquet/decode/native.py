@@ -47,19 +47,7 @@ _WORD_BITS = 64
 def decode_fixed(
     stored: npt.NDArray[np.uint8], layout: FixedLayout, type_: Any, *, tag: TypeTag, label: RowsLabel
 ) -> pa.Array[Any]:
-    """Decode values of one width.
-
-    Args:
-        stored: Their bytes.
-        layout: How they are stored.
-        type_: Arrow type of the result.
-        tag: Type of the column.
-        label: The values, for error messages.
-
-    Raises:
-        FormatError: A boolean is neither 0 nor 1, or a decimal has more digits than its type.
-        UnsupportedError: Decimals are stored wider than their type is (``kind="UnsupportedType"``).
-    """
+    """Decode values of one width."""
     values = stored.view(layout.word).reshape(-1, layout.words)
     is_null = layout.is_null(values)
     data: npt.NDArray[Any]
@@ -110,21 +98,7 @@ def decode_symbol_keys(
     dictionary: Utf8Strings,
     label: RowsLabel,
 ) -> pa.Array[Any]:
-    """Decode the symbols of a slice.
-
-    Args:
-        stored: The keys.
-        layout: How they are stored.
-        type_: Arrow type of the result: dictionary or string.
-        dictionary: All symbols of the column, each at the place of its key.
-        label: The keys, for error messages.
-
-    Returns:
-        One symbol or null per row; a dictionary that holds just the symbols that occur, in the order of their keys.
-
-    Raises:
-        FormatError: A key has no symbol.
-    """
+    """Decode the symbols of a slice."""
     keys = stored.view(layout.word)
     is_null = layout.is_null(keys[:, None])
     present = keys if is_null is None else keys[~is_null]
@@ -164,23 +138,7 @@ def decode_variable(  # noqa: PLR0913 - two files and what they hold
     data_start: int,
     label: RowsLabel,
 ) -> list[pa.Array[Any]]:
-    """Decode the values of one slice.
-
-    Args:
-        auxiliary: Their entries of the auxiliary file.
-        data: Their bytes of the data file.
-        layout: How both are laid out.
-        column_type: Type of the column.
-        data_start: Where ``data`` begins in the data file.
-        label: The values, for error messages.
-
-    Returns:
-        The values in order, in as few arrays as Arrow's 32-bit offsets allow.
-
-    Raises:
-        FormatError: Lengths and offsets contradict each other, text is not UTF-8, or an array is damaged.
-        UnsupportedError: One value is longer than Arrow's offsets can say.
-    """
+    """Decode the values of one slice."""
     if layout.entry_kind is EntryKind.OFFSET:
         values = _prefixed_values(auxiliary, data, layout, data_start, label)
     else:
@@ -353,26 +311,7 @@ def decode_native_rows(  # noqa: PLR0913 - one slice, what is known of it and ho
     dictionaries: Mapping[int, Utf8Strings],
     path: str,
 ) -> pa.Table:
-    """Decode one slice of a native partition. Blocks.
-
-    Args:
-        buffer: The bytes of the slice, complete, each range at its place in ``read.buffer_offsets``.
-        read: What it holds.
-        columns: The result's columns, in its order; each was planned by ``read``.
-        text: Which text columns become dictionary arrays.
-        dictionaries: Symbols of the SYMBOL columns, by position of the column in the table.
-        path: Directory of the partition, for error messages.
-
-    Returns:
-        ``read.row_count`` rows, which share no memory with the buffer. Rows before a column's top are null; BOOLEAN,
-        BYTE, SHORT and CHAR are never null but false or 0. Dictionaries hold only values that occur.
-
-    Raises:
-        FormatError: Lengths, offsets or symbol keys contradict each other, or text is not UTF-8; names the partition, the
-            column and the row.
-        UnsupportedError: A decimal does not fit its type.
-        InternalError: A column was not planned.
-    """
+    """Decode one slice of a native partition. Blocks."""
     if not columns:
         return rows_without_columns(read.row_count)
     slice_ = _Slice(buffer, read, path)

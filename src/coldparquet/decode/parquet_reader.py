@@ -48,14 +48,7 @@ _SHOWN_CHARACTERS = 60
 
 
 def not_convertible(label: ChunkLabel, table_type: str, value: object, why: str) -> UnsupportedError:
-    """Return the error for a value that does not become one of the table's type.
-
-    Args:
-        label: Where the value was stored.
-        table_type: Name of the type that its column has now.
-        value: The first such value.
-        why: What stands in the way, as a clause.
-    """
+    """Return the error for a value that does not become one of the table's type."""
     shown = repr(value)
     shown = shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:_SHOWN_CHARACTERS]}..."
     return UnsupportedError(
@@ -83,24 +76,7 @@ def read_columns(  # noqa: PLR0913 - one file, and what is to become of its colu
     as_dictionary: Sequence[str] = (),
     check_page_checksums: bool,
 ) -> list[pa.ChunkedArray[Any]]:
-    """Decode columns of a virtual file, on the calling thread.
-
-    Args:
-        file: The file, which has one row group and nothing but columns of one leaf.
-        end_beside: Footer, length and magic, where the file itself ends with its pages.
-        labels: The columns to decode by their names in the file, with those for error messages; at least one.
-        int96_unit: Unit of the timestamps that INT96 values become.
-        as_dictionary: Names of text columns that become dictionary arrays. Of a dictionary page pyarrow drops repeated entries
-            without renumbering the indices, so that whoever asks for this must look at what comes out.
-        check_page_checksums: Whether the CRC-32 of each page that has one is compared.
-
-    Returns:
-        One array per label, in their order. Lengths are those of the pages.
-
-    Raises:
-        FormatError: The pages do not decode; names the first column that fails by itself.
-        UnsupportedError: pyarrow does not implement an encoding.
-    """
+    """Decode columns of a virtual file, on the calling thread."""
     try:
         parquet = pq.ParquetFile(
             pa.BufferReader(file),
@@ -146,11 +122,7 @@ def _translated(error: Exception, label: ChunkLabel) -> FormatError | Unsupporte
 
 
 def check_values(array: pa.ChunkedArray[Any], label: ChunkLabel) -> None:
-    """Check what pyarrow decodes without complaint although whoever gets it next may crash.
-
-    Raises:
-        FormatError: Text is not UTF-8, an index has no entry in its dictionary, or a decimal has more digits than its type.
-    """
+    """Check what pyarrow decodes without complaint although whoever gets it next may crash."""
     try:
         array.validate(full=True)
     except pa.ArrowInvalid as error:
@@ -172,16 +144,7 @@ class RowsLabel(ChunkLabel):
         return f"rows from {self.first_row:,} on, column {', '.join(map(repr, self.columns))}"
 
     def check(self, holds: Mask, message: str, *, field: str) -> None:
-        """Raise the error about the first row for which something does not hold.
-
-        Args:
-            holds: Shape ``(rows,)``.
-            message: What is wrong with it.
-            field: What is damaged.
-
-        Raises:
-            FormatError: It does not hold for all rows.
-        """
+        """Raise the error about the first row for which something does not hold."""
         if not holds.all():
             raise self.damaged_row(int(holds.argmin()), message, field=field)
 

@@ -41,20 +41,7 @@ if TYPE_CHECKING:
 
 
 def constant_value(sidecar: Sidecar, column: int, row_group: int, label: ChunkLabel) -> pa.ChunkedArray[Any]:
-    """Decode the value of a chunk of which ``plan.made_chunks.constant_chunks`` says that it holds one only.
-
-    Args:
-        sidecar: The partition's sidecar.
-        column: Index of the column in it.
-        row_group: The row group of the chunk.
-        label: The chunk, for error messages.
-
-    Returns:
-        One value, of the type that pyarrow gives the column.
-
-    Raises:
-        FormatError: The bound is not a value of the column's type.
-    """
+    """Decode the value of a chunk of which ``plan.made_chunks.constant_chunks`` says that it holds one only."""
     value = constant_bytes(sidecar, column, row_group)
     header = PageHeader(
         type=PageType.DATA,
@@ -103,30 +90,7 @@ def decode_row_group(  # noqa: PLR0913 - one plan, one snapshot and how to show 
     check_page_checksums: bool,
     most_bytes: int | None = None,
 ) -> pa.Table:
-    """Decode what was fetched of one row group. Blocks; pyarrow releases the GIL meanwhile and uses its own threads.
-
-    Args:
-        buffer: The virtual files of the read, complete.
-        read: What they hold, and which rows of it are wanted. What it defers is a read of its own.
-        sidecar: The partition's sidecar.
-        columns: The result's columns; each is fetched or made by ``read``, or missing in the partition.
-        text: Which text columns become dictionary arrays.
-        path: The Parquet file, for error messages.
-        check_page_checksums: Whether the CRC-32 of each page that has one is compared.
-        most_bytes: About how much memory may be taken; None for any.
-
-    Returns:
-        ``read.row_count`` rows. Text that would take most of the memory, but not while it is dictionary-encoded, is: see
-        ``coldparquet.decode.arrow``. A column that is null in every row, or missing, is nulls; BOOLEAN, BYTE, SHORT and CHAR
-        are never null but false or 0. A column may be in several chunks.
-
-    Raises:
-        FormatError: The bytes do not decode to the promised number of values of the promised type, or the pages hold
-            other rows than planned; names the file, the row group and the columns.
-        UnsupportedError: An encoding that pyarrow cannot read.
-        BudgetExceededError: Pages of few bytes would decompress to more than the memory that may be taken.
-        InternalError: The buffer is incomplete, or a column was not planned.
-    """
+    """Decode what was fetched of one row group. Blocks; pyarrow releases the GIL meanwhile and uses its own threads."""
     known = {column.place: column.known for column in columns if column.known is not None}
     fetched: dict[int, pa.ChunkedArray[Any]] = {}
     if read.columns:

@@ -44,15 +44,7 @@ def one_column_file(
     codec: int,
     created_by: str | None = None,
 ) -> pa.Buffer:
-    """Make a virtual file of one flat column from the bytes of its pages.
-
-    Args:
-        pages: Runs of pages with their headers; a dictionary page may come first. They are copied once.
-        leaf: The column.
-        value_count: Number of rows.
-        codec: Parquet compression codec of the pages.
-        created_by: Who wrote the data pages, see :func:`coldparquet.format.parquet_footer.encode_footer`.
-    """
+    """Make a virtual file of one flat column from the bytes of its pages."""
     chunk = VirtualChunk(
         start=len(PARQUET_MAGIC),
         length_bytes=sum(map(len, pages)),
@@ -105,15 +97,7 @@ class PlacedBuffer:
         return self.missing_bytes == 0
 
     def place(self, destination_offset: int, data: memoryview) -> None:
-        """Copy fetched bytes to their place.
-
-        Args:
-            destination_offset: Where they belong, counted from the start of the buffer.
-            data: The bytes.
-
-        Raises:
-            InternalError: They lie outside the chunks, or some of them have been placed before.
-        """
+        """Copy fetched bytes to their place."""
         start, stop = destination_offset, destination_offset + data.nbytes
         if not self._payload_start <= start <= stop <= self._payload_stop:
             raise InternalError(
@@ -132,11 +116,7 @@ class PlacedBuffer:
         self._placed[after - joins_before : after + joins_after] = [(joined_start, joined_stop)]
 
     def bytes(self) -> memoryview:
-        """Return the whole buffer; it shares the memory of this object.
-
-        Raises:
-            InternalError: Bytes are missing.
-        """
+        """Return the whole buffer; it shares the memory of this object."""
         if not self.complete:
             raise InternalError(f"a buffer is decoded while {self.missing_bytes} of its bytes are missing")
         return self._bytes
@@ -193,14 +173,7 @@ class RowGroupBuffer(PlacedBuffer):
         self._file_stops = (len(PARQUET_MAGIC) + payload_bytes + ends_bytes).tolist()
 
     def parquet_file(self, index: int) -> pa.Buffer:
-        """Return one of the finished files; it shares the memory of this object.
-
-        Args:
-            index: Its position in ``files``.
-
-        Raises:
-            InternalError: Bytes are missing.
-        """
+        """Return one of the finished files; it shares the memory of this object."""
         return pa.py_buffer(self.bytes()[: self._file_stops[index]])
 
 
@@ -232,17 +205,7 @@ ReadFiles: TypeAlias = RowGroupBuffer | RowGroupInPlace
 
 
 def new_row_group_buffer(read: RowGroupRead, sidecar: Sidecar, *, path: str | None) -> RowGroupBuffer:
-    """Make the virtual files of one read, complete but for the bytes of their pages.
-
-    Args:
-        read: The row group, and which pieces of its chunks will be placed at ``read.buffer_offsets``.
-        sidecar: The partition's sidecar.
-        path: The Parquet file, for error messages.
-
-    Raises:
-        UnsupportedError: A chunk is compressed with a codec that pyarrow cannot read, or its column is nested in a way
-            that the sidecar does not describe.
-    """
+    """Make the virtual files of one read, complete but for the bytes of their pages."""
     starts, lengths = _column_places(read)
     return RowGroupBuffer(sum(lengths), _files(read, sidecar, starts, lengths, path=path))
 
@@ -259,18 +222,7 @@ def stays_in_place(read: RowGroupRead) -> bool:
 def row_group_in_place(
     read: RowGroupRead, sidecar: Sidecar, answer: bytes, answer_start: int, *, path: str | None
 ) -> RowGroupInPlace:
-    """Make the virtual file of one read around the answer that brought it.
-
-    Args:
-        read: A read for which :func:`stays_in_place` is true.
-        sidecar: The partition's sidecar.
-        answer: Bytes of the Parquet file, all pages of the read among them.
-        answer_start: Where in the file they begin.
-        path: The Parquet file, for error messages.
-
-    Raises:
-        UnsupportedError: As for :func:`new_row_group_buffer`.
-    """
+    """Make the virtual file of one read around the answer that brought it."""
     begin, end = int(read.piece_starts.min()), int(read.piece_stops.max())
     starts, lengths = (read.piece_starts - begin).tolist(), (read.piece_stops - read.piece_starts).tolist()
     [file] = _files(read, sidecar, starts, lengths, path=path)
@@ -309,12 +261,7 @@ def _files(
 
 
 def column_leaf(sidecar: Sidecar, column: int) -> LeafSpec:
-    """Describe one column of a partition to pyarrow.
-
-    Args:
-        sidecar: The partition's sidecar.
-        column: Index of the column there.
-    """
+    """Describe one column of a partition to pyarrow."""
     descriptor = sidecar.column(column)
     return LeafSpec(
         # pyarrow chooses columns by name, and takes dots for paths into structs.
@@ -329,11 +276,7 @@ def column_leaf(sidecar: Sidecar, column: int) -> LeafSpec:
 
 
 def _column_places(read: RowGroupRead) -> tuple[list[int], list[int]]:
-    """Say where the pages of each column lie in the buffer of a read, where its pieces are packed together.
-
-    Returns:
-        Offset of the first byte, and number of bytes, of each of ``read.columns``.
-    """
+    """Say where the pages of each column lie in the buffer of a read, where its pieces are packed together."""
     packed_stops = np.append(0, np.cumsum(read.piece_stops - read.piece_starts))
     first_pieces = np.searchsorted(read.piece_columns, np.arange(len(read.columns) + 1))
     lengths = packed_stops[first_pieces[1:]] - packed_stops[first_pieces[:-1]]

@@ -48,19 +48,6 @@ async def find_grown(
 
     Requests: the metadata of each, which reading its rows needs anyway, all at once. Where it has no sidecar, or one that has
     forgotten the earlier state, 1 or 2 more for the earlier Parquet footer.
-
-    Args:
-        snapshot: The table as it lies there.
-        changes: The partitions.
-        partitions: Those of the snapshot by their begins.
-        options: How to read.
-
-    Returns:
-        The begins of those that do. Where nothing is left that proves it, they do not.
-
-    Raises:
-        NotFoundError: One of them is not there any more.
-        FormatError: The metadata of its present state is damaged.
     """
     asked = [change for change in changes if change.before is not None and change.timestamp in partitions]
     await read_packed([partitions[change.timestamp] for change in asked])
@@ -169,13 +156,7 @@ class TableChanges:
 
 
 def changes_between(before: TableState, now: TableState) -> TableChanges:
-    """Compare two states of a table.
-
-    Args:
-        before: What was handed over.
-        now: The table as it lies there. A partition that is in the native format now and was in Parquet before is left
-            out: it counts again once it is converted.
-    """
+    """Compare two states of a table."""
     replaced = _replaced(before, now)
     if replaced is not None:
         return TableChanges(now=now, changes=(), replaced=replaced)
@@ -196,12 +177,7 @@ def changes_between(before: TableState, now: TableState) -> TableChanges:
 
 
 def with_growth(found: TableChanges, grown: Collection[int]) -> TableChanges:
-    """Decide about larger partitions: those that begin with the earlier rows have grown, the others were rewritten.
-
-    Args:
-        found: What changed.
-        grown: Begins of the larger partitions of which it is known that they begin with the rows of the version before.
-    """
+    """Decide about larger partitions: those that begin with the earlier rows have grown, the others were rewritten."""
     decided = [
         change
         if change.kind != "larger"
@@ -242,13 +218,7 @@ def _change(before: PartitionState | None, now: PartitionState) -> PartitionChan
 def _judged_together(
     now: TableState, changes: Iterable[PartitionChange], *, moved: set[int]
 ) -> tuple[PartitionChange, ...]:
-    """Take all changes of one partition for a rewrite of it, where its pieces were merged, split or rewritten.
-
-    Args:
-        now: The table as it lies there.
-        changes: Piece by piece.
-        moved: Partitions of which that is known already, by their begins.
-    """
+    """Take all changes of one partition for a rewrite of it, where its pieces were merged, split or rewritten."""
     in_order = sorted(changes, key=lambda change: change.timestamp)
     moved = moved | {now.partition_of(change.timestamp) for change in in_order if change.kind in _MOVING_ROWS}
     if not moved:
@@ -308,22 +278,7 @@ class RowWindow:
 
 
 def next_state(before: TableState, found: TableChanges, *, limit: StepLimit, on_change: OnChange) -> TableState:
-    """Decide what is handed over next: partitions in time order, as far as the limit goes.
-
-    Args:
-        before: What was handed over.
-        found: What changed since, with no partition left of which nobody knows whether it has grown.
-        limit: How far to go.
-        on_change: What to do about rewritten partitions.
-
-    Returns:
-        The state once that is handed over; ``before`` itself where there is nothing to do.
-
-    Raises:
-        ObjectChangedError: Rows that were handed over have changed, and ``on_change`` does not say what then (kinds
-            ``TableReplaced`` and ``PartitionsRewritten``); or a partition was dropped of which some rows were not handed
-            over yet (kind ``PartitionsDropped``).
-    """
+    """Decide what is handed over next: partitions in time order, as far as the limit goes."""
     if found.replaced is not None:
         if on_change != "reread":
             raise _table_replaced(found.replaced)
@@ -341,12 +296,7 @@ def next_state(before: TableState, found: TableChanges, *, limit: StepLimit, on_
 
 
 def windows_between(start: TableState, end: TableState) -> tuple[RowWindow, ...]:
-    """Return the rows that are handed over between two states, in table order.
-
-    Args:
-        start: What was handed over before.
-        end: What :func:`next_state` made of it, in one step or in several.
-    """
+    """Return the rows that are handed over between two states, in table order."""
     is_anew = start.generation != end.generation
     earlier = {} if is_anew else {partition.timestamp: partition for partition in start.partitions}
     windows = []

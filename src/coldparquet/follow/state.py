@@ -180,13 +180,6 @@ class ListedPartitions:
 
         Requests: where listings tell versions, 1 for 250 partitions; else a look at each Parquet file. And the metadata of the
         partitions that were not seen in this version before.
-
-        Args:
-            snapshot: A fresh one. Directories without a `data.parquet` are left out: it may still be on its way.
-
-        Raises:
-            InvalidInputError: It is no table but one partition, or one file (kind ``NotATable``).
-            FormatError: The metadata of a partition is damaged.
         """
         partitions = [partition for partition in snapshot.partitions if partition.location.directory is not None]
         if len(partitions) < len(snapshot.partitions) or any(not found.location.is_listed for found in partitions):
@@ -295,12 +288,7 @@ def encode_state(state: TableState) -> dict[str, Any]:
 
 
 def decode_state(document: Mapping[str, Any]) -> TableState:
-    """Take a state out of its JSON object.
-
-    Raises:
-        UnsupportedError: A later version of this library wrote it (kind ``UnknownStateFormat``).
-        FormatError: It is damaged.
-    """
+    """Take a state out of its JSON object."""
     found = document.get("format") if isinstance(document, dict) else None
     if found != _FORMAT:
         raise UnsupportedError(

@@ -106,14 +106,6 @@ def bloom_hashes(values: Sequence[StoredValue], column_type: ColumnType) -> Bloo
 
     Writers leave NULL out. What they stored in place of one (0 in BYTE, SHORT and CHAR) is left out as well, which the
     caller has to know about.
-
-    Args:
-        values: In the domain of the column's type: integers in its own unit, unscaled decimals, text as UTF-8.
-        column_type: How the column is stored in the file that has the filter.
-
-    Returns:
-        None if values of this type cannot be looked up: booleans, arrays, decimals in byte strings of any length (their
-        writers may pad them), and NaN, of which there are many.
     """
     if column_type.comparison in {Comparison.NONE, Comparison.BOOLEAN}:
         return None
@@ -166,26 +158,13 @@ def _float_forms(value: float, format_: str) -> tuple[bytes, ...]:
 
 
 def block_numbers(hashes: npt.NDArray[np.uint64], bitset_bytes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return which block of its filter each hash touches; the arrays broadcast.
-
-    Args:
-        hashes: The hashes.
-        bitset_bytes: Length of each filter's bitset, a multiple of ``BLOCK_BYTES``.
-    """
+    """Return which block of its filter each hash touches; the arrays broadcast."""
     block_counts = (bitset_bytes // BLOCK_BYTES).astype(np.uint64)
     return ((hashes >> _HALF) * block_counts >> _HALF).astype(np.int64)
 
 
 def blocks_at(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
-    """Take blocks out of bytes that hold them.
-
-    Args:
-        data: The bytes.
-        starts: Where each block begins in them, shape ``(blocks,)``.
-
-    Returns:
-        The words of each block, shape ``(blocks, 8)``.
-    """
+    """Take blocks out of bytes that hold them."""
     if not len(starts):
         return np.empty((0, BLOCK_BYTES // _WORD_BYTES), np.uint32)
     taken = np.ascontiguousarray(np.lib.stride_tricks.sliding_window_view(data, BLOCK_BYTES)[starts])
@@ -193,12 +172,7 @@ def blocks_at(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64]) -> npt
 
 
 def may_be_in_blocks(hashes: npt.NDArray[np.uint64], blocks: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
-    """Tell for each hash whether the block that it touches has all of its bits; False is certain.
-
-    Args:
-        hashes: Shape ``(hashes,)``.
-        blocks: The words of the blocks, shape ``(hashes, 8)``.
-    """
+    """Tell for each hash whether the block that it touches has all of its bits; False is certain."""
     lower = (hashes & _LOWER_HALF).astype(np.uint32)
     bits = np.uint32(1) << (lower[:, np.newaxis] * _SALTS >> _BIT_SHIFT)
     return cast("npt.NDArray[np.bool_]", (blocks & bits == bits).all(axis=1))
@@ -210,14 +184,7 @@ def is_bitset_length(length_bytes: int) -> bool:
 
 
 def parse_bloom_header(data: bytes) -> BloomHeader | None:
-    """Parse the header in front of a bitset.
-
-    Args:
-        data: Bytes of the file from the header on; ``MAX_HEADER_BYTES`` of them are enough.
-
-    Returns:
-        None where that is no header, or one of a filter that works otherwise than those described here.
-    """
+    """Parse the header in front of a bitset."""
     head = data[:MAX_HEADER_BYTES]
     try:
         (length_bytes,) = structure_stops(head, 0, 1)
@@ -289,12 +256,7 @@ class BloomPlaces:
         )
 
     def drop(self, row_groups: npt.NDArray[np.bool_], reason: str) -> None:
-        """Forget the filters of row groups, because of what is wrong with them.
-
-        Args:
-            row_groups: Shape ``(row_groups,)``; those without a filter do not matter.
-            reason: Continues "they" in a note to a person.
-        """
+        """Forget the filters of row groups, because of what is wrong with them."""
         dropped = self.present & row_groups
         if dropped.any():
             self.damage.setdefault(reason, []).extend(np.flatnonzero(dropped).tolist())
@@ -303,26 +265,14 @@ class BloomPlaces:
     def header_ranges(
         self, row_groups: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return what has to be fetched to learn where bitsets lie, and that they are what they are taken for.
-
-        Args:
-            row_groups: Indexes of row groups.
-
-        Returns:
-            Those of them whose filter has a header; where its range starts, and stops.
-        """
+        """Return what has to be fetched to learn where bitsets lie, and that they are what they are taken for."""
         with_header = row_groups[self.present[row_groups] & (self.header_starts[row_groups] != UNKNOWN)]
         starts, bitsets = self.header_starts[with_header], self.starts[with_header]
         stops = np.where(bitsets == UNKNOWN, np.minimum(starts + FIRST_GUESS_BYTES, self.ends[with_header]), bitsets)
         return with_header, starts, stops
 
     def read_headers(self, row_groups: npt.NDArray[np.int64], fetched: FetchedRanges) -> None:
-        """Complete the places by the headers that were fetched, and drop filters whose header is not right.
-
-        Args:
-            row_groups: Indexes of row groups.
-            fetched: Bytes of the Parquet file, with some or all of the ``header_ranges``.
-        """
+        """Complete the places by the headers that were fetched, and drop filters whose header is not right."""
         with_header, starts, stops = self.header_ranges(row_groups)
         data = fetched.places(starts, stops)
         wrong = np.zeros_like(self.present)
@@ -343,15 +293,7 @@ class BloomPlaces:
 
 
 def locate_blooms(table: RowGroupTable, column_index: int) -> BloomPlaces:
-    """Find the bloom filters of one column in all row groups.
-
-    Args:
-        table: The row groups.
-        column_index: One of its ``bloom_columns``.
-
-    Returns:
-        Places in a sidecar are counted from its first byte, also where there are several.
-    """
+    """Find the bloom filters of one column in all row groups."""
     entries = table.stored_blooms(column_index)
     return _in_parquet(table, entries) if table.blooms_external else _in_sidecar(table, entries)
 
@@ -414,12 +356,7 @@ def sidecar_in_memory(footer: ParquetFooter) -> Sidecar:
 
 
 def refer_to_blooms(content: SidecarContent, footer: ParquetFooter) -> SidecarContent:
-    """Add references to the bloom filters as the footer states them; only for sidecars that stay in memory.
-
-    Args:
-        content: What ``sidecar_content_from_footer`` makes of the footer.
-        footer: The footer.
-    """
+    """Add references to the bloom filters as the footer states them; only for sidecars that stay in memory."""
     if not footer.has_bloom_filters:
         return content
     row_groups = [
@@ -484,22 +421,13 @@ class BloomTransfer:
         return missing
 
     def receive(self, pieces: Sequence[tuple[int, bytes]]) -> None:
-        """Take the bytes of all wanted ranges.
-
-        Args:
-            pieces: Where each piece begins in the file, and its bytes. Pieces are disjoint; they may hold more than what
-                was wanted, and a range may reach over pieces that touch.
-        """
+        """Take the bytes of all wanted ranges."""
         self._fetched.add_round(pieces)
         for places in self._places.values():
             places.read_headers(self._every, self._fetched)
 
     def content(self) -> SidecarContent:
-        """Return what the sidecar shall say, once nothing is wanted any more.
-
-        Raises:
-            InternalError: Something is still wanted.
-        """
+        """Return what the sidecar shall say, once nothing is wanted any more."""
         if self.wanted() is not None:
             raise InternalError("a sidecar was asked for before its bloom filters were fetched")
         if not self._places:

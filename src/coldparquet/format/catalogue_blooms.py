@@ -76,12 +76,7 @@ class BloomStripes:
         return ByteRange(start, start + self.stripe_bytes)
 
     def positions(self, entry: int, row_groups: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | None:
-        """Return the places of filters in every stripe; None if one of them is not there.
-
-        Args:
-            entry: The partition, by its entry in the catalogue.
-            row_groups: Shape ``(filters,)``.
-        """
+        """Return the places of filters in every stripe; None if one of them is not there."""
         wanted = (entry << _ROW_GROUP_BITS) + row_groups
         places = np.searchsorted(self.keys, wanted)
         is_there = places < len(self.keys)
@@ -89,11 +84,7 @@ class BloomStripes:
         return places if is_there.all() else None
 
     def check_stripe(self, block: int, stripe: bytes | memoryview) -> None:
-        """Compare the checksum of a stripe.
-
-        Raises:
-            FormatError: It is damaged (kind ``ChecksumMismatch``).
-        """
+        """Compare the checksum of a stripe."""
         computed, stored = zlib.crc32(stripe), int(self.checksums[block])
         if computed != stored or len(stripe) != self.stripe_bytes:
             raise FormatError(
@@ -114,17 +105,7 @@ class CatalogueBlooms:
     """Where the first stripe begins in the file."""
 
     def bitsets_of_entries(self, stripes: memoryview) -> dict[int, list[PackedBloom]]:
-        """Put all filters together again.
-
-        Args:
-            stripes: All of them, from the first one of the first group on.
-
-        Returns:
-            The filters of each entry.
-
-        Raises:
-            FormatError: A stripe is damaged (kind ``ChecksumMismatch``).
-        """
+        """Put all filters together again."""
         found: dict[int, list[PackedBloom]] = {}
         for (column, block_count), group in self.groups.items():
             for block in range(block_count):
@@ -140,14 +121,7 @@ class CatalogueBlooms:
 
 
 def encode_blooms(blooms_of_entries: Iterable[Sequence[PackedBloom]]) -> tuple[bytes, bytes]:
-    """Write the filters of a catalogue.
-
-    Args:
-        blooms_of_entries: Those of each entry, in the order of the entries.
-
-    Returns:
-        The index, not compressed, and the stripes; nothing at all where there are no filters.
-    """
+    """Write the filters of a catalogue."""
     groups: dict[tuple[str, int], list[tuple[int, int, bytes]]] = {}
     for entry, blooms in enumerate(blooms_of_entries):
         for bloom in sorted(blooms, key=lambda bloom: bloom.row_group):
@@ -177,17 +151,7 @@ def encode_blooms(blooms_of_entries: Iterable[Sequence[PackedBloom]]) -> tuple[b
 
 
 def parse_blooms(body: bytes, *, stripes_start: int, stripes_bytes: int, entry_count: int) -> CatalogueBlooms:
-    """Parse the index of the stripes.
-
-    Args:
-        body: The index, decompressed.
-        stripes_start: Where the first stripe begins in the file.
-        stripes_bytes: Length of all stripes, as the catalogue says.
-        entry_count: Number of entries of the catalogue.
-
-    Raises:
-        FormatError: It is damaged (kind ``InvalidValue``).
-    """
+    """Parse the index of the stripes."""
     group_count = _COUNT.unpack_from(body)[0] if len(body) >= _COUNT.size else 0
     fixed = _numbers(body, _COUNT.size, _NUMBERS_PER_GROUP * group_count)
     if not group_count or fixed is None:

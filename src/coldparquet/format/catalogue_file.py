@@ -74,11 +74,7 @@ def to_byte_planes(numbers: npt.NDArray[np.int64]) -> bytes:
 
 
 def from_byte_planes(data: bytes | memoryview, shape: tuple[int, ...]) -> npt.NDArray[np.int64]:
-    """Return the numbers, of this shape, of which :func:`to_byte_planes` wrote these bytes.
-
-    Raises:
-        ValueError: There are more or fewer bytes.
-    """
+    """Return the numbers, of this shape, of which :func:`to_byte_planes` wrote these bytes."""
     *rows, count = shape
     planes = np.frombuffer(data, np.uint8).reshape(*rows, WORD_BYTES, count)
     words = np.ascontiguousarray(planes.swapaxes(-1, -2)).view("<i8")
@@ -154,15 +150,7 @@ class CatalogueIndex:
         return ByteRange(int(self.block_starts[block]), int(self.block_stops[block]))
 
     def unpack_block(self, block: int, data: bytes | memoryview) -> memoryview:
-        """Decompress a block.
-
-        Args:
-            block: Its number.
-            data: Its bytes in the file.
-
-        Raises:
-            FormatError: They are damaged (kinds ``ChecksumMismatch``, ``InvalidValue``).
-        """
+        """Decompress a block."""
         start = int(self.block_starts[block])
         stored, computed = int(self.block_checksums[block]), zlib.crc32(data)
         if computed != stored:
@@ -177,14 +165,7 @@ class CatalogueIndex:
         return memoryview(_decompress(data, sidecar_bytes, f"block {block}", self.path)).toreadonly()
 
     def parse_blooms(self, data: bytes | memoryview) -> CatalogueBlooms:
-        """Parse the index of the bloom filters.
-
-        Args:
-            data: The bytes of :attr:`blooms_range`.
-
-        Raises:
-            FormatError: They are damaged (kinds ``ChecksumMismatch``, ``InvalidValue``).
-        """
+        """Parse the index of the bloom filters."""
         compressed = memoryview(data)[CHECKSUM.size :]
         if len(data) < CHECKSUM.size or zlib.crc32(compressed) != CHECKSUM.unpack_from(data)[0]:
             raise FormatError(
@@ -219,31 +200,13 @@ class _Header:
 
 
 def index_range(beginning: bytes, *, path: str | None) -> ByteRange:
-    """Return which bytes of the file hold header and index.
-
-    Args:
-        beginning: The first bytes of the file.
-        path: The file, for error messages.
-
-    Raises:
-        FormatError: These are not the first bytes of a catalogue.
-        UnsupportedError: It was written by a newer version of this library.
-    """
+    """Return which bytes of the file hold header and index."""
     header = _parse_header(beginning, path)
     return ByteRange(0, HEADER.size + header.index_bytes)
 
 
 def parse_catalogue_index(beginning: bytes, *, path: str | None) -> CatalogueIndex:
-    """Parse header and index of a catalogue; its blocks are checked when they are unpacked.
-
-    Args:
-        beginning: The file from its first byte on, at least those of :func:`index_range`.
-        path: The file, for error messages.
-
-    Raises:
-        FormatError: It is damaged (kinds ``Truncated``, ``ChecksumMismatch``, ``InvalidValue``).
-        UnsupportedError: It was written by a newer version of this library.
-    """
+    """Parse header and index of a catalogue; its blocks are checked when they are unpacked."""
     header = _parse_header(beginning, path)
     stop = HEADER.size + header.index_bytes
     if stop > min(len(beginning), header.file_bytes):
@@ -404,15 +367,7 @@ class PackedSidecar:
 
 
 def encode_catalogue(entries: Sequence[PackedSidecar]) -> bytes:
-    """Write a catalogue.
-
-    Args:
-        entries: In time order. None of the sidecars is longer than ``LARGEST_SIDECAR_BYTES``.
-
-    Raises:
-        InvalidInputError: Two entries have one name, or a name or an ETag is not ASCII.
-        UnsupportedError: The catalogue would be longer than any that is read (kind ``TooLarge``).
-    """
+    """Write a catalogue."""
     names = [entry.name for entry in entries]
     if len(set(names)) != len(names):
         raise InvalidInputError("two partitions of one name cannot be packed together")

@@ -76,15 +76,7 @@ class ColumnVersions:
     def columns(
         self, partition_timestamps: npt.NDArray[np.int64], writer_index: int
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return name txns and tops of one column in many partitions.
-
-        Args:
-            partition_timestamps: Those of the `_txn` records, in any order, shape (partitions,).
-            writer_index: The column.
-
-        Returns:
-            Name txns, and tops with `ABSENT_TOP` for a column that is absent; both of the shape (partitions,).
-        """
+        """Return name txns and tops of one column in many partitions."""
         records = self._of_column(writer_index)
         default_name_txn, added_in = UNVERSIONED, DEFAULT_TIMESTAMP
         if len(records) and records["timestamp"][0] == DEFAULT_TIMESTAMP:
@@ -112,15 +104,7 @@ class ColumnVersions:
 
 
 def parse_column_versions(data: bytes | memoryview, *, path: str | None) -> ColumnVersions:
-    """Parse the live area of a `_cv` file. A fresh file holds nothing but zeros: version 0 without records.
-
-    Args:
-        data: The file from its first byte; whatever lies behind the live area is not looked at.
-        path: The file, for error messages.
-
-    Raises:
-        FormatError: `Truncated` or `InvalidValue`. Nothing larger than `data` is allocated.
-    """
+    """Parse the live area of a `_cv` file. A fresh file holds nothing but zeros: version 0 without records."""
     view = memoryview(data).cast("B")
     if len(view) < HEADER.size:
         raise truncated("header", HEADER.size, len(view), offset=0, path=path)
@@ -156,11 +140,7 @@ def _check_order(records: npt.NDArray[np.void], start: int, path: str | None) ->
 
 
 def encode_column_versions(versions: ColumnVersions) -> bytes:
-    """Write a fresh `_cv` file with one area.
-
-    Raises:
-        InvalidInputError: The records are not in order, or the version is negative.
-    """
+    """Write a fresh `_cv` file with one area."""
     area = versions.records.astype(RECORD_DTYPE).tobytes()
     described = (HEADER.size, len(area)) if area else (0, 0)
     areas = (0, 0, *described) if versions.version & 1 else (*described, 0, 0)

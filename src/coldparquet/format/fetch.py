@@ -76,11 +76,7 @@ class FetchedRanges:
         return None if place == NOT_FETCHED else self.data[place : place + stop - start].tobytes()
 
     def add_round(self, pieces: Sequence[tuple[int, bytes]]) -> None:
-        """Add the answers of one round of requests.
-
-        Args:
-            pieces: Where each piece begins in the object, and its bytes.
-        """
+        """Add the answers of one round of requests."""
         pieces = sorted(pieces, key=lambda piece: piece[0])
         starts = np.array([start for start, _ in pieces], np.int64)
         stops = starts + np.array([len(data) for _, data in pieces], np.int64)
@@ -96,23 +92,14 @@ class FetchedRanges:
         self.data = np.concatenate([self.data, joined])
 
     def missing(self, ranges: Sequence[tuple[IntArray, IntArray]]) -> WantedRanges | None:
-        """Return those of some ranges that are not all there; None if nothing is missing.
-
-        Args:
-            ranges: Starts and stops, in any number of pieces.
-        """
+        """Return those of some ranges that are not all there; None if nothing is missing."""
         starts = np.concatenate([np.empty(0, np.int64), *(begins for begins, _ in ranges)])
         stops = np.concatenate([np.empty(0, np.int64), *(ends for _, ends in ranges)])
         is_missing = self.places(starts, stops) == NOT_FETCHED
         return WantedRanges(starts=starts[is_missing], stops=stops[is_missing]) if is_missing.any() else None
 
     def places(self, starts: IntArray, stops: IntArray) -> IntArray:
-        """Find where ranges of the object begin in ``data``; ``NOT_FETCHED`` where not all of a range is there.
-
-        Args:
-            starts: First byte of each range in the object, shape ``(ranges,)``.
-            stops: One past the last byte of each range.
-        """
+        """Find where ranges of the object begin in ``data``; ``NOT_FETCHED`` where not all of a range is there."""
         found = np.full(len(starts), NOT_FETCHED)
         for fetched in self._rounds:
             if len(fetched.starts):
@@ -185,17 +172,7 @@ class FooterFetch:
         return self._size_bytes
 
     def receive(self, data: bytes, *, start: int, object_size_bytes: int | None = None) -> None:
-        """Take the answer for ``next_range``.
-
-        Args:
-            data: Exactly the bytes asked for; for a suffix of a smaller object, the whole object.
-            start: Where ``data`` begins in the object.
-            object_size_bytes: Size of the object, where the answer tells it.
-
-        Raises:
-            FormatError: The object is no Parquet file, is damaged, or is shorter than the committed size.
-            UnsupportedError: The footer is encrypted.
-        """
+        """Take the answer for ``next_range``."""
         asked = self._next_range
         if asked is None:
             raise InternalError("an answer came although nothing was asked for", path=self._path)
@@ -308,17 +285,7 @@ class SidecarFetch:
         *,
         object_size_bytes: int | None = None,
     ) -> None:
-        """Take the bytes of a wanted range.
-
-        Args:
-            byte_range: The range as `wanted` returned it.
-            data: Its bytes; fewer only where the object ends.
-            object_size_bytes: Size of the whole object, where its store told it: nothing behind it is asked for.
-
-        Raises:
-            FormatError: The committed size is none that the object can have, or the object ends before it (`Truncated`).
-            InternalError: The range was not wanted, or there are more bytes than it has.
-        """
+        """Take the bytes of a wanted range."""
         if byte_range not in self._wanted:
             raise InternalError(f"received {byte_range}, wanted {self._wanted}", path=self._path)
         if len(data) > byte_range.length_bytes:
@@ -340,11 +307,7 @@ class SidecarFetch:
         self._received[byte_range.start : byte_range.stop] = data
 
     def committed_bytes(self) -> memoryview:
-        """Return the sidecar up to its committed size.
-
-        Raises:
-            InternalError: Something is still wanted.
-        """
+        """Return the sidecar up to its committed size."""
         if self._wanted:
             raise InternalError(f"the sidecar is not complete: {self._wanted} is still wanted", path=self._path)
         return self._received[: self._committed_size_bytes].toreadonly()

@@ -122,20 +122,6 @@ def splice_footers(
 
     What the JSON of QuestDB says about the new row groups is taken from the fragment's own: a column keeps ``format``
     (its symbol keys are those of the table) and ``ascii`` only if the JSON of every row group in use has it.
-
-    Args:
-        old: The footer of the file before the update.
-        fragment: The footer that the Parquet writer made for the new row groups, with offsets in the whole file.
-        row_groups: The row groups of the updated file in order. Those of the old footer that are missing here become
-            dead bytes; those of the fragment are each used once.
-        seq_txn: What the JSON shall say of the table's transaction; None leaves it to the fragment's JSON and, where
-            that says nothing, as it was.
-
-    Raises:
-        FormatError: A footer is damaged, see `parse_footer`.
-        InvalidInputError: The fragment has other columns (kind ``SchemaMismatch``), or does not lie behind the old
-            file, or `row_groups` names a row group that does not exist, twice, or leaves one of the fragment out.
-        UnsupportedError: A footer is encrypted.
     """
     old_footer = parse_footer(old.content, path=old.path, offset=old.offset)
     new_footer = parse_footer(fragment.content, path=fragment.path, offset=fragment.offset)
@@ -330,12 +316,7 @@ _META_DATA_STATISTICS = 12
 
 
 def with_decimal_precisions(footer: bytes, precisions: Mapping[int, int]) -> bytes:
-    """State how many digits decimals have that were written with all digits of their width.
-
-    Args:
-        footer: Thrift bytes.
-        precisions: Digits by index of the column.
-    """
+    """State how many digits decimals have that were written with all digits of their width."""
 
     def state(elements: bytes) -> bytes:
         schema = parse_structure_list(elements)
@@ -351,11 +332,7 @@ def with_decimal_precisions(footer: bytes, precisions: Mapping[int, int]) -> byt
 
 
 def with_schema_of(footer: bytes, other: bytes) -> bytes:
-    """Give a footer the schema of another one: other names, annotations and field ids for columns that are stored alike.
-
-    Raises:
-        InternalError: They are not stored alike.
-    """
+    """Give a footer the schema of another one: other names, annotations and field ids for columns that are stored alike."""
     schema = next(field.value for field in parse_fields(other) if field.number == _SCHEMA)
 
     def replace(elements: bytes) -> bytes:
@@ -367,12 +344,7 @@ def with_schema_of(footer: bytes, other: bytes) -> bytes:
 
 
 def with_null_counts(footer: bytes, null_counts: Sequence[Mapping[int, int]]) -> bytes:
-    """State the null counts of chunks that were written without statistics.
-
-    Args:
-        footer: Thrift bytes.
-        null_counts: For each row group, the count by index of the column.
-    """
+    """State the null counts of chunks that were written without statistics."""
 
     def state(elements: bytes) -> bytes:
         row_groups = parse_structure_list(elements)
@@ -424,18 +396,6 @@ def rewritten_footer(written: FooterBytes, old: FooterBytes, *, questdb_json: st
     The file keeps all key-value metadata of the old one. One that QuestDB described keeps the column types by this
     description, and the schema is the new writer's, which annotates types as QuestDB does now. In any other file the
     annotations of the schema are all there is of the types, so that the old schema is taken over.
-
-    Args:
-        written: The footer as the Parquet library wrote it.
-        old: The footer of the file that the rows come from.
-        questdb_json: QuestDB's description of the columns; None in files of other writers.
-
-    Returns:
-        Thrift bytes, to be stored in the place of the written ones.
-
-    Raises:
-        InternalError: The columns are stored otherwise than in the old file.
-        FormatError: The old footer is damaged.
     """
     _check_same_columns(written, old)
     content = written.content if questdb_json is not None else with_schema_of(written.content, old.content)

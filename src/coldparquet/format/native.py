@@ -78,11 +78,7 @@ class FixedLayout:
         return np.dtype(self.word).itemsize * self.words
 
     def is_null(self, values: npt.NDArray[Any]) -> Mask | None:
-        """Tell which values are null; None where the type has no null.
-
-        Args:
-            values: Shape ``(rows, words)``.
-        """
+        """Tell which values are null; None where the type has no null."""
         match self.null_rule:
             case NullRule.NEVER:
                 return None
@@ -221,15 +217,7 @@ def native_layout(tag: TypeTag) -> FixedLayout | VariableLayout:
 
 
 def data_file_name(column: str, name_txn: int) -> str:
-    """Return the name of a column's data file.
-
-    Args:
-        column: Name of the column.
-        name_txn: Version of the column's files; -1 for the first one, which has no suffix.
-
-    Raises:
-        FormatError: The name would lead out of the partition's directory (``kind="UnsafeName"``).
-    """
+    """Return the name of a column's data file."""
     return _file_name(column, "d", name_txn)
 
 
@@ -258,43 +246,20 @@ _OFFSET_DTYPE = np.dtype("<i8")
 
 
 def symbol_file_name(column_name: str, extension: str, name_txn: int) -> str:
-    """Return the name of a symbol file, such as `side.o` or, in a version of its own, `side.o.12`.
-
-    Args:
-        column_name: The column's name at this time.
-        extension: `OFFSETS_EXTENSION` or `CHARS_EXTENSION`.
-        name_txn: `ColumnVersions.symbol_name_txn` of the column; -1 for a name without version.
-    """
+    """Return the name of a symbol file, such as `side.o` or, in a version of its own, `side.o.12`."""
     name = f"{column_name}.{extension}"
     return name if name_txn == UNVERSIONED else f"{name}.{name_txn}"
 
 
 def symbol_offsets_range(count: int) -> ByteRange:
-    """Return where the offsets of the first `count` symbols lie in `COLUMN.o`.
-
-    Raises:
-        InvalidInputError: The count is negative.
-    """
+    """Return where the offsets of the first `count` symbols lie in `COLUMN.o`."""
     if count < 0:
         raise InvalidInputError(f"{count} symbols; expected 0 or more")
     return ByteRange(_HEADER_BYTES, _HEADER_BYTES + _OFFSET_DTYPE.itemsize * (count + 1))
 
 
 def parse_symbol_offsets(data: bytes | memoryview, count: int, *, path: str | None) -> npt.NDArray[np.int64]:
-    """Parse the offsets of the first `count` symbols.
-
-    Args:
-        data: The bytes of `symbol_offsets_range(count)`.
-        count: Symbols that belong to the transaction: `TableTransaction.symbol_counts`.
-        path: `COLUMN.o`, for error messages.
-
-    Returns:
-        Offsets in `COLUMN.c`, shape (count + 1,): symbol k lies in `[offsets[k], offsets[k + 1])`. The range to fetch
-        is `[0, offsets[count])`.
-
-    Raises:
-        FormatError: `Truncated`, or `InvalidValue` where the offsets do not ascend from 0 in even steps.
-    """
+    """Parse the offsets of the first `count` symbols."""
     expected_bytes = symbol_offsets_range(count).length_bytes
     if len(data) < expected_bytes:
         stop = _HEADER_BYTES + expected_bytes
@@ -314,20 +279,7 @@ def parse_symbol_offsets(data: bytes | memoryview, count: int, *, path: str | No
 
 
 def parse_symbols(chars: bytes | memoryview, offsets: npt.NDArray[np.int64], *, path: str | None) -> Utf8Strings:
-    """Parse a dictionary; see `utf16_to_utf8` for text that UTF-8 cannot express.
-
-    Args:
-        chars: `COLUMN.c` from its first byte to `offsets[-1]`.
-        offsets: From `parse_symbol_offsets`.
-        path: `COLUMN.c`, for error messages.
-
-    Returns:
-        The strings, each at the place of its key. A small multiple of `chars` is allocated.
-
-    Raises:
-        FormatError: `Truncated`, or `InvalidValue` where a length does not agree with the offsets.
-        UnsupportedError: More than 2 GiB of UTF-8 (kind `TooLarge`).
-    """
+    """Parse a dictionary; see `utf16_to_utf8` for text that UTF-8 cannot express."""
     stop = int(offsets[-1])
     if len(chars) < stop:
         raise truncated(f"{len(offsets) - 1} symbols", stop, len(chars), offset=0, path=path)

@@ -59,13 +59,7 @@ def offset_index_span(footer: ParquetFooter) -> ByteRange | None:
 
 
 def count_pages(footer: ParquetFooter, offset_indexes: bytes, span: ByteRange) -> int | None:
-    """Count the data pages of a file; None if its offset indexes are damaged.
-
-    Args:
-        footer: Its footer.
-        offset_indexes: The bytes of the span.
-        span: As `offset_index_span` says.
-    """
+    """Count the data pages of a file; None if its offset indexes are damaged."""
     starts = ((start - span.start, length) for start, length in _places(footer))
     try:
         return sum(_page_count(offset_indexes[start : start + length]) for start, length in starts)
@@ -112,31 +106,14 @@ class Page:
 
 
 def parse_pages(chunk: bytes) -> list[Page] | None:
-    """Find the pages of a chunk.
-
-    Args:
-        chunk: All bytes of a column chunk.
-
-    Returns:
-        The pages in order, or None if the bytes are not exactly a sequence of at most ``MAX_PAGES`` pages: whoever
-        decodes the chunk as a whole can say what is wrong with it.
-    """
+    """Find the pages of a chunk."""
     pages = parse_page_run(chunk, limit=len(chunk))
     stop = pages[-1].stop if pages else 0
     return pages if stop == len(chunk) and len(pages) <= MAX_PAGES else None
 
 
 def parse_page_run(content: bytes, *, limit: int) -> list[Page]:
-    """Find the pages that begin in some bytes of a chunk.
-
-    Args:
-        content: Bytes from the beginning of a page on; the last page need not end in them.
-        limit: Where the chunk ends, counted from the first of these bytes; no page reaches beyond.
-
-    Returns:
-        The pages whose headers lie in the bytes, one behind the other, at most one more than ``MAX_PAGES``. Where the
-        last one stops a header begins that is cut off or damaged, or nothing.
-    """
+    """Find the pages that begin in some bytes of a chunk."""
     return list(islice(iterate_pages(content, limit), MAX_PAGES + 1))
 
 
@@ -229,11 +206,7 @@ class ChunkWalk:
         return () if self.problem is not None else self._pages
 
     def receive(self, content: bytes) -> None:
-        """Take the bytes of the wanted range.
-
-        Raises:
-            InternalError: Nothing was wanted, or they are more or fewer.
-        """
+        """Take the bytes of the wanted range."""
         wanted = self.wanted
         if wanted is None or wanted.length_bytes != len(content):
             raise InternalError(f"received {len(content)} bytes of a chunk, wanted {wanted}")
@@ -287,12 +260,7 @@ def _contents(header: PageHeader, *, is_flat: bool) -> tuple[int | None, int | N
 
 
 def check_walked_pages(walks: Mapping[int, ChunkWalk], places: ChunkPlaces) -> PagesFound:
-    """Put the pages of walked chunks together, without the chunks whose headers cannot be right.
-
-    Args:
-        walks: Walks that want nothing more, by chunk: ``row_group * column_count + column``.
-        places: What the sidecar says of the chunks.
-    """
+    """Put the pages of walked chunks together, without the chunks whose headers cannot be right."""
     chunks = sorted(walks)
     pages = [page for chunk in chunks for page in walks[chunk].pages]
     chunk_of_page = np.repeat(np.array(chunks, np.int64), [len(walks[chunk].pages) for chunk in chunks])

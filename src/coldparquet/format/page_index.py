@@ -47,10 +47,6 @@ def page_index_range(sidecar: Sidecar, *, start: int | None = None) -> ByteRange
     """Return where the page index lies in a Parquet file, footer and all.
 
     It is no more than the last ``LARGEST_INDEX_BYTES``, in which the rest of the index is not found.
-
-    Args:
-        sidecar: What is known of the file.
-        start: Where the index can begin, if :func:`page_index_starts` was asked already.
     """
     if start is None:
         (start,) = page_index_starts(sidecar, np.array([0, sidecar.row_group_count])).tolist()
@@ -63,13 +59,6 @@ def page_index_starts(table: RowGroupTable, borders: npt.NDArray[np.int64]) -> n
 
     Bloom filters that lie directly behind the chunks, where the sidecar knows them, are left out; other writers put them
     behind the page index.
-
-    Args:
-        table: What is known of the files.
-        borders: The first row group of each file and, at the end, the number of row groups; shape ``(files + 1,)``.
-
-    Returns:
-        Shape ``(files,)``.
     """
     file_count = len(borders) - 1
     file_of = np.repeat(np.arange(file_count), np.diff(borders))
@@ -96,20 +85,7 @@ def parse_page_index(  # noqa: PLR0913 - what can be told is told by name
     columns: Iterable[int] | None = None,
     earlier: FetchedRanges | None = None,
 ) -> PagesFound:
-    """Parse the page indexes of some column chunks.
-
-    Args:
-        footer: The footer of the file.
-        tail: Bytes of the file, in which the indexes should lie.
-        tail_start: Where they begin in the file.
-        places: What the sidecar says of the chunks.
-        row_groups: Row groups to look at; None for all.
-        columns: Leaf columns to look at; None for all.
-        earlier: Bytes before these, as `earlier_indexes` names them.
-
-    Returns:
-        The pages of the chunks that have an index and are described by it as they can be; nothing raises.
-    """
+    """Parse the page indexes of some column chunks."""
     if len(footer.row_groups) != places.row_group_count or len(footer.leaves) != places.column_count:
         note = "the page index is not used: the Parquet footer has other row groups or columns than the sidecar"
         return PagesFound(pages=None, notes=(note,))

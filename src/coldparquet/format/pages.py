@@ -324,16 +324,7 @@ class ClaimedPages:
 def first_rows_of(
     chunks: npt.NDArray[np.int64], page_rows: npt.NDArray[np.int64], places: ChunkPlaces
 ) -> npt.NDArray[np.int64]:
-    """Return the first row of each page from the rows of all pages.
-
-    Args:
-        chunks: Chunk of each page, ascending.
-        page_rows: Rows of each page; their sum must fit 64 bits.
-        places: What the sidecar says of the chunks.
-
-    Returns:
-        Row numbers within the row group; -1 in chunks whose pages do not have as many rows as the row group.
-    """
+    """Return the first row of each page from the rows of all pages."""
     stops = np.cumsum(page_rows)
     page_counts = np.bincount(chunks, minlength=places.chunk_count)
     before = np.concatenate([np.zeros(1, np.int64), stops])[np.cumsum(page_counts) - page_counts]
@@ -350,17 +341,7 @@ _NULLS_DO_NOT_ADD_UP = "its counts of NULLs do not add up"
 def check_pages(
     claimed: ClaimedPages, places: ChunkPlaces, *, source: str, problems: Mapping[int, str] | None = None
 ) -> PagesFound:
-    """Leave out the chunks whose pages cannot be as they are described.
-
-    Args:
-        claimed: The pages.
-        places: What the sidecar says of the chunks.
-        source: Who describes them, for the notes: ``page index``.
-        problems: Chunks that were left out already, and why.
-
-    Returns:
-        The pages of all other chunks, and a note for each reason; no pages if none are left.
-    """
+    """Leave out the chunks whose pages cannot be as they are described."""
     is_last = np.append(claimed.chunks[1:] != claimed.chunks[:-1], np.ones(min(len(claimed.chunks), 1), np.bool_))
     is_bad = np.zeros(places.chunk_count, np.bool_)
     reasons: dict[int, str] = dict(problems or {})

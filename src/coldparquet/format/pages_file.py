@@ -89,17 +89,7 @@ class _Header:
 
 
 def encode_pages_file(pages: PartitionPages, places: ChunkPlaces, *, parquet_size_bytes: int, etag: str = "") -> bytes:
-    """Write down the pages of a Parquet file. Chunks with numbers beyond 32 bits count as unknown.
-
-    Args:
-        pages: The pages.
-        places: What the sidecar says of the chunks; the file is bound to it.
-        parquet_size_bytes: Committed size of the Parquet file.
-        etag: Version of the Parquet object as the store writes it; empty where a copy of the object has another one.
-
-    Raises:
-        UnsupportedError: The file would be longer than any that is read (kind ``TooLarge``).
-    """
+    """Write down the pages of a Parquet file. Chunks with numbers beyond 32 bits count as unknown."""
     body, page_count = _encode_body(pages, places)
     compressed = zlib.compress(body)
     if len(body) > LARGEST_BODY_BYTES or HEADER.size + len(compressed) > LARGEST_PAGES_FILE_BYTES:
@@ -161,20 +151,7 @@ def _values(bounds: PageBounds, kept: npt.NDArray[np.bool_]) -> bytes:
 def parse_pages_file(
     data: bytes, *, parquet_size_bytes: int, etag: str | None, places: ChunkPlaces, path: str | None
 ) -> PartitionPages:
-    """Parse a whole ``_pages`` file, and check that it belongs to a Parquet file.
-
-    Args:
-        data: All of its bytes.
-        parquet_size_bytes: Committed size of the Parquet file that is read.
-        etag: Version of the Parquet object that is read; None where it is not known.
-        places: What the sidecar says of the chunks of that file.
-        path: The file, for error messages.
-
-    Raises:
-        FormatError: It is damaged (kinds ``Truncated``, ``ChecksumMismatch``, ``InvalidValue``), or was made for another
-            version of the Parquet file (kind ``StalePages``).
-        UnsupportedError: It was written by a newer version of this library.
-    """
+    """Parse a whole ``_pages`` file, and check that it belongs to a Parquet file."""
     header = _parse_header(data, path)
     found_etag = stated_etag(data)
     if header.parquet_size_bytes != parquet_size_bytes:
@@ -212,16 +189,7 @@ def stated_etag(data: bytes) -> str | None:
 
 
 def describe_pages_file(data: bytes, *, path: str | None) -> dict[str, Any]:
-    """Describe a whole ``_pages`` file as plain data, by its header and checksum alone.
-
-    Args:
-        data: All of its bytes.
-        path: The file, for error messages.
-
-    Raises:
-        FormatError: It is damaged (kinds ``Truncated``, ``ChecksumMismatch``, ``InvalidValue``).
-        UnsupportedError: It was written by a newer version of this library.
-    """
+    """Describe a whole ``_pages`` file as plain data, by its header and checksum alone."""
     header = _parse_header(data, path)
     return {
         "pages_file": {

@@ -169,18 +169,7 @@ class RowGroupsOnDemand(Sequence[FooterRowGroup]):
 
 
 def parse_footer(footer: bytes, *, path: str | None, offset: int) -> ParquetFooter:
-    """Parse the Thrift bytes of a Parquet footer.
-
-    Args:
-        footer: The bytes between the last row group and the footer's length.
-        path: The file, for error messages.
-        offset: Where ``footer`` begins in the file.
-
-    Raises:
-        FormatError: The bytes are not a footer, or contradict themselves (kinds ``InvalidThrift``, ``InvalidSchema``,
-            ``InvalidValue``, ``SchemaMismatch``).
-        UnsupportedError: Columns are encrypted, or lie in other files.
-    """
+    """Parse the Thrift bytes of a Parquet footer."""
     is_large = len(footer) > _LARGE_BYTES
     kind = thrift.FileMetaDataAlone if is_large else thrift.FileMetaData
     metadata = kind.decode(footer, path=path, offset=offset)
@@ -335,18 +324,6 @@ def encode_footer(
     The footer says just what decoding needs. The data page offset is the start of the chunk, whatever page comes first
     there; readers find dictionary pages by their headers. The uncompressed size repeats the compressed one, because it
     is only a hint. There are no statistics, so no reader prunes on them.
-
-    Args:
-        columns: What the chunks hold, in their order.
-        row_groups: Where they lie.
-        created_by: Who wrote the pages, as the footer of their file names it: some writers' pages decode otherwise. None
-            where that is not known, or where we made them.
-
-    Returns:
-        The Thrift bytes; ``frame_footer`` completes them to the end of a file.
-
-    Raises:
-        UnsupportedError: The levels of a column do not determine its nesting; names the column.
     """
     schema = [thrift.SchemaElement(name="schema", num_children=len(columns))]
     paths: list[list[str]] = []
@@ -434,11 +411,7 @@ class QuestdbMetadata:
 
 
 def encode_questdb_json(metadata: QuestdbMetadata) -> str:
-    """Write the JSON as QuestDB writes it: its keys, in its order, without those that say nothing.
-
-    Raises:
-        InvalidInputError: A number is out of its range (kind ``InvalidValue``).
-    """
+    """Write the JSON as QuestDB writes it: its keys, in its order, without those that say nothing."""
     document: dict[str, Any] = {"version": VERSION, "schema": [_encode_column(column) for column in metadata.columns]}
     _check_range("unused_bytes", metadata.unused_bytes, _U64)
     if metadata.unused_bytes:
@@ -474,17 +447,7 @@ def _check_range(key: str, value: int, valid: range) -> None:
 
 
 def parse_questdb_json(text: str, *, column_count: int, path: str | None = None) -> QuestdbMetadata:
-    """Parse QuestDB's JSON. Keys that it may get in later versions are ignored.
-
-    Args:
-        text: The value under the key ``questdb``.
-        column_count: Number of leaf columns of the file, which the JSON must describe one by one.
-        path: The file, for error messages.
-
-    Raises:
-        FormatError: It is not JSON of version 1, or a column has an unknown type (kind ``Conversion``), or it
-            describes another number of columns (kind ``SchemaMismatch``).
-    """
+    """Parse QuestDB's JSON. Keys that it may get in later versions are ignored."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -71,12 +71,7 @@ class SchemaLeaf:
 
 
 def parse_schema(elements: Sequence[thrift.SchemaElement], *, path: str | None) -> tuple[SchemaLeaf, ...]:
-    """Find the leaves of a schema, in the order of the column chunks.
-
-    Raises:
-        FormatError: The elements do not form a tree, or one lacks its type (kind ``InvalidSchema``).
-        UnsupportedError: A leaf lies deeper than 255 levels.
-    """
+    """Find the leaves of a schema, in the order of the column chunks."""
     if not elements:
         raise _invalid("the footer has no schema", path)
     return tuple(_walk(elements, path))
@@ -226,9 +221,6 @@ def encode_leaf(leaf: LeafSpec) -> tuple[list[thrift.SchemaElement], list[str]]:
 
     A column with repetition levels becomes that many nested lists, in the three-level form of Parquet's
     LogicalTypes.md, with groups named ``list`` and ``element`` as pyarrow expects them.
-
-    Raises:
-        UnsupportedError: The levels do not determine which of the nested lists are optional, or belong to a struct.
     """
     element = thrift.SchemaElement(
         type=leaf.physical_type,
@@ -266,17 +258,7 @@ def encode_leaf(leaf: LeafSpec) -> tuple[list[thrift.SchemaElement], list[str]]:
 def list_optionals_of_levels(
     *, is_outer_optional: bool, max_rep_level: int, max_def_level: int
 ) -> tuple[bool, ...] | None:
-    """Work out which of nested lists are optional from the levels alone, all that a sidecar keeps.
-
-    Args:
-        is_outer_optional: Whether the outermost list is optional.
-        max_rep_level: Number of nested lists.
-        max_def_level: Number of lists plus number of optional lists and elements.
-
-    Returns:
-        Whether each list, outermost first, and at last the element, is optional; None where the levels leave it open.
-        QuestDB writes required inner lists of optional elements; most others write everything optional.
-    """
+    """Work out which of nested lists are optional from the levels alone, all that a sidecar keeps."""
     inner_count = max_def_level - max_rep_level - is_outer_optional
     if inner_count == max_rep_level:
         return (is_outer_optional, *(True for _ in range(max_rep_level)))

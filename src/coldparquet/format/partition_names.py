@@ -63,9 +63,6 @@ def partition_floor_ns(timestamp_ns: int, interval: PartitionInterval) -> int:
     """Return the begin of the partition that holds a timestamp.
 
     Times before 1970 fall into the first partition, which begins at 0; by week it begins on Monday 1969-12-29.
-
-    Raises:
-        InvalidInputError: The time is after the year 9999.
     """
     clamped_ns = max(timestamp_ns, 0)
     if interval is PartitionInterval.NONE:
@@ -85,11 +82,7 @@ def partition_floor_ns(timestamp_ns: int, interval: PartitionInterval) -> int:
 
 
 def partition_stop_ns(timestamp_ns: int, interval: PartitionInterval) -> int:
-    """Return the end, exclusive, of the partition that holds a timestamp.
-
-    Raises:
-        InvalidInputError: The time is after the year 9999.
-    """
+    """Return the end, exclusive, of the partition that holds a timestamp."""
     floor_ns = partition_floor_ns(timestamp_ns, interval)
     match interval:
         case PartitionInterval.NONE:
@@ -107,11 +100,7 @@ def partition_stop_ns(timestamp_ns: int, interval: PartitionInterval) -> int:
 
 
 def date_of(timestamp_ns: int) -> date:
-    """Return the day of a timestamp.
-
-    Raises:
-        InvalidInputError: It is not in the years 1 to 9999.
-    """
+    """Return the day of a timestamp."""
     try:
         return date.fromordinal(timestamp_ns // DAY_NS + _EPOCH_ORDINAL)
     except (ValueError, OverflowError):
@@ -168,17 +157,7 @@ class PartitionDirectory:
 
 
 def parse_partition_directory(name: str, *, interval: PartitionInterval | None = None) -> PartitionDirectory | None:
-    """Parse the name of a partition directory.
-
-    Args:
-        name: One path segment, such as ``2024-03-01T123456-000001.12``.
-        interval: How the table is partitioned. None accepts the names of all intervals: ``2024-03-05`` may be a day, or
-            the rest of March or of 2024; see ``infer_interval``.
-
-    Returns:
-        What the name says; None for names that QuestDB would not give a partition, such as ``2024-03-01.detached``,
-        ``2024-03-01.attachable``, ``_meta``, or ``2024-03-01T00`` in a table that is not partitioned by hour.
-    """
+    """Parse the name of a partition directory."""
     spelled = _spelled(name)
     if spelled is None:
         return None
@@ -236,17 +215,7 @@ def _intervals_of_shape(base_name: str) -> tuple[PartitionInterval, ...]:
 def format_partition_directory(
     timestamp_ns: int, interval: PartitionInterval, *, name_txn: int = UNVERSIONED, is_nanosecond: bool = False
 ) -> str:
-    """Return the name of the directory whose piece of a partition begins at ``timestamp_ns``.
-
-    Args:
-        timestamp_ns: Begin of the partition, or of a later piece of it. Times before 1970 mean the first partition.
-        interval: How the table is partitioned.
-        name_txn: Version; a negative one, usually -1, for a name without it.
-        is_nanosecond: Whether the table's designated timestamp has nanoseconds.
-
-    Raises:
-        InvalidInputError: The time is after the year 9999, or has nanoseconds although the table does not.
-    """
+    """Return the name of the directory whose piece of a partition begins at ``timestamp_ns``."""
     if not is_nanosecond and timestamp_ns % 1000:
         raise InvalidInputError(f"{timestamp_ns} ns is not a whole number of microseconds; pass is_nanosecond=True")
     base_name = _base_name(timestamp_ns, interval, is_nanosecond=is_nanosecond)
@@ -254,17 +223,7 @@ def format_partition_directory(
 
 
 def recorded_directory_name(timestamp: int, interval: PartitionInterval, *, name_txn: int, is_nanosecond: bool) -> str:
-    """Return the name of the directory of a partition that `_txn` records.
-
-    Args:
-        timestamp: That of the record, in the unit of the table.
-        interval: How the table is partitioned.
-        name_txn: That of the record.
-        is_nanosecond: Whether the unit is the nanosecond, not the microsecond.
-
-    Raises:
-        FormatError: No partition begins then, because the year is after 9999 (kind `InvalidValue`).
-    """
+    """Return the name of the directory of a partition that `_txn` records."""
     timestamp_ns = timestamp if is_nanosecond else timestamp * 1000
     try:
         return format_partition_directory(timestamp_ns, interval, name_txn=name_txn, is_nanosecond=is_nanosecond)
@@ -279,12 +238,6 @@ def infer_interval(names: Iterable[str]) -> PartitionInterval | None:
 
     The guess is wrong only for tables of which nothing is left but pieces that look like whole partitions of a finer
     interval.
-
-    Args:
-        names: Names of all directories; those that are no partitions are ignored.
-
-    Returns:
-        The interval; None where there are no partitions, they contradict each other, or a piece has no first piece.
     """
     spelled = [found for name in names if (found := _spelled(name)) is not None]
     base_names = {found.base_name for found in spelled}

@@ -135,18 +135,7 @@ _EPOCH_WEEKDAY = 3
 def partition_ranges(
     timestamps: npt.NDArray[np.int64], interval: PartitionInterval, *, is_nanosecond: bool
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the half-open time ranges that hold all rows of the partitions of a table.
-
-    Args:
-        timestamps: Those of the `_txn` records, ascending, in the unit of the table, shape (partitions,).
-        interval: How the table is partitioned.
-        is_nanosecond: Whether the unit is the nanosecond, not the microsecond.
-
-    Returns:
-        First times and times after the last, in the unit of the table, both of the shape (partitions,). A piece of a
-        split partition ends where the next one begins. The first partition also holds all rows from before 1970. Ends
-        that do not fit are the largest 64-bit integer, the only time that no range holds.
-    """
+    """Return the half-open time ranges that hold all rows of the partitions of a table."""
     starts = timestamps.copy()
     starts[:1] = np.where(starts[:1] <= 0, _EARLIEST, starts[:1])
     stops = partition_stops(timestamps, interval, is_nanosecond=is_nanosecond)
@@ -264,11 +253,7 @@ class PartitionRecords:
 
     @classmethod
     def from_words(cls, words: npt.NDArray[np.int64]) -> PartitionRecords:
-        """Take the stored words apart.
-
-        Args:
-            words: Shape (partitions, 4), as they lie in the file, with no row count negative.
-        """
+        """Take the stored words apart."""
         timestamps, rows_and_flags, name_txns, sizes_and_flags = words.T
         is_parquet = _bit(rows_and_flags, PARQUET_BIT)
         is_stated = ~np.isin(sizes_and_flags, CLEARED_WORDS)
@@ -317,11 +302,7 @@ class PartitionRecords:
         return len(self.timestamps)
 
     def record(self, index: int) -> PartitionRecord:
-        """Return one partition as an object of plain integers.
-
-        Raises:
-            IndexError: There is no such partition.
-        """
+        """Return one partition as an object of plain integers."""
         return PartitionRecord(
             timestamp=int(self.timestamps[index]),
             row_count=int(self.row_counts[index]),

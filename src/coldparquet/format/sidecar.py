@@ -46,11 +46,7 @@ _LARGEST_U64 = (1 << 64) - 1
 def walk_chain(
     file: memoryview, size_bytes: int, header: SidecarHeader, *, path: str | None
 ) -> Iterator[SidecarFooter]:
-    """Yield the footer at `size_bytes`, then every older one, each parsed but neither flag- nor checksum-checked.
-
-    Raises:
-        FormatError: A footer is malformed, a previous size does not decrease, or footers overlap.
-    """
+    """Yield the footer at `size_bytes`, then every older one, each parsed but neither flag- nor checksum-checked."""
     footer_bytes = 0
     for _ in range(layout.MAX_CHAIN_STEPS):
         footer = parse_sidecar_footer(file, size_bytes, header, path=path)
@@ -72,11 +68,7 @@ def walk_chain(
 def find_footer(
     file: memoryview, size_bytes: int, header: SidecarHeader, *, parquet_size_bytes: int, path: str | None
 ) -> SidecarFooter:
-    """Return the newest footer, from `size_bytes` back, that describes a Parquet file of this size.
-
-    Raises:
-        FormatError: There is none (kind `InvalidValue`), or the walk met a malformed footer.
-    """
+    """Return the newest footer, from `size_bytes` back, that describes a Parquet file of this size."""
     seen = 0
     for footer in walk_chain(file, size_bytes, header, path=path):
         seen += 1
@@ -100,9 +92,6 @@ def check_footer_place(footer: SidecarFooter, header: SidecarHeader, *, path: st
     A wrong one makes a footer of other numbers, whose checksum field is nevertheless the right one. Mostly its sections
     do not end at the checksum. Where an unknown optional feature may explain that, or where it has no row group and the
     error would make rows disappear, the footer must at least lie where writers put one.
-
-    Raises:
-        FormatError: Kind `InvalidValue`; without row groups also what a walk along the chain meets.
     """
     is_exact = footer.sections_stop == footer.checksum_offset
     if is_exact and footer.row_group_count:
@@ -132,14 +121,7 @@ def _is_placed_well(footer: SidecarFooter, header: SidecarHeader, path: str | No
 
 
 def verify_chain(sidecar: Sidecar) -> tuple[SidecarFooter, ...]:
-    """Check this snapshot and every older one as a reader that is pinned to it would: header, flags, checksum, place.
-
-    Returns:
-        Their footers, newest first.
-
-    Raises:
-        FormatError: The first problem: a broken chain, or a snapshot that its reader would refuse.
-    """
+    """Check this snapshot and every older one as a reader that is pinned to it would: header, flags, checksum, place."""
     footers = sidecar.chain()
     # Every checksum covers the file from byte 8 on, so the older ones are prefixes: one pass serves them all.
     computed: list[int] = []
@@ -528,14 +510,7 @@ class SidecarStack(RowGroupTable):
 
 
 def stack_alike(sidecars: Sequence[Sidecar]) -> list[list[int]]:
-    """Group sidecars that can be stacked, and that are short enough to be copied for it.
-
-    Args:
-        sidecars: In any order.
-
-    Returns:
-        The positions of the sidecars of each stack, ascending.
-    """
+    """Group sidecars that can be stacked, and that are short enough to be copied for it."""
     stacks: list[list[int]] = []
     open_stacks: dict[ColumnSchema, tuple[list[int], int]] = {}
     for position, sidecar in enumerate(sidecars):

@@ -87,11 +87,7 @@ class BlockTable:
         return (int(self.first_words[row_group]) + word) * layout.WORD_BYTES
 
     def gather_count(self, word: int, name: str) -> npt.NDArray[np.int64]:
-        """Return one word of every block as signed numbers.
-
-        Raises:
-            FormatError: A number exceeds 2**63 - 1, which no file can justify (kind `InvalidValue`).
-        """
+        """Return one word of every block as signed numbers."""
         values = self.gather(word)
         if len(values) and values.max() > _LARGEST_I64:
             row_group = int(values.argmax())
@@ -274,12 +270,7 @@ class RawBounds:
         return bytes(self._blocks.file[start : start + length])
 
     def prefix_words(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
-        """Return the bounds as byte strings that compare as numbers.
-
-        Returns:
-            The first 8 bytes of each bound, padded with zeros and read big-endian, shape (row groups,), so that unequal
-            words order the byte strings; and the byte lengths, shape (row groups,), -1 where `bytes_at` is None.
-        """
+        """Return the bounds as byte strings that compare as numbers."""
         inline_size = self.inline_size.astype(np.int64)
         usable_inline = self.inlined & (inline_size > 0) & (inline_size <= layout.MAX_INLINE_BYTES)
         lengths = np.where(usable_inline, inline_size, -1)
@@ -396,11 +387,7 @@ class RowGroupTable(ABC):
 
     @cached_property
     def row_counts(self) -> npt.NDArray[np.int64]:
-        """Rows of each row group, shape (row groups,).
-
-        Raises:
-            FormatError: A count exceeds 2**63 - 1.
-        """
+        """Rows of each row group, shape (row groups,)."""
         return self.blocks.gather_count(0, "num_rows")
 
     @cached_property
@@ -409,12 +396,7 @@ class RowGroupTable(ABC):
         return tuple(self.column(index) for index in range(self.column_count))
 
     def column(self, index: int) -> ColumnDescriptor:
-        """Return one column descriptor.
-
-        Raises:
-            FormatError: Its name is not UTF-8, or its repetition or physical type are none of Parquet's.
-            InvalidInputError: There is no such column.
-        """
+        """Return one column descriptor."""
         descriptors = self.schema.descriptors
         column = descriptors.get(index)
         if column is None:
@@ -423,13 +405,7 @@ class RowGroupTable(ABC):
         return column
 
     def column_type(self, index: int) -> ColumnType:
-        """Return the type with which a column is stored.
-
-        Raises:
-            UnsupportedError: This version does not read the type.
-            FormatError: The descriptor is wrong, see `column`.
-            InvalidInputError: There is no such column.
-        """
+        """Return the type with which a column is stored."""
         column, types = self.column(index), self.schema.types
         column_type = types.get(index)
         if column_type is None:
@@ -443,11 +419,7 @@ class RowGroupTable(ABC):
         return column_type
 
     def column_index(self, name: str) -> int | None:
-        """Return the index of the column with exactly this name, the first one if several have it, else None.
-
-        Raises:
-            FormatError: The name of any column is not UTF-8.
-        """
+        """Return the index of the column with exactly this name, the first one if several have it, else None."""
         return self._index_by_name.get(name)
 
     @cached_property
@@ -459,11 +431,7 @@ class RowGroupTable(ABC):
 
     @cached_property
     def designated_timestamp(self) -> int | None:
-        """Index of the column that orders the table's rows in time, or None.
-
-        Raises:
-            FormatError: It is not a column.
-        """
+        """Index of the column that orders the table's rows in time, or None."""
         index = self.header.designated_timestamp
         if index is not None:
             self._check_stored_index(index, "designated_timestamp")
@@ -471,22 +439,14 @@ class RowGroupTable(ABC):
 
     @cached_property
     def sorting_columns(self) -> tuple[int, ...]:
-        """Indexes of the columns by which the rows are sorted; each descriptor tells whether it is `descending`.
-
-        Raises:
-            FormatError: One of them is not a column.
-        """
+        """Indexes of the columns by which the rows are sorted; each descriptor tells whether it is `descending`."""
         indexes = self.header.sorting_columns
         if indexes:
             self._check_stored_index(max(indexes), "sorting_columns")
         return indexes
 
     def chunks(self, column_index: int) -> ChunkColumn:
-        """Return the chunks of one column over all row groups.
-
-        Raises:
-            InvalidInputError: There is no such column.
-        """
+        """Return the chunks of one column over all row groups."""
         chunks = self._chunks.get(column_index)
         if chunks is None:
             self._check_column(column_index)

@@ -43,15 +43,6 @@ def describe_sidecar(
     """Check one snapshot of a sidecar completely and return all that it says.
 
     The arguments are those of `coldparquet.format.sidecar.parse_sidecar`.
-
-    Returns:
-        ``header``, ``columns``, ``row_groups``, ``footer`` and ``chain``: only dicts, lists, strings and numbers, ready
-        for JSON. Integers reach 2**64 - 1.
-
-    Raises:
-        FormatError: The first problem, in this order: structure, checksum, names, repetitions, blocks, codecs, chain.
-            Also values that together are longer than the file, because they share bytes (`InvalidValue`).
-        UnsupportedError: The header requires a feature that this version does not know.
     """
     sidecar = open_snapshot(
         memoryview(buffer).cast("B"),

@@ -114,11 +114,7 @@ class SidecarFooter:
 
 
 def locate_footer(file: memoryview, size_bytes: int, *, path: str | None) -> int:
-    """Return the offset of the footer that ends at `size_bytes`, from the trailer there.
-
-    Raises:
-        FormatError: The size exceeds the file, or the trailer's length exceeds the size (kind `Truncated`).
-    """
+    """Return the offset of the footer that ends at `size_bytes`, from the trailer there."""
     if size_bytes > len(file):
         raise _truncated(f"the snapshot of {size_bytes} bytes", size_bytes, len(file), 0, path)
     trailer_offset = size_bytes - layout.TRAILER.size
@@ -133,17 +129,7 @@ def locate_footer(file: memoryview, size_bytes: int, *, path: str | None) -> int
 def parse_sidecar_footer(
     file: memoryview, size_bytes: int, header: SidecarHeader, *, path: str | None
 ) -> SidecarFooter:
-    """Parse the footer that ends at `size_bytes`: structure only, see `check_required_flags` and the checksum.
-
-    Args:
-        file: The sidecar, at least `size_bytes` of it.
-        size_bytes: A committed size, the newest or an older one.
-        header: Tells how wide the bloom matrix is.
-        path: The sidecar, for error messages.
-
-    Raises:
-        FormatError: `Truncated` or `InvalidValue`.
-    """
+    """Parse the footer that ends at `size_bytes`: structure only, see `check_required_flags` and the checksum."""
     offset = locate_footer(file, size_bytes, path=path)
     checksum_offset = size_bytes - layout.TRAILER.size - layout.CHECKSUM.size
     cursor = offset + layout.FOOTER.size
@@ -193,11 +179,7 @@ def parse_sidecar_footer(
 
 
 def check_required_flags(footer: SidecarFooter, *, path: str | None) -> None:
-    """Refuse a footer that needs more than we know. Footers that a walk merely passes are not asked.
-
-    Raises:
-        FormatError: Kind `InvalidValue`, as the reference implementation reports it.
-    """
+    """Refuse a footer that needs more than we know. Footers that a walk merely passes are not asked."""
     flags = footer.feature_flags
     unknown = flags & ~layout.OPTIONAL_FLAGS & ~layout.KNOWN_FOOTER_FLAGS
     if flags & layout.FOOTER_COVERING_INDEX_REQUIRED and not flags & layout.FOOTER_COVERING_INDEX:

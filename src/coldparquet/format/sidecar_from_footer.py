@@ -94,23 +94,6 @@ def convert_chunk(  # noqa: PLR0913 - the fields of one Parquet structure, each 
     data page offset whenever the field is present. The deprecated `min` and `max` must not be passed: their order is
     undefined. A bound longer than 65,535 bytes, which the format cannot hold, is left out, and without it pruning
     merely keeps more row groups; QuestDB refuses such a file.
-
-    Args:
-        codec: Parquet compression codec.
-        encodings: Parquet encodings of the chunk, in any order.
-        num_values: Number of values, nulls included.
-        total_compressed: Bytes of all pages in the file.
-        dictionary_page_offset: Offset of the dictionary page, None when the field is absent.
-        data_page_offset: Offset of the first data page.
-        null_count: Number of nulls, None when unknown.
-        distinct_count: Number of distinct values, None when unknown.
-        min_value: Smallest value, None when unknown.
-        max_value: Largest value, None when unknown.
-        is_min_exact: Whether `min_value` occurs in the chunk; None, as old writers leave it, counts as true.
-        is_max_exact: The same for `max_value`.
-
-    Raises:
-        FormatError: The codec is none of Parquet's (kind `Conversion`).
     """
     if not 0 <= codec <= _LAST_CODEC:
         raise FormatError(
@@ -189,13 +172,7 @@ _NULLABLE_TAGS = frozenset({TypeTag.BOOLEAN, TypeTag.BYTE, TypeTag.SHORT})
 
 
 def infer_type(leaf: SchemaLeaf) -> Inferred | None:
-    """Infer the type of a foreign column as QuestDB does when it makes a sidecar for one.
-
-    Returns:
-        Type code and annotation. The code is -1 for a flat column without counterpart, such as FLOAT16, and for one whose
-        annotation contradicts its physical type: the file can be read, that column cannot. None for a nested column that is
-        not an array of doubles.
-    """
+    """Infer the type of a foreign column as QuestDB does when it makes a sidecar for one."""
     if leaf.depth > 1:
         is_array = leaf.list_optionals is not None and leaf.max_rep_level <= MAX_ARRAY_DIMENSIONS
         if is_array and leaf.physical_type is PhysicalType.DOUBLE:
@@ -251,15 +228,6 @@ def sidecar_content_from_footer(footer: ParquetFooter) -> SidecarContent:
     """Say in a sidecar what a Parquet footer says.
 
     Bloom filters are left out; ``footer_blooms`` adds them.
-
-    Args:
-        footer: The parsed footer. With QuestDB's JSON the types come from there, otherwise from Parquet's own
-            annotations.
-
-    Raises:
-        FormatError: QuestDB's JSON is wrong (kinds ``Conversion``, ``SchemaMismatch``), row groups declare different
-            sort orders (``SchemaMismatch``), or a codec is unknown (``Conversion``).
-        UnsupportedError: A column is nested otherwise than as an array of doubles.
     """
     for leaf in footer.leaves:
         _check_nesting(leaf, footer)

@@ -40,13 +40,7 @@ class ColumnSchema:
 
 @lru_cache(maxsize=_MOST_SCHEMAS)
 def shared_schema(description: bytes, annotations: bytes) -> ColumnSchema:  # noqa: ARG001 - together they are the key
-    """Return the schema of all sidecars that describe their columns in these bytes.
-
-    Args:
-        description: The beginning of each of them but for the committed size: flags, counts, descriptors, sorting columns and
-            names.
-        annotations: What the SCRATCHPAD says about the types of foreign columns; empty for QuestDB's files.
-    """
+    """Return the schema of all sidecars that describe their columns in these bytes."""
     return ColumnSchema()
 
 
@@ -132,16 +126,7 @@ class SidecarHeader:
 
 
 def parse_header(file: memoryview, *, path: str | None) -> SidecarHeader:
-    """Parse the header of a sidecar.
-
-    Args:
-        file: The file up to the size of the snapshot that is read; nothing of the header may lie beyond.
-        path: The sidecar, for error messages.
-
-    Raises:
-        FormatError: `Truncated` or `InvalidValue`.
-        UnsupportedError: An unknown required feature (kind `UnsupportedFeature`).
-    """
+    """Parse the header of a sidecar."""
     if len(file) < layout.HEADER.size:
         raise _truncated("the fixed part of the header", layout.HEADER.size, len(file), offset=0, path=path)
     committed_size, flags, designated, sorting_count, column_count, _ = layout.HEADER.unpack_from(file)
@@ -189,21 +174,13 @@ def parse_header(file: memoryview, *, path: str | None) -> SidecarHeader:
 
 
 def parse_name(file: memoryview, index: int, *, path: str | None) -> str:
-    """Decode the name of one column, which `parse_header` left alone.
-
-    Raises:
-        FormatError: The name is not UTF-8 (kind `InvalidValue`).
-    """
+    """Decode the name of one column, which `parse_header` left alone."""
     fields = layout.COLUMN_DESCRIPTOR.unpack_from(file, _descriptor_offset(index))
     return _decode_name(file, index, fields[0], fields[5], path)
 
 
 def parse_repetition(flags: int, index: int, *, path: str | None) -> layout.Repetition:
-    """Return the repetition of one column from its flags.
-
-    Raises:
-        FormatError: The two bits say 3, which is no repetition (kind `InvalidValue`).
-    """
+    """Return the repetition of one column from its flags."""
     bits = flags >> layout.COLUMN_REPETITION_SHIFT & layout.COLUMN_REPETITION_MASK
     if bits >= len(_REPETITIONS):
         message = f"column {index} has repetition {bits}; expected 0, 1 or 2"
@@ -212,11 +189,7 @@ def parse_repetition(flags: int, index: int, *, path: str | None) -> layout.Repe
 
 
 def parse_column(file: memoryview, index: int, *, path: str | None) -> ColumnDescriptor:
-    """Parse one column descriptor with its name, from a file whose header was parsed.
-
-    Raises:
-        FormatError: The name is not UTF-8, or repetition or physical type are none of Parquet's (`InvalidValue`).
-    """
+    """Parse one column descriptor with its name, from a file whose header was parsed."""
     (
         name_offset,
         column_id,
@@ -356,9 +329,6 @@ def parse_columns_ahead(beginning: memoryview) -> Iterator[None]:
 
     Nothing is believed before the checksum of the whole was verified: what is found is kept under the very bytes that it was
     found in, so that of a damaged sidecar nobody ever asks for it. What is wrong is left to whoever parses all of it.
-
-    Args:
-        beginning: The file from its first byte on; where it does not hold all descriptors and names, nothing is parsed.
     """
     try:
         header = parse_header(beginning, path=None)

@@ -91,18 +91,6 @@ def plan_sidecar_update(file: bytes | bytearray | memoryview, sidecar: Sidecar, 
 
     The checksum continues from the stored one, so damage in what came before is passed on and not blessed. Optional
     footer sections that we do not know are not carried on.
-
-    Args:
-        file: The sidecar as it is now, from its first byte at least to its committed size.
-        sidecar: The snapshot to start from, parsed from the same file: with a transaction file the one whose Parquet
-            size it states, otherwise the newest.
-        change: What the new snapshot says differently.
-
-    Raises:
-        FormatError: The file's committed size lies before the snapshot, or the snapshot is not in the file (kind
-            ``InvalidValue``), or the committed size lies beyond the file (``Truncated``).
-        InvalidInputError: `change` replaces a row group that does not exist, brings another number of chunks than the
-            file has columns, or says what the format cannot hold; see `encode_sidecar`.
     """
     old, header = sidecar.footer, sidecar.header
     file = memoryview(file).cast("B")
@@ -215,19 +203,7 @@ def _changed(new: int | None, old: int) -> int:
 def footer_content_difference(
     sidecar: Sidecar, footer: ParquetFooter, *, content: SidecarContent | None = None
 ) -> SidecarChange:
-    """Find what a snapshot lacks to describe a Parquet file that was updated in place.
-
-    Args:
-        sidecar: The snapshot of the file before its update.
-        footer: The footer of the file now.
-        content: What the footer says, with the bloom filters of the file. Those of new row groups are taken over if they
-            are where the sidecar keeps its own; None leaves them out.
-
-    Raises:
-        FormatError: The footer cannot be described, see `sidecar_content_from_footer`.
-        UnsupportedError: The same.
-        InvalidInputError: The sidecar cannot be brought up to date by an update, see `content_difference`.
-    """
+    """Find what a snapshot lacks to describe a Parquet file that was updated in place."""
     if content is None or not sidecar.bloom_columns or content.blooms_external != sidecar.blooms_external:
         content = sidecar_content_from_footer(footer)
     if footer.questdb_json is not None:
@@ -242,15 +218,6 @@ def content_difference(sidecar: Sidecar, content: SidecarContent) -> SidecarChan
     A row group is unchanged if it has as many rows as before and its first column still begins at the same byte: an
     update writes row groups to new places. The scratchpad is inherited, since it may hold entries of others, and so is
     SEQ_TXN where the content has none. The squash tracker stays what it is.
-
-    Args:
-        sidecar: The snapshot before the update.
-        content: What to say afterwards, for example with bloom filters added to what the Parquet footer tells.
-
-    Raises:
-        InvalidInputError: The header cannot be changed and does not fit the content: other columns, another sort order,
-            or a column of which the sidecar promises what no longer holds. Or row groups vanished. In each case write
-            the partition, or at least its sidecar, anew (kind ``SchemaMismatch``).
     """
     _check_header(sidecar, content)
     old_count = sidecar.row_group_count

@@ -126,19 +126,7 @@ class EncodedRowGroup:
 
 
 def encode_sidecar(content: SidecarContent) -> bytes:
-    """Encode a new sidecar.
-
-    Args:
-        content: What it says. Columns sorted by the ascending designated timestamp alone are recorded by a flag.
-
-    Returns:
-        The whole file, its committed size and checksum in place.
-
-    Raises:
-        InvalidInputError: The format cannot hold the content: a number out of its range, a bound above 65,535 bytes,
-            a row group with more or fewer chunks than columns, a scratchpad above 1 MiB (kind `InvalidValue`), or a
-            block beyond 32 GiB (kind `Alignment`).
-    """
+    """Encode a new sidecar."""
     bloom_columns = _bloom_columns(content)
     file = bytearray(encode_header(content, bloom_columns))
     block_offsets: list[int] = []
@@ -221,13 +209,7 @@ def encode_header(content: SidecarContent, bloom_columns: Sequence[int]) -> byte
 
 
 def encode_row_group(row_group: RowGroupSpec, *, column_count: int, blooms_external: bool | None) -> EncodedRowGroup:
-    """Encode the block of one row group: row count, chunks, then out-of-line bounds and inlined bloom filters.
-
-    Args:
-        row_group: What it says.
-        column_count: Columns of the file, each with a chunk.
-        blooms_external: Where the file keeps its bloom filters; None in a file that has no column with bloom filters.
-    """
+    """Encode the block of one row group: row count, chunks, then out-of-line bounds and inlined bloom filters."""
     if len(row_group.chunks) != column_count:
         raise _invalid(f"a row group has {len(row_group.chunks)} chunks for {column_count} columns", "chunks")
     out_of_line = bytearray()
@@ -270,14 +252,7 @@ def encode_bloom_row(
 def encode_footer(
     footer: FooterSpec, *, block_offsets: Sequence[int], bloom_matrix: bytes, checksum_so_far: int
 ) -> bytes:
-    """Encode one footer with its checksum and the trailer behind it.
-
-    Args:
-        footer: What it says apart from its row groups.
-        block_offsets: Where the block of each row group begins, in row group order.
-        bloom_matrix: The entries of every row group, concatenated; empty without bloom filters.
-        checksum_so_far: CRC-32 of the file from byte 8 up to this footer, dead bytes included.
-    """
+    """Encode one footer with its checksum and the trailer behind it."""
     flags = 0
     sections = [bloom_matrix]
     if footer.seq_txn is not None and footer.seq_txn != layout.UNSET:

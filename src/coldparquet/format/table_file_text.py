@@ -51,22 +51,7 @@ class Utf8Strings:
 
 
 def parse_name(view: memoryview, offset: int, *, longest_units: int, field: str, path: str | None) -> tuple[str, int]:
-    """Parse the name of a column or of a table. Files are named after it, so it must not lead out of a directory.
-
-    Args:
-        view: The file.
-        offset: Where the length of the name lies.
-        longest_units: Largest length in UTF-16 units.
-        field: What the name is, for error messages.
-        path: The file, for error messages.
-
-    Returns:
-        The name and where it ends.
-
-    Raises:
-        FormatError: `Truncated`, or `InvalidValue` for a name that is empty, too long, not UTF-16, or has `..`, path
-            separators or control characters in it.
-    """
+    """Parse the name of a column or of a table. Files are named after it, so it must not lead out of a directory."""
     start = offset + LENGTH.size
     if start > len(view):
         raise truncated(f"length of {field}", start, len(view), offset=offset, path=path)
@@ -99,14 +84,6 @@ def utf16_to_utf8(units: npt.NDArray[np.uint16], offsets: npt.NDArray[np.int64])
     A surrogate without its other half becomes U+FFFD. QuestDB stores such text, for example where `left()` cuts
     between the halves of an emoji, and prints a question mark for it; UTF-8 has no form of it, and one such value
     should not make a whole column unreadable.
-
-    Args:
-        units: The UTF-16 units of all strings, one behind the other.
-        offsets: Where they begin in `units`, and where the last one ends: ascending from 0 to `len(units)`, shape
-            (strings + 1,).
-
-    Raises:
-        UnsupportedError: More than 2 GiB of UTF-8 (kind `TooLarge`).
     """
     if not (units >= 0x80).any():
         return _strings(units.astype(np.uint8).tobytes(), offsets)

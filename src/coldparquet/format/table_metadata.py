@@ -88,11 +88,7 @@ def parse_encoding_word(word: int) -> EncodingConfig | None:
 
 
 def format_encoding_word(config: EncodingConfig | None) -> int:
-    """Put the encoding word of a slot together.
-
-    Raises:
-        InvalidInputError: A number does not fit its byte.
-    """
+    """Put the encoding word of a slot together."""
     if config is None:
         return 0
     stored_level = 0 if config.level is None else config.level + 1
@@ -243,17 +239,7 @@ class TableMetadata:
 
 
 def parse_table_metadata(data: bytes | memoryview, *, path: str | None) -> TableMetadata:
-    """Parse a `_meta` file.
-
-    Args:
-        data: The whole file.
-        path: The file, for error messages.
-
-    Raises:
-        FormatError: `Truncated` or `InvalidValue`. Names that could lead out of the table's directory, such as
-            `../x`, are such values: files are named after columns.
-        UnsupportedError: Another version of the table format (kind `UnsupportedVersion`).
-    """
+    """Parse a `_meta` file."""
     view = memoryview(data).cast("B")
     if len(view) < HEADER.size:
         raise truncated("header", HEADER.size, len(view), offset=0, path=path)
@@ -419,12 +405,7 @@ def _dense_columns(slots: tuple[MetadataSlot, ...], *, has_encodings: bool) -> t
 
 
 def encode_table_metadata(metadata: TableMetadata) -> bytes:
-    """Write a `_meta` file; what was parsed and not changed becomes the same bytes.
-
-    Raises:
-        InvalidInputError: A number does not fit its field, or a name, a type or the designated timestamp is none that
-            `parse_table_metadata` accepts.
-    """
+    """Write a `_meta` file; what was parsed and not changed becomes the same bytes."""
     minor_version_word = 0
     if metadata.minor_version is not None:
         checksum = minor_version_checksum(metadata.metadata_version, len(metadata.slots))
@@ -475,21 +456,13 @@ def _encode_slot(slot: MetadataSlot) -> bytes:
 
 
 def parse_table_name(data: bytes | memoryview, *, path: str | None) -> str:
-    """Parse a `_name` file; bytes behind the name are not looked at.
-
-    Raises:
-        FormatError: `Truncated`, or `InvalidValue` for names that no table can have, such as `../x`.
-    """
+    """Parse a `_name` file; bytes behind the name are not looked at."""
     name, _ = parse_name(memoryview(data).cast("B"), 0, longest_units=LONGEST_NAME_UNITS, field="table name", path=path)
     return name
 
 
 def encode_table_name(name: str) -> bytes:
-    """Write a `_name` file.
-
-    Raises:
-        InvalidInputError: No table can have this name.
-    """
+    """Write a `_name` file."""
     try:
         encoded = encode_name(name) + b"\0"
         parse_table_name(encoded, path=None)

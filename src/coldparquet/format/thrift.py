@@ -55,17 +55,7 @@ class Structure(TBase):  # type: ignore[misc]  # thrift has no type information
 
     @classmethod
     def decode(cls, content: bytes, *, path: str | None, offset: int) -> Self:
-        """Decode one structure from the start of ``content``; bytes behind it are ignored.
-
-        Args:
-            content: Compact protocol bytes.
-            path: The object that they come from, for error messages.
-            offset: Where they begin in it, for error messages.
-
-        Raises:
-            FormatError: The bytes are not such a structure. Lengths are checked against ``content`` before anything
-                is allocated. Thrift limits nesting to 64 levels; before 0.25 its C extension did not, and crashed.
-        """
+        """Decode one structure from the start of ``content``; bytes behind it are ignored."""
         # Every element of a list and every character takes at least one byte, so the content bounds both.
         protocol = _CompactProtocol(
             TMemoryBuffer(content), string_length_limit=len(content), container_length_limit=len(content)
@@ -92,16 +82,7 @@ class Structure(TBase):  # type: ignore[misc]  # thrift has no type information
 
 
 def structure_stops(content: bytes, start: int, count: int) -> list[int]:
-    """Find where each of ``count`` consecutive structures ends, whatever fields they have.
-
-    Args:
-        content: Compact protocol bytes.
-        start: Where the first structure begins.
-        count: Number of structures; each takes at least one byte.
-
-    Raises:
-        FormatError: The bytes are not that many structures (kind ``InvalidThrift``).
-    """
+    """Find where each of ``count`` consecutive structures ends, whatever fields they have."""
     transport = TMemoryBuffer(content)
     protocol = _CompactProtocol(transport, string_length_limit=len(content), container_length_limit=len(content))
     transport.cstringio_buf.seek(start)
@@ -218,27 +199,12 @@ class RawField:
 
 
 def parse_fields(content: bytes) -> list[RawField]:
-    """Take apart the structure at the start of ``content``; bytes behind it are ignored.
-
-    Raises:
-        FormatError: The bytes are not a structure (kind ``InvalidThrift``).
-    """
+    """Take apart the structure at the start of ``content``; bytes behind it are ignored."""
     return [RawField(number, kind, content[start:stop]) for number, kind, start, stop in _field_places(content)]
 
 
 def structure_list_places(content: bytes, number: int) -> list[int]:
-    """Find the structures of a list without copying them.
-
-    Args:
-        content: Begins with the structure that holds the list.
-        number: The list's field in it.
-
-    Returns:
-        Where each structure begins and, at the end, where the last one stops; empty if there is no such field.
-
-    Raises:
-        FormatError: The bytes are not such a structure (kind ``InvalidThrift``).
-    """
+    """Find the structures of a list without copying them."""
     for found, kind, place, _ in _field_places(content):
         if found == number and kind == FieldType.LIST:
             size, start = _structure_list(content, place)
@@ -282,11 +248,7 @@ def encode_fields(fields: Iterable[RawField]) -> bytes:
 
 
 def parse_structure_list(content: bytes) -> list[bytes]:
-    """Split a list of structures into the bytes of each.
-
-    Raises:
-        FormatError: The bytes are not such a list (kind ``InvalidThrift``).
-    """
+    """Split a list of structures into the bytes of each."""
     size, start = _structure_list(content, 0)
     stops = structure_stops(content, start, size)
     return [content[first:stop] for first, stop in zip([start, *stops], stops, strict=False)]

@@ -78,12 +78,7 @@ class TableTransaction:
         return self.fixed_row_count + self.transient_row_count
 
     def partitions_of(self, interval: PartitionInterval) -> PartitionRecords:
-        """Return the partitions of a table with this interval: for NONE the single implicit one.
-
-        Raises:
-            FormatError: The table has rows but no partition that could hold them, or its largest timestamp is before the
-                last partition (kind `InvalidValue`).
-        """
+        """Return the partitions of a table with this interval: for NONE the single implicit one."""
         if interval is PartitionInterval.NONE:
             # What such a table records as partitions is ignored by the database too.
             return PartitionRecords.of(
@@ -125,9 +120,6 @@ def parse_version(data: bytes | memoryview, *, path: str | None) -> int:
     """Parse only the version in the first 8 bytes: the number of the live transaction.
 
     A reader of a file that is being written compares it before and after; see `parse_txn`.
-
-    Raises:
-        FormatError: `Truncated`, or `InvalidValue` where it is negative.
     """
     if len(data) < layout.VERSION.size:
         raise truncated("version", layout.VERSION.size, len(data), offset=0, path=path)
@@ -142,15 +134,6 @@ def parse_txn(data: bytes | memoryview, *, path: str | None) -> TableTransaction
 
     On a disk where the database is running, the file may change while it is read: read it again on the kinds
     `TornTransaction` and `Truncated`, and trust the result only if `parse_version` of a later read is still its `txn`.
-
-    Args:
-        data: The file from its first byte; whatever lies behind the live area is not looked at.
-        path: The file, for error messages.
-
-    Raises:
-        FormatError: `TornTransaction` where header and area are of different transactions, `Truncated` where the
-            area would end beyond `data`, `InvalidValue` for values that cannot be. Nothing larger than `data` is
-            allocated.
     """
     view = memoryview(data).cast("B")
     area = _parse_header(view, path)
@@ -361,12 +344,6 @@ def replace_partitions(
 
     Row counts follow from the partitions; the versions that tell readers what to look at again are counted up. There is
     no lag any more: the database reads its rows from the write-ahead log once more.
-
-    Args:
-        transaction: The transaction before.
-        partitions: All partitions of the table, sorted by timestamp.
-        min_timestamp: Least timestamp of the table's rows, in its unit; None without rows.
-        max_timestamp: Largest timestamp of the table's rows; None without rows.
     """
     row_counts = partitions.row_counts
     is_removed = ~np.isin(transaction.partitions.timestamps, partitions.timestamps)
@@ -385,11 +362,7 @@ def replace_partitions(
 
 
 def encode_txn(transaction: TableTransaction) -> bytes:
-    """Write a fresh `_txn` file that holds one transaction.
-
-    Raises:
-        InvalidInputError: A number does not fit its field, or the partitions contradict the row counts or their order.
-    """
+    """Write a fresh `_txn` file that holds one transaction."""
     words = _words(transaction.partitions)
     symbols = np.zeros(len(transaction.symbol_counts), layout.SYMBOL_COUNT_DTYPE)
     try:

@@ -94,11 +94,7 @@ def unsupported_type(type_code: int, why: str) -> UnsupportedError:
 
 
 def tag_of(type_code: int) -> TypeTag:
-    """Return the tag of a type code.
-
-    Raises:
-        UnsupportedError: The code is not positive (-1 marks a foreign type without counterpart) or its tag unknown.
-    """
+    """Return the tag of a type code."""
     if type_code == UNKNOWN_TYPE_CODE:
         raise unsupported_type(type_code, "its Parquet type has no QuestDB counterpart")
     if type_code <= 0:
@@ -120,11 +116,7 @@ def timestamp_unit(type_code: int) -> str:
 
 
 def geohash_bits(type_code: int) -> int:
-    """Return the number of bits of a GEOHASH code, 1 to 60.
-
-    Raises:
-        UnsupportedError: The number of bits does not fit the tag.
-    """
+    """Return the number of bits of a GEOHASH code, 1 to 60."""
     bits = (type_code >> 8) & 0xFF
     if not 1 <= bits <= MAX_GEOHASH_BITS or _by_limit(_GEOHASH_TAGS, bits) != tag_of(type_code):
         raise unsupported_type(type_code, f"a geohash of {bits} bits does not fit its tag")
@@ -132,11 +124,7 @@ def geohash_bits(type_code: int) -> int:
 
 
 def array_dimensions(type_code: int) -> int:
-    """Return the number of dimensions of an ARRAY code, 1 to 32.
-
-    Raises:
-        UnsupportedError: The elements are not DOUBLE.
-    """
+    """Return the number of dimensions of an ARRAY code, 1 to 32."""
     element = (type_code >> 8) & 0x3F
     if element != TypeTag.DOUBLE:
         raise unsupported_type(type_code, f"arrays of element type {element} are not stored; only DOUBLE is")
@@ -144,12 +132,7 @@ def array_dimensions(type_code: int) -> int:
 
 
 def decimal_precision_scale(type_code: int) -> tuple[int, int]:
-    """Return precision (bits 8-15) and scale (from bit 18) of a DECIMAL code.
-
-    Raises:
-        UnsupportedError: Precision or scale is out of range. Codes with the scale at bit 24, which some versions wrote,
-            end here; ``footer_to_sidecar`` repairs them where a Parquet annotation confirms that form.
-    """
+    """Return precision (bits 8-15) and scale (from bit 18) of a DECIMAL code."""
     precision = (type_code >> 8) & 0xFF
     scale = (type_code >> 18) & 0xFF
     if not 1 <= precision <= MAX_DECIMAL_PRECISION or scale > precision:
@@ -200,15 +183,7 @@ def type_name(type_code: int) -> str:
 
 
 def parse_type_name(name: str) -> int:
-    """Return the code of a type by its name as ``SHOW COLUMNS`` prints it; the inverse of ``type_name``.
-
-    Args:
-        name: Such as ``SYMBOL``, ``TIMESTAMP_NS``, ``GEOHASH(8c)``, ``DECIMAL(18,3)`` or ``DOUBLE[]``; case does not
-            matter.
-
-    Raises:
-        InvalidInputError: It names no type that QuestDB stores.
-    """
+    """Return the code of a type by its name as ``SHOW COLUMNS`` prints it; the inverse of ``type_name``."""
     name = name.strip()
     code = _PLAIN_CODES.get(name.upper(), UNKNOWN_TYPE_CODE)
     if match := _PARAMETERS.fullmatch(name):

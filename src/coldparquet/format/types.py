@@ -73,19 +73,7 @@ class ForeignAnnotation(StrEnum):
 
 
 def parse_foreign_annotations(content: bytes, *, path: str | None = None) -> dict[int, str]:
-    """Parse the content of the SCRATCHPAD entry with the code ``FOREIGN_ANNOTATIONS_CODE``.
-
-    Args:
-        content: The entry's bytes, without its code and length.
-        path: The sidecar, for error messages.
-
-    Returns:
-        Column index to annotation name. Names that this version does not know are kept; resolving the type of
-        such a column fails, the others stay readable.
-
-    Raises:
-        FormatError: The content is not a JSON object from column indexes to names.
-    """
+    """Parse the content of the SCRATCHPAD entry with the code ``FOREIGN_ANNOTATIONS_CODE``."""
     try:
         parsed = json.loads(content)
         annotations = {int(index): name for index, name in parsed.items()}
@@ -374,18 +362,7 @@ def resolve_type(
     max_rep_level: int,
     annotation: str | None = None,
 ) -> ColumnType:
-    """Find out what a column holds, how it compares and what becomes of it in Arrow.
-
-    Args:
-        type_code: QuestDB's code; designated and descending bits do not matter.
-        physical_type: Parquet storage of the leaf.
-        fixed_byte_length: Bytes per value of FIXED_LEN_BYTE_ARRAY, otherwise 0.
-        max_rep_level: Nesting of repeated groups around the leaf; 0 for flat columns.
-        annotation: Name of a ``ForeignAnnotation``, for columns of foreign files that need one.
-
-    Raises:
-        UnsupportedError: The code names no stored type, or the Parquet storage is not one of that type.
-    """
+    """Find out what a column holds, how it compares and what becomes of it in Arrow."""
     tag = tag_of(type_code)
     physical_type = PhysicalType(physical_type)
     storage = _storage(type_code, tag, physical_type, max_rep_level, annotation)
@@ -507,14 +484,7 @@ _STORAGE: dict[TypeTag, tuple[PhysicalType, int]] = {
 
 
 def canonical_type(type_code: int) -> ColumnType:
-    """Return the type of a column that QuestDB stores: its Arrow type, its order, and the Parquet storage it gets.
-
-    Args:
-        type_code: QuestDB's code; designated and descending bits do not matter.
-
-    Raises:
-        UnsupportedError: The code names no stored type, or its parameters are out of range or of no known meaning.
-    """
+    """Return the type of a column that QuestDB stores: its Arrow type, its order, and the Parquet storage it gets."""
     tag = tag_of(type_code)
     has_parameters = tag in (TypeTag.TIMESTAMP, TypeTag.ARRAY) or is_decimal(tag) or is_geohash(tag)
     if type_code != tag and not has_parameters:

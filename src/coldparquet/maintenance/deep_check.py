@@ -81,12 +81,7 @@ class BloomCheck:
         self._places = located_blooms(sidecar, column, read_at) if column in sidecar.bloom_columns else None
 
     def denied_values(self, row_group: int, values: Any) -> int:
-        """Count the values that the filter of a row group says are not there.
-
-        Args:
-            row_group: The row group.
-            values: All of its values, as an Arrow array of plain values.
-        """
+        """Count the values that the filter of a row group says are not there."""
         places = self._places
         if places is None or not places.present[row_group] or places.starts[row_group] == UNKNOWN:
             return 0
@@ -151,12 +146,7 @@ class PartitionBlooms:
     """Version of the Parquet object that they were packed from; None where it has none that lasts."""
 
     def are_asked(self, location: PartitionLocation, *, found_etag: str | None) -> bool:
-        """Tell whether readers ask them: not where they find another version of the Parquet object.
-
-        Args:
-            location: The partition; where the table's transaction tells a size, that is the version.
-            found_etag: Version of the Parquet object that lies there.
-        """
+        """Tell whether readers ask them: not where they find another version of the Parquet object."""
         is_another = is_lasting_etag(found_etag) and self.data_etag not in {None, found_etag}
         return location.committed_size_bytes is not None or not is_another
 
@@ -176,11 +166,6 @@ async def read_packed_blooms(store: ObjectStore, file: CatalogueFile, *, deep: b
 
     Requests: 1 per 8 MiB, of the filters or of their index; none where it came with the catalogue, or holds none. All filters
     are in memory, twice.
-
-    Args:
-        store: Where the catalogue lies.
-        file: Its beginning.
-        deep: Whether to read the filters themselves.
     """
     index = file.index
     if index is None or index.blooms_range is None:
@@ -227,13 +212,7 @@ def _by_partition(index: CatalogueIndex, data: bytes, stripes: bytes) -> dict[st
 def compare_packed_blooms(
     sidecar: Sidecar, packed: Sequence[PackedBloom], read_at: Callable[[int, int], bytes]
 ) -> list[Finding]:
-    """Compare filters of a catalogue with those of the Parquet file, bit by bit. Blocks.
-
-    Args:
-        sidecar: Says where the file has its filters, or holds them.
-        packed: Those of the catalogue.
-        read_at: Returns bytes of the Parquet file, given the first one and how many.
-    """
+    """Compare filters of a catalogue with those of the Parquet file, bit by bit. Blocks."""
     columns = {sidecar.column(column).name: column for column in sidecar.bloom_columns}
     packed_columns = columns.keys() & {bloom.column for bloom in packed}
     places = {name: located_blooms(sidecar, columns[name], read_at) for name in packed_columns}
@@ -282,12 +261,6 @@ def check_values(
     Claims are those that reads rely on: numbers of rows and nulls, bounds of row groups and of pages, bounds that stand for
     values, bloom filters, and that the designated timestamp never goes back within a row group. One chunk is in memory
     at a time. Blocks.
-
-    Args:
-        sidecar: What is claimed.
-        pages: What is claimed of single pages; None for nothing.
-        read_at: Returns bytes of the Parquet file, given the first one and how many.
-        path: The Parquet file, for the findings.
     """
     findings: list[Finding] = []
     for column in range(sidecar.column_count):
@@ -485,16 +458,6 @@ async def check_data(
     """Read a partition whole, into a temporary file, and compare everything with what is claimed of it.
 
     Requests: 1 look at the object, and 1 per 8 MiB, 4 in flight.
-
-    Args:
-        store: Where it lies; it should pin versions.
-        location: The partition.
-        check: What its metadata says.
-        packed_blooms: Bloom filters of it in the table's catalogue; None where that has none.
-
-    Raises:
-        ArchivedObjectError: The object must be restored first.
-        ColdParquetError: The object cannot be read.
     """
     path = location.data_path
     info = await store.info(path)

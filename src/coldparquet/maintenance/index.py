@@ -255,17 +255,7 @@ async def index_with_pages(  # noqa: PLR0913 - what can be told is told by name
     force: bool,
     is_sidecar_absent: bool = False,
 ) -> IndexedPartition:
-    """Index one partition, its ``_pages`` as well where that is asked for; only bugs raise.
-
-    Args:
-        location: The partition.
-        indexer: Writes its sidecar.
-        pages_indexer: Writes its ``_pages``.
-        pages: Whether to write one.
-        force: Whether to write a sidecar, and a ``_pages`` that goes with it, anew. A ``_pages`` that goes with a stale sidecar
-            is written anew in any case.
-        is_sidecar_absent: Whether a listing has shown that there is none.
-    """
+    """Index one partition, its ``_pages`` as well where that is asked for; only bugs raise."""
     done = await indexer.index(location, is_sidecar_absent=is_sidecar_absent)
     is_left_by_dry_run = done.is_stale and done.action != "written"
     if not (pages or force or done.is_stale) or done.action in {"skipped", "failed"} or is_left_by_dry_run:
@@ -418,11 +408,7 @@ class PartitionIndexer:
         return transfer.content(), transfer.notes
 
     async def _doubt(self, location: PartitionLocation, lookup: SidecarLookup) -> str | None:
-        """Say why a sidecar may be of another Parquet file; None where nothing tells so. 1 request without a committed size.
-
-        Raises:
-            NotFoundError: There is no Parquet file beside it.
-        """
+        """Say why a sidecar may be of another Parquet file; None where nothing tells so. 1 request without a committed size."""
         if lookup.sidecar is None:
             return lookup.problem.message if lookup.state == "stale" and lookup.problem is not None else None
         if location.committed_size_bytes is not None:

@@ -114,14 +114,7 @@ async def migrate_table(  # noqa: PLR0913 - what can be told is told by name
 async def migrate_partition(
     location: PartitionLocation, indexer: PartitionIndexer, pages_indexer: PagesIndexer, *, force: bool
 ) -> IndexedPartition:
-    """Migrate one partition; only bugs raise.
-
-    Args:
-        location: The partition, with its record.
-        indexer: Writes its sidecar.
-        pages_indexer: Renews its ``_pages`` if it has one.
-        force: Whether to do that; beside a stale sidecar it does so in any case.
-    """
+    """Migrate one partition; only bugs raise."""
     reason = _reason_to_skip(location)
     if reason is not None:
         return IndexedPartition(path=f"{location.directory_path}/{SIDECAR_FILE}", action="skipped", reason=reason)
@@ -139,13 +132,7 @@ class RecordedPartitions:
 
 
 async def recorded_partitions(store: ObjectStore, path: str) -> RecordedPartitions:
-    """Find the partitions of a table that may have to be migrated. Requests: those of :func:`discover`.
-
-    Raises:
-        NotFoundError: There is nothing at ``path``.
-        FormatError: A table file is damaged.
-        StorageError: The table files kept changing while they were read.
-    """
+    """Find the partitions of a table that may have to be migrated. Requests: those of :func:`discover`."""
     try:
         discovery = await discover(store, path)
     except NotFoundError as error:

@@ -76,15 +76,7 @@ class BloomPacker:
         self._coalescing = choose_coalescing(options, StoreSpeed(connections=options.max_concurrency))
 
     async def read(self, location: PartitionLocation, packed: PackedSidecar) -> tuple[PackedBloom, ...]:
-        """Read the filters of a partition, but for those that its sidecar holds. 1 request or few for the Parquet file.
-
-        Args:
-            location: The partition.
-            packed: Its entry.
-
-        Returns:
-            The filters; none where they could not be read: readers then look for them in the Parquet file.
-        """
+        """Read the filters of a partition, but for those that its sidecar holds. 1 request or few for the Parquet file."""
         sidecar = parse_sidecar(packed.sidecar, parquet_size_bytes=packed.parquet_size_bytes)
         places = _places_in_file(sidecar)
         starts = np.concatenate(
@@ -214,11 +206,7 @@ class PartitionPacker:
         self._options = options
 
     async def read(self, location: PartitionLocation) -> PackedSidecar | LeftOut:
-        """Read one partition. 1 listing, and 1 or 2 requests for its sidecar; none for a native one.
-
-        Raises:
-            StorageError: The store failed.
-        """
+        """Read one partition. 1 listing, and 1 or 2 requests for its sidecar; none for a native one."""
         if location.is_native:
             return LeftOut(reason="in QuestDB's native format")
         # In this order: if the sidecar is replaced in between, the entry says an older version of it, and does not count.
@@ -332,28 +320,6 @@ async def pack_table(  # noqa: PLR0913 - what can be told is told by name
     Requests: those that find the partitions (:func:`coldparquet.catalog.discovery.discover`); per Parquet partition 1 listing
     and 1 or 2 for the sidecar, and where it has bloom filters 1 or few for those; 1 for the catalogue that is there and
     1 to write, none if nothing is new.
-
-    Args:
-        url: A table directory: any fsspec URL, or a local path.
-        storage_options: Credentials, endpoint and so on, as fsspec and s3fs take them.
-        bloom_limit_bytes: Bloom filters are packed if those of the whole table have at most so many bytes; 0 packs none.
-        dry_run: Write nothing, but read everything.
-        options: How to read; ``max_concurrency`` is also how many requests are sent at once.
-        store_options: How patient to be with the store; see :class:`~coldparquet.options.StoreOptions`.
-        store: A store of your own; ``url`` is then a path in it. It stays open.
-        on_progress: Called with the name of each partition when it was read, and the number of all partitions.
-
-    Returns:
-        What became of each partition. Those without a usable sidecar are left out.
-
-    Raises:
-        NotFoundError: There is nothing at ``url``, or nothing that is a partition.
-        InvalidInputError: This is one partition (kind ``NotATable``).
-        AccessError: The store refused.
-        ObjectChangedError: Somebody else packed the table at the same time (kind ``CatalogueConflict``).
-        FormatError: ``_txn`` or ``_meta`` is damaged.
-        StorageError: The store failed, or the table files kept changing.
-        UnsupportedError: There are too many partitions for one catalogue (kind ``TooLarge``).
     """
     options = options or ReadOptions()
     label = shown_url(os.fspath(url))
@@ -384,17 +350,6 @@ async def renew_catalogue(  # noqa: PLR0913 - what can be told is told by name
 
     Requests: 1 for the catalogue that is there; if there is one, or one is asked for, those of :func:`pack_table`, but only
     for partitions that were written or that it does not have. A catalogue without bloom filters gets none.
-
-    Args:
-        store: Where the table lies; it must not pin versions.
-        path: Its directory, without a trailing slash.
-        options: How to read.
-        changed: Names of the directories in which something was written.
-        make: Make a catalogue where there is none.
-        dry_run: Write nothing.
-
-    Returns:
-        What became of it; None where there is none. A failure is in there, not raised: what was to be written is written.
     """
     packing = _Packing(store, path, options, dry_run=dry_run, on_progress=None)
     try:

@@ -92,12 +92,6 @@ async def check_catalogue(
     """Read the catalogue of a table as readers do, all of it but for the bloom filters, unless these are to be read as well.
 
     Requests: 1, more for one above 512 KiB. Without a ``_txn`` 1 listing for 250 partitions.
-
-    Args:
-        store: Where the table lies; it must not pin versions.
-        path: Its directory, without a trailing slash.
-        locations: The partitions to check.
-        deep: Whether to read its bloom filters.
     """
     if any(path in {location.directory_path, location.data_path} for location in locations):
         return CheckedCatalogue()
@@ -109,12 +103,7 @@ async def check_catalogue(
 
 
 async def open_catalogue(store: ObjectStore, path: str) -> Catalogue:
-    """Read the catalogue of a table, or find that there is none. 1 request, more for one above 512 KiB.
-
-    Args:
-        store: Where the table lies; it must not pin versions.
-        path: Its directory, without a trailing slash.
-    """
+    """Read the catalogue of a table, or find that there is none. 1 request, more for one above 512 KiB."""
     return Catalogue(await fetch_catalogue(store, path, spent=[]), NO_CACHES.above(CheckedStore(store)))
 
 
@@ -127,12 +116,7 @@ def catalogue_findings(catalogue: Catalogue, locations: Sequence[PartitionLocati
 
 
 def compare_with_packed(sidecar: Sidecar | None, entry: PackedEntry | None) -> tuple[Finding, ...]:
-    """Compare the snapshot of a partition's sidecar with its entry in the catalogue.
-
-    Args:
-        sidecar: The snapshot that counts; None where there is none.
-        entry: None where none counts.
-    """
+    """Compare the snapshot of a partition's sidecar with its entry in the catalogue."""
     packed = None if entry is None else entry.lookup
     if packed is None or (packed.sidecar is None and packed.problem is None):
         return ()
@@ -581,12 +565,6 @@ async def find_verifiable(store: ObjectStore, path: str) -> VerifiableTable:
 
     Requests: those of :func:`~coldparquet.catalog.discovery.discover`, which looks inside the directories of partitions where
     there is no ``_txn``; with one 1 listing more.
-
-    Raises:
-        NotFoundError: There is nothing at ``path``, or nothing that is a partition.
-        AccessError: The store refused the credentials.
-        FormatError: ``_txn`` or ``_meta`` is damaged.
-        StorageError: The table files kept changing while they were read.
     """
     if path.endswith(".parquet"):
         await refuse_inside_logged_table(store, path)

@@ -66,11 +66,7 @@ def refuses_nonsense() -> Iterator[None]:
 
 
 def check_types(value: object) -> None:
-    """Check the plain fields of dataclasses, and those of what is in them; numbers that were no JSON are of a type already.
-
-    Raises:
-        FormatError: One has another type than its class says.
-    """
+    """Check the plain fields of dataclasses, and those of what is in them; numbers that were no JSON are of a type already."""
     if isinstance(value, tuple):
         for item in value[:1] if value and isinstance(value[0], RowGroupRead | NativeRead) else value:
             check_types(item)
@@ -171,17 +167,7 @@ class NeededColumns:
 
 
 def check_reads(share: ParquetShare, places: ChunkPlaces, *, number: int, needed: NeededColumns) -> None:
-    """Check the reads of a partition: rows of row groups that there are, and bytes inside of their chunks, each once.
-
-    Args:
-        share: The partition.
-        places: What its metadata says of the chunks.
-        number: Position of the partition in the piece.
-        needed: What each read has to bring.
-
-    Raises:
-        FormatError: Some read does not.
-    """
+    """Check the reads of a partition: rows of row groups that there are, and bytes inside of their chunks, each once."""
     _require(share.metadata_source in _SOURCES, f"its metadata are from {share.metadata_source!r:.60}")
     row_groups = np.array([read.row_group for read in share.reads], np.int64)
     _require(
@@ -294,11 +280,7 @@ def checked_pages(pages: PartitionPages | None, places: ChunkPlaces) -> Partitio
 
 
 def check_paths(paths: Sequence[str], table: str) -> None:
-    """Check that paths of a store are those of a table or of what lies in it.
-
-    Raises:
-        FormatError: One leads elsewhere.
-    """
+    """Check that paths of a store are those of a table or of what lies in it."""
     for path in paths_outside(paths, table):
         raise damaged_piece(f"it reads {path!r:.200}, which is not in the table {table}")
 

@@ -103,12 +103,7 @@ _OF_THE_DRIVER = frozenset(
 
 
 def encode_piece(content: PieceContent, numbers: PieceNumbers) -> bytes:
-    """Encode a piece.
-
-    Args:
-        content: What it says.
-        numbers: What is to be known of it without looking at every read.
-    """
+    """Encode a piece."""
     shapes = _numbered(share.shape for share in content.shares)
     types = _numbered(column.readable_type for column in content.columns)
     document = {
@@ -160,12 +155,7 @@ def decode_numbers(data: bytes) -> tuple[str, PieceNumbers]:
 
 
 def decode_piece(data: bytes) -> PieceContent:
-    """Decode a piece.
-
-    Raises:
-        FormatError: The bytes are no piece, or were damaged on their way.
-        UnsupportedError: Another version of coldparquet wrote them (kind ``UnknownPieceVersion``).
-    """
+    """Decode a piece."""
     sections = SectionReader(unframe_content(data))
     document = _document(sections)
     with refuses_nonsense():
@@ -327,14 +317,7 @@ class SidecarReducer:
     def reduce(
         self, sidecar: Sidecar, *, columns: tuple[int, ...], row_groups: IntArray, keeps_bounds: BoolArray
     ) -> bytes:
-        """Write a sidecar of some row groups and columns of another one, for the same Parquet file.
-
-        Args:
-            sidecar: The other one.
-            columns: Indexes of the columns, ascending; they are numbered anew, from 0.
-            row_groups: Numbers of the row groups, ascending; they are numbered anew as well.
-            keeps_bounds: Whether minimum and maximum of a chunk are kept, shape ``(row groups, columns)``.
-        """
+        """Write a sidecar of some row groups and columns of another one, for the same Parquet file."""
         file = bytearray(self._header(sidecar, columns))
         words = _block_words(sidecar, columns, row_groups, keeps_bounds)
         out_of_line = _move_long_bounds(sidecar, columns, row_groups, keeps_bounds, words)
@@ -418,11 +401,7 @@ def _move_long_bounds(
     keeps_bounds: BoolArray,
     words: npt.NDArray[np.uint64],
 ) -> dict[int, bytes]:
-    """Give the bounds that are kept and lie behind their block a place behind the new one, and note it in its words.
-
-    Returns:
-        By the new number of the row group: what follows its block, padded so that another block may follow.
-    """
+    """Give the bounds that are kept and lie behind their block a place behind the new one, and note it in its words."""
     behind: dict[int, bytearray] = {}
     for number, column in zip(*(places.tolist() for places in np.nonzero(keeps_bounds)), strict=True):
         chunks, row_group = sidecar.chunks(columns[column]), int(row_groups[number])

@@ -81,11 +81,7 @@ class SectionReader:
         self._position = 0
 
     def bytes(self) -> memoryview:
-        """Return the next byte string.
-
-        Raises:
-            FormatError: There is none, or it is cut off.
-        """
+        """Return the next byte string."""
         start = self._position + _LENGTH.size
         if start > len(self._data):
             raise self._damaged("another section is missing")
@@ -96,11 +92,7 @@ class SectionReader:
         return self._data[start:stop]
 
     def numbers(self) -> IntArray:
-        """Return the next array.
-
-        Raises:
-            FormatError: There is none, or it is no array of numbers.
-        """
+        """Return the next array."""
         section = self.bytes()
         count, rest_bytes = divmod(len(section), WORD_BYTES)
         if rest_bytes:
@@ -113,11 +105,7 @@ class SectionReader:
         return split(self.numbers(), counts)
 
     def finish(self) -> None:
-        """Make sure that nothing is left.
-
-        Raises:
-            FormatError: There is.
-        """
+        """Make sure that nothing is left."""
         if self._position != len(self._data):
             raise self._damaged("there are more sections than expected")
 
@@ -126,11 +114,7 @@ class SectionReader:
 
 
 def split(numbers: IntArray, counts: IntArray) -> list[IntArray]:
-    """Cut an array into lists of these lengths.
-
-    Raises:
-        FormatError: They are not as long as the array.
-    """
+    """Cut an array into lists of these lengths."""
     stops = np.cumsum(counts)
     if counts.min(initial=0) < 0 or (stops[-1] if len(stops) else 0) != len(numbers):
         raise damaged_piece(f"the lengths of its lists do not add up to {len(numbers):,} numbers")
@@ -179,12 +163,7 @@ def frame_content(content: bytes) -> bytes:
 
 
 def unframe_content(data: bytes) -> bytes:
-    """Return the content of a piece.
-
-    Raises:
-        FormatError: The bytes are none of a piece, or were damaged on their way (``ChecksumMismatch``).
-        UnsupportedError: Another version of coldparquet wrote them (kind ``UnknownPieceVersion``).
-    """
+    """Return the content of a piece."""
     if data[: len(PIECE_MAGIC)] != PIECE_MAGIC:
         raise damaged_piece(f"they begin with {data[: len(PIECE_MAGIC)]!r}, not with {PIECE_MAGIC!r}", offset=0)
     behind = memoryview(data)[_CHECKED_FROM:]

@@ -48,14 +48,7 @@ _SLACK = 0.2
 
 
 def piece_count(total_cost: float, read_count: int, *, most_pieces: int | None, target_bytes: int | None) -> int:
-    """Choose into how many pieces reads are cut.
-
-    Args:
-        total_cost: Of all reads, in bytes.
-        read_count: Number of reads; none is ever split.
-        most_pieces: Never more than these; None for any number.
-        target_bytes: About how much each should cost; None leaves it to ``most_pieces`` or else to :data:`TARGET_BYTES`.
-    """
+    """Choose into how many pieces reads are cut."""
     if target_bytes is None and most_pieces is not None:
         wanted = most_pieces
     else:
@@ -65,17 +58,7 @@ def piece_count(total_cost: float, read_count: int, *, most_pieces: int | None, 
 
 
 def cut_evenly(costs: npt.NDArray[np.float64], begins_partition: BoolArray, count: int) -> IntArray:
-    """Cut reads into contiguous pieces of about the same cost.
-
-    Args:
-        costs: Of each read, all above 0, shape ``(reads,)``, at least one.
-        begins_partition: Whether each read is the first of its partition.
-        count: Number of pieces, at most the number of reads.
-
-    Returns:
-        Where each piece begins, and at last the number of reads, shape ``(pieces + 1,)``; there are fewer pieces than
-        asked for where some reads cost more than a share.
-    """
+    """Cut reads into contiguous pieces of about the same cost."""
     stops = np.cumsum(costs)
     share = stops[-1] / count
     ideal = share * np.arange(1, count)
@@ -108,18 +91,7 @@ def parquet_share(  # noqa: PLR0913 - a partition, and the place of some of its 
     shape: RequestShape,
     reducer: SidecarReducer,
 ) -> ParquetShare:
-    """Take along some reads of a partition.
-
-    Args:
-        partition: The partition.
-        described: What the plan says of it.
-        reads: Neighbouring reads of it, at least one.
-        columns: Columns of the piece.
-        partition_index: Position of the share in the piece.
-        etag: Version of the data object that the plan has seen; None if it has seen none that lasts.
-        shape: How the ranges become requests.
-        reducer: Cuts down the sidecars of the table.
-    """
+    """Take along some reads of a partition."""
     places = [partition.places[column.index] for column in columns]
     renumbering = _Renumbering(reads, places)
     deferred = {column for read in reads if read.deferred is not None for column in read.deferred.columns}
@@ -197,18 +169,6 @@ async def make_pieces(
 
     Requests: 1 look at each partition that is cut and of whose data no version was seen yet, all at once: whoever reads one
     of its pieces must see the version that the others see. With storage classes everything was looked at before.
-
-    Args:
-        planned: The plan, admitted; its question has no limit.
-        executor: Does the work.
-        most_pieces: Never more than these; None for any number.
-        target_bytes: About how much each should cost, as fetched and decoded bytes; None leaves it to ``most_pieces``.
-
-    Returns:
-        The pieces in table order; none where nothing is read.
-
-    Raises:
-        StorageError: A look at an object failed.
     """
     if not planned.plan.row_groups:
         return ()

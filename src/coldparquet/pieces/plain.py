@@ -74,12 +74,7 @@ def made_of(dataclass: type[T], values: Sequence[Any]) -> T:
 
 
 def plain_column(column: TableColumn, types: Mapping[ColumnType, int]) -> list[Any]:
-    """Return a column of a readable type as plain data.
-
-    Args:
-        column: The column.
-        types: Where each type is among those that are written.
-    """
+    """Return a column of a readable type as plain data."""
     return [column.index, column.name, column.id, types[column.readable_type]]
 
 
@@ -160,12 +155,7 @@ def plain_predicate(predicate: BoundPredicate) -> list[Any]:  # noqa: PLR0911 - 
 
 
 def predicate_of(plain: list[Any], columns: Mapping[int, TableColumn]) -> BoundPredicate:  # noqa: PLR0911 - one per kind
-    """Undo :func:`plain_predicate`.
-
-    Args:
-        plain: What it returned.
-        columns: By index in the table, the columns that the predicate looks at.
-    """
+    """Undo :func:`plain_predicate`."""
 
     def field_of(index: int) -> BoundField:
         return BoundField(name=columns[index].name, index=index, type=columns[index].readable_type)
@@ -246,13 +236,7 @@ def add_native_reads(sections: SectionWriter, reads: Sequence[NativeRead]) -> No
 def next_native_reads(
     sections: SectionReader, *, files: Sequence[Sequence[Any]], partition_index: int
 ) -> tuple[NativeRead, ...]:
-    """Undo :func:`add_native_reads`.
-
-    Args:
-        sections: At the place where the reads were written.
-        files: What :func:`plain_files` returned.
-        partition_index: Position of the partition in the plan of the piece.
-    """
+    """Undo :func:`add_native_reads`."""
     shared_files = tuple(NativeFile(column, role, path) for column, role, path in files)
     numbers, first_rows, row_counts, matches = (sections.numbers().tolist() for _ in range(4))
     made_columns = list(sections.lists())
@@ -379,14 +363,7 @@ def next_pages(sections: SectionReader, *, row_group_count: int, column_count: i
 def reduced_pages(
     pages: PartitionPages, *, row_groups: IntArray, columns: Sequence[int], wanted: Collection[int]
 ) -> PartitionPages:
-    """Keep the pages of some columns of some row groups, numbered anew as in a reduced sidecar, without their bounds.
-
-    Args:
-        pages: Of the whole Parquet file.
-        row_groups: Numbers of the row groups that are kept, ascending.
-        columns: Indexes of the columns of the reduced sidecar, ascending.
-        wanted: Those of them of which pages are kept.
-    """
+    """Keep the pages of some columns of some row groups, numbered anew as in a reduced sidecar, without their bounds."""
     of_columns = np.array(columns, dtype=np.int64)
     chunks = (row_groups[:, None] * pages.column_count + of_columns).ravel()
     counts = np.diff(pages.first_page)[chunks]

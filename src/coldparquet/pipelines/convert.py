@@ -48,18 +48,7 @@ if TYPE_CHECKING:
 
 
 def parquet_files(url: str, stores: LakeStores, *, check_all: bool = True) -> dataset.Dataset:
-    """Find a directory of Parquet files, or one, by pyarrow; ``key=value`` in the names of directories are columns.
-
-    Args:
-        url: Where they lie.
-        stores: With which settings.
-        check_all: Whether to compare the columns of all files, for which their footers are read.
-
-    Raises:
-        InvalidInputError: The files do not have the same columns (kind ``SchemaMismatch``), of which pyarrow would leave
-            out those that the first file lacks; or not all of them count (``NotPlainFiles``).
-        UnsupportedError: Some belong to a table of Delta, Iceberg or Hudi (kind ``LoggedTable``).
-    """
+    """Find a directory of Parquet files, or one, by pyarrow; ``key=value`` in the names of directories are columns."""
     import fsspec  # noqa: PLC0415 - other jobs need no Arrow
     from pyarrow import dataset  # noqa: PLC0415
 
@@ -83,10 +72,6 @@ async def refuse_part_of_logged_table(url: str, stores: LakeStores) -> None:
     """Refuse what is a table of Delta, Iceberg or Hudi, or a part of one. 1 listing for each level that is looked at.
 
     These are the directory, and those above it as long as the names are those of parts: ``name=value`` and ``data``.
-
-    Raises:
-        UnsupportedError: It is (kind ``LoggedTable``).
-        ColdParquetError: Nobody can say.
     """
     for level in _levels(url):
         store, path = stores.lake(level)  # one of its own for each, because those of disks keep to their directory
@@ -275,11 +260,7 @@ class ConvertJob:
         return ()
 
     def _places(self, items: Sequence[WorkItem], *, is_only_source: bool) -> list[str]:
-        """Return where each source goes.
-
-        Raises:
-            InvalidInputError: Two of them would go to the same place (kind ``SamePlace``).
-        """
+        """Return where each source goes."""
         if is_only_source:
             return [join_url(self.destination, items[0].table)]
         names = [item.table or item.lake.rstrip("/").rpartition("/")[2] for item in items]
@@ -341,11 +322,7 @@ class ConvertJob:
 
 
 async def left_overs(store: ObjectStore, path: str) -> set[str] | None:
-    """Return what killed runs have left of a directory of files; None if it is complete. 1 listing.
-
-    Raises:
-        InvalidInputError: Something else lies there, which would be lost (kind ``NotEmpty``).
-    """
+    """Return what killed runs have left of a directory of files; None if it is complete. 1 listing."""
     try:
         listing = await store.list(path)
     except NotFoundError:
@@ -397,11 +374,7 @@ async def _write_parts(
 
 
 def check_same_columns(found: Sequence[str], source: Sequence[str], place: str) -> None:
-    """Make sure that a table that is there already may be what the source was converted to.
-
-    Raises:
-        InvalidInputError: It has other columns (kind ``OtherTable``).
-    """
+    """Make sure that a table that is there already may be what the source was converted to."""
     if found != source:
         raise InvalidInputError(
             f"there is a table already that has not the columns of the source: {few_names(found)} instead of"
@@ -412,11 +385,7 @@ def check_same_columns(found: Sequence[str], source: Sequence[str], place: str) 
 
 
 def check_same_rows(found: int, source: int, place: str) -> None:
-    """Make sure that what is there already was not converted from another state of the source.
-
-    Raises:
-        InvalidInputError: It has another number of rows (kind ``SourceChanged``).
-    """
+    """Make sure that what is there already was not converted from another state of the source."""
     if found != source:
         raise InvalidInputError(
             f"this is complete with {found:,} rows, but the source has {source:,}: one of them changed since it was converted;"

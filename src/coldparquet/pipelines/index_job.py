@@ -144,12 +144,6 @@ async def renew_catalogues(
     """Renew the catalogue of every table in which partitions were written, or of all tables of the plan.
 
     Requests: those of :func:`~coldparquet.maintenance.pack.renew_catalogue` for each of these tables.
-
-    Args:
-        results: What became of the items; ``details["directory"]`` is the partition's new directory where it got another.
-        plan: Where the tables are.
-        stores: Where they lie.
-        make: Make a catalogue where there is none, of all tables of the plan.
     """
     changed: dict[str, set[str]] = {item.table_url: set() for item in plan.items} if make else {}
     for result in results:

@@ -45,9 +45,6 @@ async def find_tables(store: ObjectStore, root: str, pattern: Sequence[str]) -> 
     """Find the tables below a directory, all of them or none: for readers, who must not miss any.
 
     Requests, arguments and errors: those of :func:`search_tables`.
-
-    Raises:
-        ColdParquetError: A directory cannot be listed.
     """
     found = await search_tables(store, root, pattern)
     for error in found.failures.values():
@@ -60,18 +57,6 @@ async def search_tables(store: ObjectStore, root: str, pattern: Sequence[str]) -
 
     A table is a directory with a ``_txn``, or with directories named like partitions. What lies below a table is its own.
     Requests: 1 listing per directory that is looked into, more for those with more than 1,000 entries.
-
-    Args:
-        store: Where they lie.
-        root: The directory.
-        pattern: As of :class:`Lake`.
-
-    Returns:
-        The tables, and the directories that could not be listed.
-
-    Raises:
-        NotFoundError: There is no table (kind ``NoTables``), or nothing at all.
-        ColdParquetError: The directory itself cannot be listed, or where no table was found, one below it.
     """
     search = _Search(store, root.rstrip("/") or "/")
     found = await search.matching("", tuple(pattern), 0)
@@ -211,16 +196,7 @@ class TablesToPlan:
 async def plan_tables(
     lakes: Sequence[Lake], stores: LakeStores, plan_one: Callable[[TableToPlan], Awaitable[WorkPlan]]
 ) -> WorkPlan:
-    """Plan table after table, some at once.
-
-    Args:
-        lakes: Where to look for tables.
-        stores: Where they lie.
-        plan_one: Plans one; its errors become results of that table.
-
-    Raises:
-        ColdParquetError: No lake could be opened; the error is that of the first one.
-    """
+    """Plan table after table, some at once."""
     slots = asyncio.Semaphore(_TABLES_AT_ONCE)
 
     async def plan(table: TableToPlan) -> WorkPlan:
@@ -236,11 +212,7 @@ async def plan_tables(
 
 
 async def listed_objects(table: TableToPlan) -> dict[str, ObjectInfo] | None:
-    """List all objects below a table, by their paths. 1 request per 1,000 objects.
-
-    Returns:
-        None where the store has no such listings, or allows none: then nobody knows what is there.
-    """
+    """List all objects below a table, by their paths. 1 request per 1,000 objects."""
     if not table.store.has_version_listings:
         return None
     try:
@@ -261,15 +233,7 @@ def join_plans(plans: Iterable[WorkPlan]) -> WorkPlan:
 
 
 async def tables_of(lakes: Sequence[Lake], stores: LakeStores) -> TablesToPlan:
-    """Find the tables of all lakes, each once. Requests: those of :func:`~coldparquet.pipelines.lakes.search_tables`.
-
-    Args:
-        lakes: Where to look for tables.
-        stores: Where they lie.
-
-    Raises:
-        ColdParquetError: No lake could be opened; the error is that of the first one.
-    """
+    """Find the tables of all lakes, each once. Requests: those of :func:`~coldparquet.pipelines.lakes.search_tables`."""
     tables: dict[str, TableToPlan] = {}
     failures: dict[str, WorkResult] = {}
     errors: list[ColdParquetError] = []
@@ -319,12 +283,7 @@ def location_as_data(location: PartitionLocation, table_path: str) -> dict[str, 
 
 
 def location_from_data(data: Mapping[str, Any], table_path: str) -> PartitionLocation:
-    """Return a partition as :func:`location_as_data` has described it.
-
-    Args:
-        data: What it returned.
-        table_path: Directory of the table in its store.
-    """
+    """Return a partition as :func:`location_as_data` has described it."""
     name, directory, record = data["name"], data["directory"], data["record"]
     path = table_path if data["is_whole_table"] else f"{table_path}/{name}"
     if directory is not None:

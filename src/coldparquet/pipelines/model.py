@@ -170,12 +170,7 @@ class Job(Protocol):
         ...
 
     async def plan(self, lakes: Sequence[Lake], stores: LakeStores) -> WorkPlan:
-        """Find out what is left to do, on the driver. Tables and lakes that cannot be planned are in the plan, not raised.
-
-        Raises:
-            NotFoundError: No lake has a table.
-            AccessError: No lake can be listed.
-        """
+        """Find out what is left to do, on the driver. Tables and lakes that cannot be planned are in the plan, not raised."""
         ...
 
     async def run(self, item: WorkItem, stores: LakeStores) -> WorkResult:
@@ -198,14 +193,7 @@ class Engine(Protocol):
     async def execute(
         self, job: Job, items: Sequence[WorkItem], stores: LakeStores, on_result: Callable[[WorkResult], None]
     ) -> None:
-        """Run all items in any order, and hand over one result for each.
-
-        Args:
-            job: What to do.
-            items: With what; at least one.
-            stores: Open stores of this process, and the settings that other processes open theirs with.
-            on_result: Called with each result, in the event loop of the caller.
-        """
+        """Run all items in any order, and hand over one result for each."""
         ...
 
 
@@ -228,15 +216,7 @@ class Lake:
 
     @classmethod
     def parse(cls, url: str) -> Lake:
-        """Take a URL apart.
-
-        Args:
-            url: ``s3://bucket/db/trades`` (a table), ``s3://bucket/db`` (all tables below it) or ``s3://bucket/db/*_2024``
-                (those of these names, and all tables below such directories). ``*``, ``?`` and ``[ab]`` match within one name.
-
-        Raises:
-            InvalidInputError: It is empty, holds a secret, or its pattern begins where a bucket is named.
-        """
+        """Take a URL apart."""
         if shown_url(url) != url:
             raise InvalidInputError(
                 "the URL of a lake becomes part of every piece of work, so that it must hold no password and no signature;"
@@ -273,12 +253,7 @@ def job_as_dict(job: Job) -> dict[str, Any]:
 
 
 def job_from_dict(data: Mapping[str, Any]) -> Job:
-    """Make a job from plain data; what is left out has its default.
-
-    Raises:
-        InvalidInputError: There is no such job (kind ``UnknownJob``), it has no such field (``UnknownOption``), or a value
-            cannot be meant.
-    """
+    """Make a job from plain data; what is left out has its default."""
     given = dict(data)
     name = given.pop("job", None)
     if not isinstance(name, str) or name not in JOBS:
@@ -329,11 +304,7 @@ class WorkItem:
 
     @classmethod
     def from_json(cls, text: str) -> WorkItem:
-        """Read what :meth:`to_json` has written.
-
-        Raises:
-            UnsupportedError: Another version of the library has written it (kind ``OtherVersion``).
-        """
+        """Read what :meth:`to_json` has written."""
         return cls(**_fields(text))
 
 
@@ -367,11 +338,7 @@ class WorkResult:
 
     @classmethod
     def from_json(cls, text: str) -> WorkResult:
-        """Read what :meth:`to_json` has written.
-
-        Raises:
-            UnsupportedError: Another version of the library has written it (kind ``OtherVersion``).
-        """
+        """Read what :meth:`to_json` has written."""
         return cls(**_fields(text))
 
 

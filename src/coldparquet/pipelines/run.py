@@ -211,11 +211,7 @@ class _Child:
         return int(number), WorkResult.from_json(result)
 
     async def prepare(self, terms: dict[str, Any]) -> None:
-        """Say how to work, and wait until it is ready.
-
-        Raises:
-            StorageError: It has ended at once (kind ``WorkerNotStarted``).
-        """
+        """Say how to work, and wait until it is ready."""
         await self._write(json.dumps(terms))
         if await self._read() != READY_LINE:
             raise StorageError(

@@ -42,12 +42,6 @@ def compaction_reason(
     """Say why a Parquet file is worth writing anew; None if it is not.
 
     What was written anew is not worth it once more: it has no dead bytes, and one small row group at most.
-
-    Args:
-        size_bytes: Of the file.
-        unused_bytes: Dead bytes in it.
-        row_counts: Rows of each row group, shape ``(row_groups,)``.
-        row_group_rows: Rows that a row group should have.
     """
     reasons = [
         dead_bytes_reason(size_bytes=size_bytes, unused_bytes=unused_bytes),
@@ -132,14 +126,7 @@ _COMPACT_ANYWAY = "'coldparquet compact --force' writes the partition anew"
 def advise(
     footer: ParquetFooter, sidecar: Sidecar, *, unused_bytes: int, pages: PartitionPages | None
 ) -> tuple[Finding, ...]:
-    """Say what could be better about one Parquet file.
-
-    Args:
-        footer: Its footer.
-        sidecar: What is known of the same file; reads are planned from it.
-        unused_bytes: Dead bytes that the writer noted.
-        pages: What the ``_pages`` beside it says; None where there is none that is of use.
-    """
+    """Say what could be better about one Parquet file."""
     return (
         *_dead_bytes(sidecar, unused_bytes),
         *_small_row_groups(sidecar),

@@ -85,16 +85,7 @@ class ExactBounds:
 
 
 def exact_bounds(sidecar: Sidecar, place: int | None, field: BoundField) -> ExactBounds:
-    """Say what the metadata of a partition knows of a column for certain.
-
-    Args:
-        sidecar: What is known of the partition.
-        place: Index of the column in it; None where the partition was written without the column.
-        field: The column in the table.
-
-    Raises:
-        FormatError: A count in the sidecar exceeds 2**63 - 1.
-    """
+    """Say what the metadata of a partition knows of a column for certain."""
     bounds = SidecarStatistics(sidecar, {field.index: place}).bounds(field)
     row_counts = sidecar.row_counts
     nowhere = np.zeros(len(row_counts), np.bool_)
@@ -198,13 +189,7 @@ class KeyDomain:
 
 
 def key_domain(field: BoundField, predicate: BoundPredicate | None, *, symbol_count: int | None) -> KeyDomain:
-    """Find out which keys the rows that satisfy a predicate can have.
-
-    Args:
-        field: The key.
-        predicate: What the rows satisfy.
-        symbol_count: Number of symbols of the table, if it is a SYMBOL column and all partitions hold it as such.
-    """
+    """Find out which keys the rows that satisfy a predicate can have."""
     parts = predicate.parts if isinstance(predicate, BoundAnd) else (predicate,)
     value_count = 2 if field.type.tag is TypeTag.BOOLEAN else symbol_count
     may_be_null = not field.type.never_null

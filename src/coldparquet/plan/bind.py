@@ -151,18 +151,7 @@ class BoundNot(BoundPredicate):
 
 
 def bind(predicate: Predicate, fields: Mapping[str, BoundField]) -> BoundPredicate:
-    """Translate a predicate into the terms of a table.
-
-    Args:
-        predicate: What the caller asks for.
-        fields: Every column of the table by its exact name.
-
-    Raises:
-        InvalidInputError: A column does not exist (kind ``UnknownColumn``) or cannot be compared with its literal
-            (kind ``InvalidLiteral``).
-        UnsupportedError: The type has no such comparison: an order of booleans, LONG128 or LONG256, or anything but
-            IS [NOT] NULL on an array (kind ``UnsupportedComparison``).
-    """
+    """Translate a predicate into the terms of a table."""
     match predicate:
         case And(parts=parts):
             return _joined([bind(part, fields) for part in parts], of_and=True)

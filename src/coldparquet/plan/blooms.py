@@ -119,18 +119,7 @@ def find_lookups(
     columns: Mapping[int, int | None],
     row_groups: BoolArray,
 ) -> BloomLookups:
-    """Find what is worth asking the filters; see the module.
-
-    Args:
-        predicate: The predicate.
-        statistics: What is known without filters.
-        table: The row groups of a sidecar, or of several.
-        columns: For each field index of the queried table its column in them, or None.
-        row_groups: The row groups that are left to be read, shape ``(row_groups,)``.
-
-    Raises:
-        FormatError: A count in a sidecar exceeds 2**63 - 1.
-    """
+    """Find what is worth asking the filters; see the module."""
     places: dict[int, BloomPlaces] = {}
     lookups: dict[LookupKey, BloomLookup] = {}
     for leaf in _leaves(predicate):
@@ -150,13 +139,7 @@ def find_lookups(
 
 
 def looks_up_values(predicate: BoundPredicate, table: RowGroupTable, columns: Mapping[int, int | None]) -> bool:
-    """Tell whether a predicate looks for values of columns that have filters.
-
-    Args:
-        predicate: The predicate.
-        table: The row groups.
-        columns: As for :func:`find_lookups`.
-    """
+    """Tell whether a predicate looks for values of columns that have filters."""
     return any(columns.get(leaf.field.index) in table.bloom_columns for leaf in _leaves(predicate))
 
 
@@ -359,12 +342,7 @@ class BloomProbes:
         return self._missing
 
     def receive(self, pieces: Sequence[tuple[int, bytes]]) -> None:
-        """Take the bytes of all wanted ranges.
-
-        Args:
-            pieces: Where each piece begins in the file, and its bytes. Pieces are disjoint; they may hold more than what
-                was wanted, and a range may reach over pieces that touch.
-        """
+        """Take the bytes of all wanted ranges."""
         self._fetched.add_round(pieces)
         for probe in self._probes.values():
             probe.places.read_headers(probe.asked, self._fetched)
@@ -378,11 +356,7 @@ class BloomProbes:
         return tuple(probe.wanted_blocks(self._sidecar) for probe in probes)
 
     def receive_blocks(self, blocks: Sequence[npt.NDArray[np.uint32]]) -> None:
-        """Take the blocks that :meth:`wanted_blocks` named, from wherever a copy of the filters is: nothing is wanted then.
-
-        Args:
-            blocks: For each lookup its blocks, shape ``(blocks, 8)``.
-        """
+        """Take the blocks that :meth:`wanted_blocks` named, from wherever a copy of the filters is: nothing is wanted then."""
         self._probes = {
             key: replace(probe, copied_blocks=copied)
             for (key, probe), copied in zip(self._probes.items(), blocks, strict=True)
@@ -390,11 +364,7 @@ class BloomProbes:
         self._missing = None
 
     def answers(self) -> BloomAnswers:
-        """Return what the filters say, once nothing is wanted any more.
-
-        Raises:
-            InternalError: Something is still wanted.
-        """
+        """Return what the filters say, once nothing is wanted any more."""
         if self.wanted() is not None:
             raise InternalError("the answers of bloom filters were asked for before these were fetched")
         in_sidecar = np.frombuffer(self._sidecar.file, np.uint8)

@@ -54,9 +54,6 @@ def compare_goals(plan: ReadPlan) -> tuple[GoalCost, ...]:
 
     Each goal gets its own gap and lengths; those that the options state go with the goal of the plan. Which bloom filters and
     pages are looked up also depends on the goal, and is left as planned; but ``few-requests`` never reads in two steps.
-
-    Returns:
-        One per goal; those are missing of which damaged metadata leaves nothing to reckon with.
     """
     others = replace(plan.options, coalesce_gap_bytes=None, max_request_bytes=None)
     costs = [
@@ -180,15 +177,7 @@ class RestoreCost:
     """None where no price is known."""
 
     def spending(self, options: ReadOptions, *, table: str) -> Spending:
-        """Return what it adds to the data requests; restores themselves are none of these.
-
-        Args:
-            options: Say how much may be spent.
-            table: For the error.
-
-        Raises:
-            InvalidInputError: ``max_usd`` is set, and no price is known (kind ``UnknownRestorePrice``).
-        """
+        """Return what it adds to the data requests; restores themselves are none of these."""
         if options.max_usd is not None and self.dollars is None:
             raise InvalidInputError(
                 f"max_usd cannot be kept: no price is known for restoring {plural(self.object_count, 'object')} in tier"
@@ -204,11 +193,7 @@ class RestoreCost:
 
 
 def planned_spending(plan: ReadPlan) -> Spending:
-    """Add up what the data requests of a plan cost, each sent once.
-
-    Raises:
-        InvalidInputError: ``max_usd`` is set, and no price is known for the storage class of an object.
-    """
+    """Add up what the data requests of a plan cost, each sent once."""
     options = plan.options
     dollars = dollars_of(reads_by_class(plan), prices_of(options))
     if options.max_usd is not None and dollars.unpriced_classes:
@@ -232,11 +217,7 @@ def planned_restores(plan: ReadPlan) -> RestoreCost | None:
 
 
 def exceeded_limits(plan: ReadPlan) -> list[str]:
-    """Return the limits that a plan would exceed if it were carried out, each as text.
-
-    Raises:
-        InvalidInputError: As :func:`planned_spending` and :meth:`RestoreCost.spending`.
-    """
+    """Return the limits that a plan would exceed if it were carried out, each as text."""
     if not has_budget(plan.options):
         return []
     restores = planned_restores(plan)
@@ -255,16 +236,7 @@ class Budget:
         self._spent = Spending()
 
     def admit(self, plan: ReadPlan, *, restores: RestoreCost | None = None) -> None:
-        """Let a plan be carried out, and count what it costs.
-
-        Args:
-            plan: Its options say how much may be spent, all together.
-            restores: What has to be restored before; None for nothing.
-
-        Raises:
-            BudgetExceededError: It would cost too much, with what was admitted before. It was not counted.
-            InvalidInputError: As :func:`planned_spending` and :meth:`RestoreCost.spending`.
-        """
+        """Let a plan be carried out, and count what it costs."""
         if not has_budget(plan.options):
             return
         planned = planned_spending(plan)
@@ -275,12 +247,7 @@ class Budget:
         self._spent = total
 
     def admit_restores(self, restores: RestoreCost, options: ReadOptions, *, table: str) -> None:
-        """Let objects be restored that are needed for planning itself, and count what that costs.
-
-        Raises:
-            BudgetExceededError: It would cost too much, with what was admitted before. It was not counted.
-            InvalidInputError: As :meth:`RestoreCost.spending`.
-        """
+        """Let objects be restored that are needed for planning itself, and count what that costs."""
         total = self._spent + restores.spending(options, table=table)
         breaches = total.breaches(options)
         if breaches:
@@ -331,13 +298,7 @@ def _exceeded(
 
 
 def what_would_fit(plan: ReadPlan, spent: Spending, *, restores: RestoreCost | None) -> str:
-    """Say how to ask for less, or in another way.
-
-    Args:
-        plan: A plan that exceeds the limits of its options.
-        spent: What was spent before.
-        restores: What has to be restored first; None for nothing.
-    """
+    """Say how to ask for less, or in another way."""
     spent += _restoring(plan, restores)
     if restores is not None and spent.breaches(plan.options):
         return _FEWER_RESTORES

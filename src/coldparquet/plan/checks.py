@@ -47,11 +47,7 @@ class ChunkLayout:
 
 
 def lay_out_chunks(sidecar: Sidecar) -> ChunkLayout:
-    """Check the chunk ranges of a snapshot, and sum them up.
-
-    Args:
-        sidecar: Its ranges are not trusted: they may exceed the file and 64 bits.
-    """
+    """Check the chunk ranges of a snapshot, and sum them up."""
     columns = range(sidecar.column_count)
     starts = _words(sidecar, layout.CHUNK_BYTE_RANGE_START_WORD)
     lengths = _words(sidecar, layout.CHUNK_TOTAL_COMPRESSED_WORD)
@@ -183,21 +179,7 @@ def check_partition(  # noqa: PLR0913 - what can be told is told by name
     sidecar_remedy: str,
     pages_file: bytes | None = None,
 ) -> PartitionCheck:
-    """Check a footer, and the sidecar that stands for it, against each other and against what cannot be.
-
-    Args:
-        footer: The footer at the committed size.
-        found: The snapshot of the sidecar that describes a file of that size; None where there is none.
-        recorded_rows: Rows of the partition according to the table's transaction file, if there is one.
-        time_range_ns: Half-open range of the times that its directory stands for, in nanoseconds since 1970; None where
-            the name says none.
-        sidecar_remedy: How to get a sidecar that describes the file, for the findings.
-        pages_file: The ``_pages`` beside it, as it was fetched; None where there is none.
-
-    Raises:
-        FormatError: The footer contradicts itself.
-        UnsupportedError: The file has a nested column that cannot be read.
-    """
+    """Check a footer, and the sidecar that stands for it, against each other and against what cannot be."""
     derived = parse_sidecar(
         encode_sidecar(sidecar_content_from_footer(footer)), path=footer.path, verify_checksum=False
     )

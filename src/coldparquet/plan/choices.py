@@ -46,17 +46,7 @@ _EXPANSION = 3
 def decoded_row_bytes(
     table: RowGroupTable, columns: Sequence[int], row_groups: IntArray, options: ReadOptions
 ) -> npt.NDArray[np.float64]:
-    """Estimate the memory that one decoded row takes in each column.
-
-    Args:
-        table: The row groups of a sidecar, or of several.
-        columns: Indexes in the table.
-        row_groups: Those asked for; only the length of text and arrays differs between them.
-        options: Whether text comes dictionary-encoded.
-
-    Returns:
-        Bytes, shape ``(row_groups, columns)``.
-    """
+    """Estimate the memory that one decoded row takes in each column."""
     row_bytes = np.empty((len(row_groups), len(columns)), np.float64)
     for position, column in enumerate(columns):
         row_bytes[:, position] = _row_bytes(table, column, row_groups, options)
@@ -157,17 +147,6 @@ def page_index_pays(  # noqa: PLR0911, PLR0913 - one return per reason, on all t
 
     Rows that are left lie together, or pages cannot tell: so the fraction is that of the columns that are clustered in
     the file, and of ``k`` pages, a fraction ``f`` of the rows touches ``f * k + 1``.
-
-    Args:
-        index_bytes: Bytes in which the indexes lie; 0 if there are none.
-        chunk_count: Chunks that they describe.
-        row_group_bytes: What is read of each surviving row group, shape ``(row_groups,)``.
-        surviving_fraction: Estimated fraction of the rows of each that conditions on clustered columns leave.
-        extra_round_trip: Whether nothing else is fetched before the data.
-        when: What the options say.
-        goal: What reading aims at.
-        request_bytes: What one request more has to save: what is transferred, or paid, for in its place.
-        speed: Of the store.
     """
     read_bytes = int(row_group_bytes.sum())
     if when == "never":
@@ -216,20 +195,6 @@ def late_materialisation_pays(  # noqa: PLR0911, PLR0913 - one return per reason
 
     Row groups are fetched side by side, so that all of them together pay for one round trip more, however many wait for
     it. What it saves is estimated with caution: more rows survive than expected, and strewn over the pages.
-
-    Args:
-        first_bytes: Bytes of the predicate's columns in each row group, shape ``(row_groups,)``: those of all row groups
-            of the scan whose predicate has to be evaluated, or else those of a partition.
-        deferred_bytes: Bytes of its other columns.
-        matching_rows: Estimated number of rows that survive in each; 0 or less than 1 where one in several row groups is
-            expected.
-        row_counts: Rows that are read of each.
-        page_rows: Rows of a page of the columns that wait; those of the row group where pages are not known.
-        other_bytes: What the scan fetches besides.
-        when: What the options say.
-        goal: What reading aims at.
-        request_bytes: What one request more for each row group has to save, shape ``(row_groups,)``.
-        speed: Of the store.
     """
     nowhere = np.zeros(len(first_bytes), dtype=bool)
     can_wait = (deferred_bytes > 0) & (first_bytes > 0)

@@ -54,20 +54,6 @@ def coalesce(  # noqa: PLR0913 - knobs are required keywords here; their default
     request stays within ``max_request_bytes``; this gives the fewest requests under both rules. A range (or a run of
     overlapping ranges) longer than ``max_request_bytes`` is split into the fewest, nearly equal parts, which are
     fetched in parallel.
-
-    Args:
-        starts: First byte of each range, shape ``(ranges,)``.
-        stops: One past the last byte of each range, shape ``(ranges,)``.
-        gap_bytes: Largest gap to read over; 0 merges only ranges that touch.
-        max_request_bytes: Longest request.
-        part_bytes: About how long requests should be at the end: longer ones are split into equal parts, so that a small
-            read uses many connections. None leaves them as they are.
-        borders: Where requests had better begin, such as the first bytes of row groups: one that is full ends at the last
-            border in it, unless that makes it much shorter. None if there are no such places.
-
-    Raises:
-        InvalidInputError: A range ends before it starts or starts below 0, an option is out of bounds, or splitting
-            would give more than ``MAX_REQUESTS`` requests (``kind="TooManyRequests"``).
     """
     _check(starts, stops, gap_bytes, max_request_bytes)
     starts = starts.astype(np.int64, copy=False)

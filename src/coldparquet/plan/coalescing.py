@@ -82,13 +82,7 @@ _LEAST_GAIN = 0.1
 
 @lru_cache(maxsize=256)
 def choose_coalescing(options: ReadOptions, speed: StoreSpeed, storage_class: str | None = None) -> Coalescing:
-    """Choose how the ranges of one object become requests.
-
-    Args:
-        options: How to read; gap and length that they state are taken as they are.
-        speed: Of the store; what was not measured changes nothing.
-        storage_class: Of the object; None is ``STANDARD``.
-    """
+    """Choose how the ranges of one object become requests."""
     chosen = by_goal(options, speed, storage_class)
     gap, longest = options.coalesce_gap_bytes, options.max_request_bytes
     return replace(
@@ -129,15 +123,7 @@ def may_widen(options: ReadOptions, speed: StoreSpeed) -> bool:
 def widened(
     coalescing: Coalescing, ranges: ReadRanges, *, wanted_bytes: int, options: ReadOptions, speed: StoreSpeed
 ) -> Coalescing:
-    """Widen the gap where requests would queue, for connections or the processor, and fewer, longer ones promise to be faster.
-
-    Args:
-        coalescing: As chosen for few requests.
-        ranges: All that is read in the first round trip.
-        wanted_bytes: Length of all that is read, in all round trips.
-        options: How to read; only the goal ``fast`` without stated gap and length is changed.
-        speed: Of the store; only one that was measured, or is behind a network, changes anything.
-    """
+    """Widen the gap where requests would queue, for connections or the processor, and fewer, longer ones promise to be faster."""
     if not may_widen(options, speed):
         return coalescing
     narrow = _lengths(coalescing, ranges, wanted_bytes, speed)

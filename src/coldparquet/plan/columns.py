@@ -45,11 +45,7 @@ class TableColumn:
 
     @property
     def readable_type(self) -> ColumnType:
-        """The type, for a column that somebody wants to read.
-
-        Raises:
-            UnsupportedError: The column has a type that this version does not read.
-        """
+        """The type, for a column that somebody wants to read."""
         if self.type is None:
             raise UnsupportedError(
                 f"column {self.name!r} cannot be read: {self.problem}; leave it out with columns=[...]",
@@ -60,11 +56,7 @@ class TableColumn:
 
 
 def table_columns(sidecar: Sidecar) -> tuple[TableColumn, ...]:
-    """Describe the columns of a partition as those of its table.
-
-    Raises:
-        UnsupportedError: Two columns have the same name.
-    """
+    """Describe the columns of a partition as those of its table."""
     names = [column.name for column in sidecar.columns]
     if len(set(names)) < len(names):
         repeated = [name for name, count in Counter(names).items() if count > 1]
@@ -80,19 +72,7 @@ def table_columns(sidecar: Sidecar) -> tuple[TableColumn, ...]:
 def unified_columns(
     newest: Sidecar, others: Iterable[Sidecar] = (), *, by_name: bool = False
 ) -> tuple[TableColumn, ...]:
-    """Describe the columns of a table that has no ``_meta``, so that partitions of narrower types can be read, too.
-
-    Args:
-        newest: Its columns come first.
-        others: Older partitions, newest first. Columns that they alone have follow, and types that theirs and the newest
-            one's can be read as replace those.
-        by_name: Whether names alone count. Else columns with ids, which may be QuestDB's and were dropped if the newest
-            partition lacks them, are not among those that follow, and ids that contradict names are an error when they
-            are read.
-
-    Raises:
-        UnsupportedError: Two columns of the newest partition have the same name.
-    """
+    """Describe the columns of a table that has no ``_meta``, so that partitions of narrower types can be read, too."""
     columns = [_without_metadata(column, by_name=by_name) for column in table_columns(newest)]
     for sidecar in {other.schema: other for other in others if other.schema is not newest.schema}.values():
         by_id, found = _places_by_id(sidecar), set[int]()
@@ -171,12 +151,7 @@ def _type_or_problem(find_type: Callable[[], ColumnType]) -> tuple[ColumnType | 
 
 
 def select_columns(columns: Sequence[TableColumn], names: Iterable[str] | None) -> tuple[TableColumn, ...]:
-    """Choose columns by name, in the order asked for; None chooses all.
-
-    Raises:
-        InvalidInputError: A name is unknown (with the near matches), comes twice, or there is none.
-        UnsupportedError: A chosen column has a type that this version does not read.
-    """
+    """Choose columns by name, in the order asked for; None chooses all."""
     if names is None:
         chosen = tuple(columns)
     else:
@@ -245,19 +220,6 @@ def match_columns(columns: Iterable[TableColumn], sidecar: Sidecar) -> dict[int,
 
     Without a ``_meta`` names decide, too: ids may be QuestDB's, or the places that columns have in each file. Where names and
     ids contradict each other so that only a ``_meta`` could tell which column it is, that is an error.
-
-    Args:
-        columns: Those that are needed; what the partition says of others does not matter.
-        sidecar: The partition.
-
-    Returns:
-        By index in the table, the index in the sidecar, or None where the partition was written without the column. A
-        column that is found may be of another type, from which its values are to be converted.
-
-    Raises:
-        UnsupportedError: The partition holds the column with a type that does not become the table's (kind
-            ``ChangedColumnType``), or nothing tells whether it holds the column (kind ``AmbiguousColumn``).
-        FormatError: It does so although the table's ``_meta`` knows of no change (kind ``SchemaMismatch``).
     """
     by_id = _places_by_id(sidecar)
     return {column.index: _find(column, sidecar, by_id) for column in columns}

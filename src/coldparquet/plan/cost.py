@@ -204,10 +204,6 @@ def estimate_seconds(stages: Iterable[Sequence[int]], *, speed: StoreSpeed) -> f
     Each request takes the time to the first byte and its length over the throughput of a connection; as many run at once as
     there are connections, in the order of the plan, each starting as soon as one is done; a stage begins when the one before
     is over. Retries, a slow network of the machine and decoding are not in it.
-
-    Args:
-        stages: For each stage the lengths of its requests in bytes, in the order in which they are sent.
-        speed: Of the store.
     """
     return sum(
         _makespan_s(

@@ -105,17 +105,7 @@ _NUMPY_UNITS_PER_NANOSECOND = {"ps": 10**3, "fs": 10**6, "as": 10**9}
 def place_literal(
     value: Value, column_type: ColumnType, column: str, operator: Operator = Operator.EQUAL
 ) -> PlacedLiteral:
-    """Find the place of a literal in the domain of a column.
-
-    Args:
-        value: What the caller wrote.
-        column_type: Type of the column; not a list.
-        column: Its name, for error messages.
-        operator: How it is compared, for them too.
-
-    Raises:
-        InvalidInputError: The literal cannot be compared with this type (kind ``InvalidLiteral``).
-    """
+    """Find the place of a literal in the domain of a column."""
     if value is None:
         return NULL
     placed = _conversion(column_type).convert(value, column_type)
@@ -125,16 +115,7 @@ def place_literal(
 
 
 def place_literals(values: Sequence[Value], column_type: ColumnType, column: str) -> tuple[set[DomainValue], bool]:
-    """Find which values of a column's domain a list of literals holds, and whether it holds NULL.
-
-    Args:
-        values: What the caller wrote; there may be a million.
-        column_type: Type of the column; not a list.
-        column: Its name, for error messages.
-
-    Raises:
-        InvalidInputError: A literal cannot be compared with this type (kind ``InvalidLiteral``).
-    """
+    """Find which values of a column's domain a list of literals holds, and whether it holds NULL."""
     kinds = set(map(type, values))
     if kinds == {int} and column_type.arrow.name in _INTEGER_RANGES:
         low, high = _INTEGER_RANGES[column_type.arrow.name]

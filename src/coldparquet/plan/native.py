@@ -173,18 +173,7 @@ class DataEdges:
         return tuple(map(ByteRange, found.starts.tolist(), found.stops.tolist()))
 
     def data_ranges(self, fetched: Sequence[tuple[int, bytes]]) -> tuple[IntArray, IntArray]:
-        """Read the edges.
-
-        Args:
-            fetched: The ranges that were wanted: where each begins, and its bytes.
-
-        Returns:
-            First byte of each slice in the data file and one past its last, shape ``(slices,)``; 0 and 0 for slices
-            without rows in it.
-
-        Raises:
-            FormatError: The data of a slice would end before it begins, or begin before that of the slice before it ends.
-        """
+        """Read the edges."""
         layout = self.column.layout
         starts, stops = np.zeros_like(self.first_entries), np.zeros_like(self.first_entries)
         if not fetched or not isinstance(layout, VariableLayout):
@@ -240,16 +229,7 @@ def native_reads(  # noqa: PLR0913 - the parts of one partition's plan
     data_ranges: Mapping[int, tuple[IntArray, IntArray]],
     all_rows_match: bool,
 ) -> tuple[NativeRead, ...]:
-    """Say what each slice needs of which file.
-
-    Args:
-        slices: The rows.
-        columns: The columns that are read.
-        directory_path: Directory of the partition.
-        partition_index: Its position in the plan.
-        data_ranges: By position in the table, where the data of each column of variable size is, slice by slice.
-        all_rows_match: Whether every row satisfies the predicate.
-    """
+    """Say what each slice needs of which file."""
     files: list[NativeFile] = []
     starts: list[IntArray] = []
     stops: list[IntArray] = []
@@ -345,11 +325,7 @@ class TimeSearch:
         return tuple(sorted(wanted, key=lambda rows: (rows.start, rows.stop)))
 
     def receive(self, rows: range, timestamps: npt.NDArray[np.int64]) -> None:
-        """Take the timestamps of rows that were wanted.
-
-        Raises:
-            FormatError: They are not in ascending order.
-        """
+        """Take the timestamps of rows that were wanted."""
         self._check_order(rows, timestamps)
         for edge in (self._begin, self._end):
             if edge.is_found:

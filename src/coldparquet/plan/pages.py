@@ -90,15 +90,7 @@ class PageColumn:
 def page_column(
     pages: PartitionPages, listed: ChunkPages, chunks: ChunkColumn, row_groups: IntArray, descriptor: ColumnDescriptor
 ) -> PageColumn:
-    """Gather the statistics of pages of a flat column; where the column is nested they mean nothing.
-
-    Args:
-        pages: All pages of the file.
-        listed: Those of the column.
-        chunks: The column's chunks.
-        row_groups: Number of the row group of each listed page.
-        descriptor: The column as the sidecar describes it.
-    """
+    """Gather the statistics of pages of a flat column; where the column is nested they mean nothing."""
     is_known = listed.is_known
     null_count = np.zeros(len(listed.page), np.int64)
     null_count[is_known] = pages.null_counts[listed.page[is_known]]
@@ -120,13 +112,7 @@ def page_column(
 
 
 def _side_bounds(side: PageBounds, pages: IntArray, width: int | None) -> PageSideBounds:
-    """Gather the bounds of pages, none where the page is -1.
-
-    Args:
-        side: Bounds of all pages of the file.
-        pages: The pages.
-        width: Bytes of a value; None where values differ in length.
-    """
+    """Gather the bounds of pages, none where the page is -1."""
     lengths = np.full(len(pages), -1, np.int64)
     offsets = np.zeros(len(pages), np.int64)
     with_page = np.flatnonzero(pages >= 0)
@@ -216,23 +202,14 @@ class PageStatistics:
         return np.ones(len(self._starts), np.bool_)
 
     def pages_of(self, field: BoundField) -> tuple[BoolArray, IntArray]:
-        """Return the pages of a field of the predicate in the row groups in question, and where the segments lie.
-
-        Returns:
-            Whether each page is known, or stands for a chunk of unknown pages, shape ``(pages,)``, none of them where the
-            partition has no such column; and for each segment its page, shape ``(segments,)``, or none of them.
-        """
+        """Return the pages of a field of the predicate in the row groups in question, and where the segments lie."""
         listed = self._listed_pages(field)
         if listed is None:
             return np.zeros(0, np.bool_), np.zeros(0, np.int64)
         return listed.is_known, self._page_of_segments(listed)
 
     def bounds(self, field: BoundField) -> Bounds | None:
-        """Return what pages and chunks prove about a field, segment by segment.
-
-        Raises:
-            FormatError: A count in the sidecar exceeds 2**63 - 1.
-        """
+        """Return what pages and chunks prove about a field, segment by segment."""
         if field.index not in self._bounds:
             self._bounds[field.index] = self._find_bounds(field)
         return self._bounds[field.index]
@@ -365,20 +342,7 @@ def prune_pages(  # noqa: PLR0913 - what a partition consists of
     row_groups: IntArray,
     by_row_group: StatisticsSource,
 ) -> PagesSelected:
-    """Select the rows of row groups that may match.
-
-    Args:
-        predicate: Bound to the columns of the table.
-        sidecar: What is known about the partition.
-        places: Sidecar index of each field of the predicate by its index in the table; None where the partition was
-            written without the column.
-        pages: The pages of the Parquet file.
-        row_groups: Numbers of the row groups that survived pruning by their own statistics, ascending.
-        by_row_group: Those statistics, with bloom filters where they were asked.
-
-    Raises:
-        FormatError: A count in the sidecar exceeds 2**63 - 1.
-    """
+    """Select the rows of row groups that may match."""
     statistics = PageStatistics(
         predicate, sidecar=sidecar, places=places, pages=pages, row_groups=row_groups, by_row_group=by_row_group
     )

@@ -103,13 +103,7 @@ class PruneReport:
 
 
 def prune(bound: BoundPredicate, source: StatisticsSource, row_group_count: int) -> tuple[Verdict, PruneReport]:
-    """Tell for each row group what the predicate may evaluate to, and which condition drops how many.
-
-    Args:
-        bound: The predicate.
-        source: Statistics of ``row_group_count`` row groups (or partitions).
-        row_group_count: Length of the resulting arrays.
-    """
+    """Tell for each row group what the predicate may evaluate to, and which condition drops how many."""
     may_hold_rows = source.may_hold_rows
     if len(may_hold_rows) != row_group_count:
         raise InternalError(f"statistics of {len(may_hold_rows)} row groups, expected {row_group_count}")
@@ -285,15 +279,7 @@ StatedTimes = tuple[int, int]
 
 
 def misplaced_times(stated: StatedTimes | None, time_range_ns: tuple[int, int]) -> str | None:
-    """Say which times the rows of a partition have, if some of them lie outside of the range that it stands for.
-
-    Args:
-        stated: What its statistics say; None where they say nothing.
-        time_range_ns: The range, half-open, in nanoseconds since 1970.
-
-    Returns:
-        ``2024-03-01T00:00:00Z to 2024-03-01T23:59:59Z``; None where nothing is known to lie outside.
-    """
+    """Say which times the rows of a partition have, if some of them lie outside of the range that it stands for."""
     if stated is None or time_range_ns[0] <= stated[0] <= stated[1] < time_range_ns[1]:
         return None
     return f"{_readable(stated[0])} to {_readable(stated[1])}"
@@ -305,17 +291,7 @@ def _readable(time_ns: int) -> str:
 
 
 def stated_times_ns(table: RowGroupTable, column: int, borders: IntArray) -> list[StatedTimes | None]:
-    """Return the first and the last time of partitions, by their row groups that state both exactly.
-
-    Args:
-        table: Their row groups.
-        column: Index of the designated timestamp in them.
-        borders: The first row group of each partition and, at the end, the number of row groups; shape
-            ``(partitions + 1,)``.
-
-    Returns:
-        One for each partition; None where nothing is stated.
-    """
+    """Return the first and the last time of partitions, by their row groups that state both exactly."""
     nothing: list[StatedTimes | None] = [None] * (len(borders) - 1)
     try:
         type_ = table.column_type(column)
@@ -343,16 +319,7 @@ _LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
 
 
 def timestamp_bounds(predicate: BoundPredicate | None, timestamp_index: int | None) -> tuple[int | None, int | None]:
-    """Bound the timestamps of the rows that a predicate can select.
-
-    Args:
-        predicate: What the rows satisfy; None selects every row.
-        timestamp_index: Index of the designated timestamp among the table's columns; None where there is none.
-
-    Returns:
-        Lower and upper bound, both inclusive, in the unit of the column; None where the predicate does not say. A lower
-        bound above the upper one: no row.
-    """
+    """Bound the timestamps of the rows that a predicate can select."""
     found = _interval(predicate, timestamp_index)
     return (
         found.lower if found.lower > _LEAST else None,
@@ -361,12 +328,7 @@ def timestamp_bounds(predicate: BoundPredicate | None, timestamp_index: int | No
 
 
 def is_time_range(predicate: BoundPredicate | None, timestamp_index: int | None) -> bool:
-    """Tell whether a predicate selects just the rows within its :func:`timestamp_bounds`, so that no filter has to run.
-
-    Args:
-        predicate: What the rows satisfy.
-        timestamp_index: Index of the designated timestamp among the table's columns; None where there is none.
-    """
+    """Tell whether a predicate selects just the rows within its :func:`timestamp_bounds`, so that no filter has to run."""
     return _interval(predicate, timestamp_index).is_exact
 
 

@@ -57,13 +57,7 @@ class ChunkPages:
 
 
 def pages_of_chunks(pages: PartitionPages, chunks: IntArray, row_counts: IntArray) -> ChunkPages:
-    """List the pages of chunks.
-
-    Args:
-        pages: All pages of a file.
-        chunks: Numbers of the chunks, ``row_group * column_count + column``, in any order.
-        row_counts: Rows of the row group of each.
-    """
+    """List the pages of chunks."""
     first_page = pages.first_page[chunks]
     page_counts = pages.first_page[chunks + 1] - first_page
     listed_counts = np.maximum(page_counts, 1)
@@ -106,15 +100,6 @@ def read_pages(
     whose pages overlap it, stays as it was. Where cutting one column is worth it, cutting the others costs nothing:
     requests read over small gaps in any case. Hence the saving of all columns together decides. Deferred columns are cut
     in the same way.
-
-    Args:
-        read: Whole chunks, or what an earlier cut left.
-        selection: Rows of the read, at least one.
-        pages: The pages of the Parquet file; None if they are not known.
-        least_saving_bytes: Where fewer bytes would be saved, chunks stay whole: the gap that requests read over.
-
-    Raises:
-        InternalError: The selection is empty.
     """
     if selection.row_count == 0:
         raise InternalError(f"a read of no rows of row group {read.row_group}")
@@ -164,27 +149,14 @@ def last_rows(read: RowGroupRead, count: int, *, pages: PartitionPages | None, l
 
 
 def without_filter(read: RowGroupRead, output_columns: Collection[int]) -> RowGroupRead:
-    """Leave out the columns that only the predicate needs, for a read of which every selected row matches.
-
-    Args:
-        read: What is read.
-        output_columns: Sidecar indexes of the columns of the result.
-    """
+    """Leave out the columns that only the predicate needs, for a read of which every selected row matches."""
     kept = np.isin(np.array(read.columns, dtype=np.int64), list(output_columns))
     made = tuple(column for column in read.made_columns if column in output_columns)
     return replace(_with_columns(read, kept), made_columns=made, all_rows_match=True)
 
 
 def defer_columns(read: RowGroupRead, first_columns: Collection[int]) -> RowGroupRead:
-    """Let all columns but some wait until those have shown which rows are left.
-
-    Args:
-        read: What is read.
-        first_columns: Sidecar indexes of the columns that the predicate needs.
-
-    Returns:
-        A read of these, with the others deferred; the read itself if there is none among them.
-    """
+    """Let all columns but some wait until those have shown which rows are left."""
     is_first = np.isin(np.array(read.columns, dtype=np.int64), list(first_columns))
     if is_first.all():
         return read
@@ -195,17 +167,7 @@ def defer_columns(read: RowGroupRead, first_columns: Collection[int]) -> RowGrou
 def narrow_read(
     read: RowGroupRead, surviving: RowSelection, *, pages: PartitionPages | None, least_saving_bytes: int
 ) -> RowGroupRead:
-    """Return the read of the deferred columns, once the rows that satisfy the predicate are known.
-
-    Args:
-        read: A read with deferred columns.
-        surviving: The rows that satisfy the predicate, counted in the row group, at least one.
-        pages: As for :func:`read_pages`.
-        least_saving_bytes: As for :func:`read_pages`.
-
-    Raises:
-        InternalError: Nothing is deferred, or no row survived, so that nothing has to be read.
-    """
+    """Return the read of the deferred columns, once the rows that satisfy the predicate are known."""
     if read.deferred is None:
         raise InternalError(f"no column of row group {read.row_group} was deferred")
     narrowed = read_pages(read.deferred, surviving, pages=pages, least_saving_bytes=least_saving_bytes)
@@ -296,18 +258,6 @@ def split_into_runs(
 
     Cuts lie where pages of the widest column begin, so that few bytes are fetched twice. A run may still exceed the limit:
     by one such page, and by what every run needs, which is dictionaries and columns of unknown pages.
-
-    Args:
-        read: A read without deferred columns: it is split first.
-        pages: The pages of the Parquet file; None if they are not known, so that the read stays whole.
-        row_bytes: Estimated bytes of one decoded row of each fetched column, shape ``(columns,)``.
-        max_bytes: What one run may take: its pieces, and the rows of its pages decoded.
-
-    Returns:
-        Reads of rows in ascending order, together exactly the rows of the read.
-
-    Raises:
-        InternalError: The read has deferred columns.
     """
     if read.deferred is not None:
         raise InternalError("a read is split before columns of it are deferred")

@@ -60,18 +60,7 @@ class Placements:
 
 
 def place(row_groups: Sequence[RowGroupRead], requests: Sequence[PlannedRequest]) -> Placements:
-    """Compute where the bytes of each request go. Every byte of every chunk is placed exactly once.
-
-    Args:
-        row_groups: The row group reads of one partition.
-        requests: The requests of that partition, disjoint and in file order, as ``plan_requests`` returns them.
-
-    Returns:
-        The placements; ``row_group_read`` and ``first_of_request`` index into the two arguments.
-
-    Raises:
-        InternalError: The requests do not cover a chunk.
-    """
+    """Compute where the bytes of each request go. Every byte of every chunk is placed exactly once."""
     return place_ranges(
         _joined([read.piece_starts for read in row_groups]),
         _joined([read.piece_stops for read in row_groups]),
@@ -90,19 +79,7 @@ def place_ranges(  # noqa: PLR0913, PLR0917 - parallel arrays of ranges and of r
     request_starts: npt.NDArray[np.int64],
     request_stops: npt.NDArray[np.int64],
 ) -> Placements:
-    """Compute where the bytes of each request go, as :func:`place` does, for ranges of any origin.
-
-    Args:
-        chunk_starts: First byte of each range that is read, shape ``(chunks,)``; ranges may share bytes.
-        chunk_stops: One past the last byte of each.
-        chunk_destinations: Where each belongs in the buffer that it is read into.
-        chunk_read: Which buffer that is: its index among the reads.
-        request_starts: First byte of each request, ascending; requests are disjoint.
-        request_stops: One past the last byte of each request.
-
-    Raises:
-        InternalError: The requests do not cover a chunk.
-    """
+    """Compute where the bytes of each request go, as :func:`place` does, for ranges of any origin."""
     # One pair per chunk and request that share bytes.
     first_request = np.searchsorted(request_stops, chunk_starts, side="right")
     stop_request = np.searchsorted(request_starts, chunk_stops, side="left")
@@ -155,19 +132,7 @@ def plan_native_requests(  # noqa: PLR0913 - knobs are required keywords here; t
     part_bytes: int | None = None,
     stage: int = 1,
 ) -> tuple[PlannedRequest, ...]:
-    """Plan the requests that bring all slices of one partition; slices that touch in a file are merged.
-
-    Args:
-        reads: The slices of the partition, in ascending order.
-        column_names: Name of each column by its position in the table; for the reasons.
-        gap_bytes: Largest gap between two ranges of a file that one request reads over.
-        max_request_bytes: Longest request.
-        part_bytes: About how long requests should be at the end; None leaves them as long as coalescing makes them.
-        stage: Stage of the requests.
-
-    Returns:
-        Disjoint requests in the order of the files and, within one, in file order.
-    """
+    """Plan the requests that bring all slices of one partition; slices that touch in a file are merged."""
     requests: list[PlannedRequest] = []
     for number, file in enumerate(reads[0].files if reads else ()):
         coalesced = coalesce(
@@ -210,19 +175,7 @@ def _reasons(reads: Sequence[NativeRead], coalesced: CoalescedRequests, what: st
 
 
 def place_native(reads: Sequence[NativeRead], requests: Sequence[PlannedRequest]) -> Placements:
-    """Compute where the bytes of each request go. Every byte of every slice is placed exactly once.
-
-    Args:
-        reads: The slices of one partition, as :func:`plan_native_requests` was given them.
-        requests: The requests that it returned.
-
-    Returns:
-        The placements; ``row_group_read`` and ``first_of_request`` index into the two arguments, destinations count
-        from the start of the slice's flat buffer.
-
-    Raises:
-        InternalError: The requests do not cover a slice.
-    """
+    """Compute where the bytes of each request go. Every byte of every slice is placed exactly once."""
     if not reads:
         return place_ranges(*(np.empty(0, dtype=np.int64) for _ in range(6)))
     files = reads[0].files
@@ -264,14 +217,7 @@ class ReadRanges:
 
     @classmethod
     def of(cls, reads: Iterable[PlannedRead]) -> ReadRanges | None:
-        """Collect the ranges of reads, but for those deferred.
-
-        Args:
-            reads: In the order of the plan; those of one partition are coalesced with each other.
-
-        Returns:
-            None where offsets of damaged metadata leave no room on an axis of 64 bits.
-        """
+        """Collect the ranges of reads, but for those deferred."""
         nothing = np.empty(0, np.int64)
         starts, stops, objects, row_groups = [nothing], [nothing], [nothing], [nothing]
         files_before, partition, files = 0, -1, 0
@@ -338,12 +284,7 @@ class ReadRanges:
 
 
 def first_bytes(starts: npt.NDArray[np.int64], row_groups: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return where each row group begins, which need not be with its first range; other offsets mean nothing.
-
-    Args:
-        starts: First byte of each range, shape ``(ranges,)``.
-        row_groups: Number of its row group; negative for ranges of native files.
-    """
+    """Return where each row group begins, which need not be with its first range; other offsets mean nothing."""
     begins = np.full(int(row_groups.max(initial=-1)) + 1, np.iinfo(np.int64).max)
     in_row_group = row_groups >= 0
     np.minimum.at(begins, row_groups[in_row_group], starts[in_row_group])
@@ -353,18 +294,7 @@ def first_bytes(starts: npt.NDArray[np.int64], row_groups: npt.NDArray[np.int64]
 def moves_onto_one_axis(
     starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64], objects: npt.NDArray[np.int64], object_count: int
 ) -> npt.NDArray[np.int64] | None:
-    """Place objects one behind the other, further from each other than any request reaches.
-
-    Args:
-        starts: First byte of each range in its object, shape ``(ranges,)``.
-        stops: One past its last byte, which is greater.
-        objects: Number of its object.
-        object_count: How many objects there are.
-
-    Returns:
-        What is to be added to offsets in each object, shape ``(objects,)``. None where offsets of damaged metadata leave no
-        room on an axis of 64 bits.
-    """
+    """Place objects one behind the other, further from each other than any request reaches."""
     begins, ends = np.full(object_count, np.iinfo(np.int64).max), np.zeros(object_count, np.int64)
     np.minimum.at(begins, objects, starts)
     np.maximum.at(ends, objects, stops)
@@ -379,12 +309,7 @@ def moves_onto_one_axis(
 
 
 def shortened_to(requests: Sequence[PlannedRequest], read: PlannedRead) -> tuple[PlannedRequest, ...]:
-    """Shorten requests to what a read still needs of them: no more of them, and no other bytes.
-
-    Args:
-        requests: Of one object, disjoint, in file order.
-        read: What is left of what they were planned for.
-    """
+    """Shorten requests to what a read still needs of them: no more of them, and no other bytes."""
     if isinstance(read, NativeRead):
         return tuple(requests)
     order = np.argsort(read.piece_starts, kind="stable")
@@ -422,19 +347,7 @@ def plan_requests(
     part_bytes: int | None = None,
     stage: int = 1,
 ) -> tuple[PlannedRequest, ...]:
-    """Plan the requests that bring all chunks of reads.
-
-    Args:
-        objects: The reads; those of one object may be given in parts, which are then not merged with each other. Where that
-            takes few more requests, these end where row groups do: what one request brings as a whole need not be copied.
-        gap_bytes: Largest gap between two chunks that one request reads over.
-        max_request_bytes: Longest request.
-        part_bytes: About how long requests should be at the end; None leaves them as long as coalescing makes them.
-        stage: Stage of the requests.
-
-    Returns:
-        Disjoint requests of each object in turn, in file order; none where every column is made without fetching.
-    """
+    """Plan the requests that bring all chunks of reads."""
     requests: list[PlannedRequest] = []
     batch: list[ReadsOfObject] = []
     range_count = 0

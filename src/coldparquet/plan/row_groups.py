@@ -62,16 +62,7 @@ _LENGTH_BYTES = 4
 
 
 def null_chunks(table: RowGroupTable, column: int, row_groups: npt.NDArray[np.intp]) -> BoolArray:
-    """Tell which chunks of a column are NULL, or what its type has instead, in every row.
-
-    Args:
-        table: The row groups.
-        column: Index of the column in it.
-        row_groups: Those to look at, ascending.
-
-    Returns:
-        Shape ``(row_groups,)``.
-    """
+    """Tell which chunks of a column are NULL, or what its type has instead, in every row."""
     descriptor, chunks = table.column(column), table.chunks(column)
     # In a nested column a null count may count elements, so only flat columns prove that all rows are null.
     # A REQUIRED column cannot mark nulls: rows counted as such hold 0 in BYTE and its like, and unknown values else.
@@ -91,18 +82,7 @@ def made_chunks(
     *,
     make_constant_columns: bool,
 ) -> BoolArray:
-    """Tell which of many chunks are made: those of :func:`null_chunks` and, if asked for, of :func:`constant_chunks`.
-
-    Args:
-        table: The row groups.
-        columns: Indexes of the columns in it.
-        row_groups: Those to look at, ascending.
-        words: The chunks as they are stored, see :meth:`coldparquet.format.sidecar_chunks.BlockTable.chunk_words`.
-        make_constant_columns: Whether those of one value are made.
-
-    Returns:
-        Shape ``(row_groups, columns)``.
-    """
+    """Tell which of many chunks are made: those of :func:`null_chunks` and, if asked for, of :func:`constant_chunks`."""
     stat_flags = words[..., CHUNK_PACKED_WORD] >> np.uint64(8 * STAT_FLAGS_BYTE)
     null_counts = words[..., CHUNK_NULL_COUNT_WORD]
     may_be_null = (stat_flags & np.uint64(STAT_NULL_COUNT_PRESENT)) != 0
@@ -124,14 +104,6 @@ def constant_chunks(table: RowGroupTable, column: int, row_groups: npt.NDArray[n
 
     Bounds between which all values lie and that are equal leave room for one value only, in whatever order. Byte strings
     of variable length are the exception: writers cut long bounds without always saying so.
-
-    Args:
-        table: The row groups.
-        column: Index of the column in it.
-        row_groups: Those to look at, ascending.
-
-    Returns:
-        Shape ``(row_groups,)``.
     """
     return _CONSTANT_CHUNKS.of(table, column)[row_groups]
 
@@ -163,13 +135,7 @@ _CONSTANT_CHUNKS = ColumnFacts(_constant_chunks_of_column)
 
 
 def constant_bytes(table: RowGroupTable, column: int, row_group: int) -> bytes:
-    """Return the value of a chunk that :func:`constant_chunks` has found, in Parquet's plain encoding.
-
-    Args:
-        table: The row groups.
-        column: Index of the column in it.
-        row_group: The row group of the chunk.
-    """
+    """Return the value of a chunk that :func:`constant_chunks` has found, in Parquet's plain encoding."""
     lower, descriptor = table.chunks(column).min, table.column(column)
     if descriptor.physical_type is PhysicalType.BYTE_ARRAY:
         value = lower.bytes_at(row_group) or b""
@@ -255,16 +221,7 @@ class PrunedRowGroups:
     def reads_of(
         self, row_groups: slice, *, partition_index: int, survives: BoolArray | None = None
     ) -> tuple[RowGroupRead, ...]:
-        """Return the reads of one partition.
-
-        Args:
-            row_groups: Which row groups are the partition's.
-            partition_index: Its position in the plan.
-            survives: Which of all row groups are still wanted, by what else is known; None for those that statistics leave.
-
-        Returns:
-            Its surviving row groups, ascending, numbered from its first one.
-        """
+        """Return the reads of one partition."""
         first, stop = self.row_groups.searchsorted((row_groups.start, row_groups.stop)).tolist()
         left = slice(first, stop)
         reads = []
@@ -335,20 +292,6 @@ def prune_row_groups(  # noqa: PLR0913 - knobs are required keywords here; their
 
     A row group in which every row matches needs no chunk for the predicate alone. A chunk that is null in every row, or
     holds one value in every row, is made, not fetched.
-
-    Args:
-        table: What is known about the row groups.
-        output_columns: Indexes in it of the columns of the result that it has.
-        predicate: Bound to the columns of the queried table; None selects every row.
-        predicate_columns: Index of each field of the predicate by its index in the queried table; None where the row groups
-            were written without the column.
-        use_statistics: Whether minima, maxima and null counts decide anything; otherwise every row group with rows
-            survives a predicate, and all of its rows are tested.
-        make_constant_columns: Whether chunks that hold one value in every row, by the statistics, are made as well.
-
-    Raises:
-        FormatError: A chunk lies outside the data of the Parquet file or holds another number of values than rows, or a
-            row group claims more rows than any has.
     """
     _check_row_counts(table)
     survives = table.row_counts > 0

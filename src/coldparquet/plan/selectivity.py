@@ -78,13 +78,6 @@ def count_values(table: RowGroupTable, places: Mapping[int, int | None]) -> dict
 
     A writer that counted distinct values is believed. Otherwise the size of a chunk tells: no row takes fewer bits than
     it needs to choose among the values, however it is encoded.
-
-    Args:
-        table: The row groups of a sidecar, or of several.
-        places: Index in them of each field by its index in the queried table; None where they have no such column.
-
-    Returns:
-        Estimates by index in the queried table, without the columns that are missing.
     """
     return {index: _VALUE_COUNTS.of(table, place) for index, place in places.items() if place is not None}
 
@@ -120,22 +113,7 @@ def estimate_selectivity(  # noqa: PLR0913 - what can be told is told by name
     borders: IntArray,
     fields: Mapping[int, BoolArray] | None = None,
 ) -> FloatArray:
-    """Estimate the fraction of the rows of each row group for which a predicate is true.
-
-    Args:
-        predicate: Bound to the columns of the table.
-        source: What is known about every row group; where it decides, the estimate is 0 or 1.
-        counts: Estimates about columns, by index in the table, of those that have any.
-        row_counts: Rows of each row group, shape ``(row_groups,)``.
-        borders: The first row group of each partition and, at the end, the number of row groups; shape
-            ``(partitions + 1,)``.
-        fields: By index in the table of a column in which row groups its conditions count, None for everywhere; any other
-            condition may hold for every row.
-
-    Returns:
-        Fractions, shape ``(row_groups,)``. Where row groups of a partition survive pruning, at least one row of them all is
-        expected.
-    """
+    """Estimate the fraction of the rows of each row group for which a predicate is true."""
     row_group_count = len(row_counts)
     outcomes = _Estimator(source, counts, row_group_count, fields).estimate(predicate)
     verdict, _ = prune(predicate, source, row_group_count)
@@ -158,17 +136,6 @@ def clustered_fields(
 
     These are the designated timestamp, the first column of the sort order, and numbers of which nearly every row group
     begins where the one before ends, or the other way round.
-
-    Args:
-        predicate: Bound to the columns of the queried table.
-        source: What is known about every row group.
-        table: The row groups of a sidecar, or of several.
-        places: As for :func:`count_values`.
-        borders: As for :func:`estimate_selectivity`.
-
-    Returns:
-        By index in the queried table: the row groups of partitions in which the column is clustered, shape
-        ``(row_groups,)``.
     """
     in_file_order = {table.designated_timestamp, *table.sorting_columns[:1]}
     everywhere = np.ones(table.row_group_count, np.bool_)

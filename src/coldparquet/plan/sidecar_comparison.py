@@ -77,20 +77,7 @@ _SEVERITIES: dict[_Kind, Severity] = {
 
 
 def compare_sidecars(found: Sidecar, derived: Sidecar, *, remedy: str) -> tuple[Finding, ...]:
-    """Compare a sidecar with the one that its Parquet footer gives.
-
-    Args:
-        found: The snapshot that describes the Parquet file at its committed size.
-        derived: What ``sidecar_content_from_footer`` makes of the footer at that size.
-        remedy: How to get a sidecar that describes the file, for the findings.
-
-    Returns:
-        What differs, by field, column and row groups; nothing if the two agree. Of many columns with the same
-        difference the first few are named. Columns and chunks are only compared where both sides have as many.
-
-    Raises:
-        FormatError: ``found`` names a column that does not exist, or a descriptor of it is damaged.
-    """
+    """Compare a sidecar with the one that its Parquet footer gives."""
     differences = list(_differing_numbers(found, derived))
     if found.column_count == derived.column_count:
         differences += _differing_columns(found, derived)

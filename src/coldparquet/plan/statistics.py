@@ -54,12 +54,7 @@ class ColumnFacts(Generic[Fact]):
         self._known: WeakKeyDictionary[RowGroupTable, dict[int, Fact]] = WeakKeyDictionary()
 
     def of(self, table: RowGroupTable, column: int) -> Fact:
-        """Return the fact about one column.
-
-        Args:
-            table: The row groups.
-            column: Index of the column in it.
-        """
+        """Return the fact about one column."""
         of_table = self._known.get(table)
         if of_table is None:
             of_table = self._known.setdefault(table, {})
@@ -75,18 +70,7 @@ _GREATEST_INT64 = (1 << 63) - 1
 def bounds_after_type_change(
     bounds: Bounds, stored: ColumnType, wanted: ColumnType, *, has_nulls: bool
 ) -> Bounds | None:
-    """Return what the bounds of stored values prove about the values that they become.
-
-    Args:
-        bounds: Of the values as they are stored.
-        stored: Their type.
-        wanted: The type of the column in the table.
-        has_nulls: Whether the file can mark nulls. In a type without null they mark the rows from before the column
-            existed, which read as null once the column has a type with null.
-
-    Returns:
-        None if nothing is proved.
-    """
+    """Return what the bounds of stored values prove about the values that they become."""
     if holds_same_values(stored, wanted) and (stored.arrow == wanted.arrow or family_of(stored) is Family.TEXT):
         return bounds
     if wanted.is_unified and widens(stored, wanted):
@@ -211,11 +195,7 @@ class SidecarStatistics:
         return self._table.row_counts > 0
 
     def bounds(self, field: BoundField) -> Bounds | None:
-        """Return what the sidecar proves about a field.
-
-        Raises:
-            FormatError: A count in the sidecar exceeds 2**63 - 1.
-        """
+        """Return what the sidecar proves about a field."""
         if field.index not in self._bounds:
             self._bounds[field.index] = self._find_bounds(field)
         return self._bounds[field.index]
@@ -283,12 +263,7 @@ def _bounds_of_column(table: RowGroupTable, column: int) -> Bounds:
 
 
 def believed_type(table: RowGroupTable, column: int) -> ColumnType:
-    """Return the type of a column for :func:`chunk_bounds`: without trust in bounds that its writer may have got wrong.
-
-    Raises:
-        UnsupportedError: This version does not read the type.
-        FormatError: The descriptor is wrong.
-    """
+    """Return the type of a column for :func:`chunk_bounds`: without trust in bounds that its writer may have got wrong."""
     column_type = table.column_type(column)
     is_stored_as_number = table.column(column).physical_type in _LITTLE_ENDIAN_NUMBERS
     # A sidecar that knows its writer has no bounds that this one ordered wrongly.
@@ -304,14 +279,7 @@ BOUNDS_OF_COLUMNS = ColumnFacts(_bounds_of_column)
 def chunk_bounds(
     chunks: StoredStatistics, row_counts: IntArray, descriptor: ColumnDescriptor, column_type: ColumnType
 ) -> Bounds:
-    """Return what the stored statistics of one column prove, chunk by chunk or page by page.
-
-    Args:
-        chunks: The column's chunks, or pages.
-        row_counts: Rows of each, shape ``(chunks,)``.
-        descriptor: The column as the sidecar describes it.
-        column_type: What its values mean.
-    """
+    """Return what the stored statistics of one column prove, chunk by chunk or page by page."""
     sides = _sides(chunks, descriptor, column_type)
     # Leaf slots of nested columns are not rows, and writers disagree about which NULLs of outer levels they count.
     is_flat = descriptor.max_rep_level == 0 and descriptor.max_def_level <= 1

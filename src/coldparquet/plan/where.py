@@ -84,10 +84,6 @@ def parse_sql(text: str) -> Predicate:
     double. ``X'00ff'`` is bytes. ``TIMESTAMP '...'``, ``DATE '...'`` and casts of strings to these are points in time; a
     plain string becomes one when it is compared with a timestamp column. BETWEEN is SQL's, so no row satisfies it when the first bound exceeds the second (QuestDB swaps
     them), and a date string is an instant (QuestDB's ``IN '2024-03-01'`` is a whole day).
-
-    Raises:
-        InvalidInputError: The text is not SQL (kind ``InvalidPredicate``, with ``line`` and ``column`` where they are
-            known), or it is SQL that the statistics cannot answer (kind ``UnsupportedPredicate``).
     """
     # sqlglot takes 50 ms to import, and predicates in Python do not need it.
     from sqlglot import exp  # noqa: PLC0415
@@ -423,9 +419,6 @@ def parse_tuples(filters: Sequence[Any]) -> Predicate:
 
     Operators: = == != <> < <= > >=, ``in`` and ``not in`` (several values), ``between`` (two values), ``is null`` and
     ``is not null`` (value None or left out). A comparison with None is never true, as in SQL.
-
-    Raises:
-        InvalidInputError: The list is empty or is not made of such tuples.
     """
     if not filters:
         raise InvalidInputError(
@@ -493,19 +486,7 @@ Where: TypeAlias = "str | Sequence[Any] | Predicate | Column | None"
 
 
 def parse_predicate(where: Where) -> Predicate | None:
-    """Understand a ``where`` argument.
-
-    Args:
-        where: SQL text (``"price > 3 AND symbol IN ('BTC', 'ETH')"``), a list of ``(column, operator, value)`` (AND) or
-            a list of such lists (OR of ANDs), a predicate, a boolean column made with ``col``, or None.
-
-    Returns:
-        The predicate, or None where every row is wanted.
-
-    Raises:
-        InvalidInputError: It is none of these, or cannot be understood; ``kind`` says which: ``InvalidPredicate``,
-            ``UnsupportedPredicate``, ``InvalidLiteral``, ``InvalidColumnName``, ``PredicateTooDeep``.
-    """
+    """Understand a ``where`` argument."""
     match where:
         case None | Predicate():
             return where

@@ -92,12 +92,6 @@ def plan_changes(  # noqa: PLR0913 - what can be told is told by name
     source, with as many rows and bytes: QuestDB only ever appends to the file of a directory. One that was converted is
     published as long as the table's files say the same of the native partition. A table without rows, as after ``TRUNCATE``, has
     dropped all its partitions: with ``dropped="remove"`` the published table becomes empty.
-
-    Raises:
-        InvalidInputError: Another table, or a later state of this one, is published there (kinds ``OtherTable`` and
-            ``SourceIsOlder``); the source has dropped published partitions and ``dropped`` is ``"refuse"`` (kind
-            ``PartitionsDropped``); partitions are native and ``native`` is ``"refuse"`` (kind ``NativePartitions``), or
-            all of them are and stay behind, or the table has no rows and was never published (kind ``NothingToPublish``).
     """
     version = published.version
     if version is not None:

@@ -52,11 +52,6 @@ def check_destination(source: SourceTable, published: PublishedTable) -> None:
 
     The published `_txn` names no native partitions: in the place of the source's own it would lose their rows. No
     request; the paths of local files are looked up.
-
-    Raises:
-        InvalidInputError: The destination is the source, lies inside of it or around it (kind ``SamePlace``), or is a
-            table directory of a QuestDB on a local disk (kind ``DatabaseDirectory``), or holds native partitions or
-            partitions of no table at all (kind ``NotPublished``).
     """
     is_local = published.store.label == LocalStore.label
     if source.store.label == published.store.label:
@@ -102,11 +97,7 @@ def _check_contents(published: PublishedTable) -> None:
 
 
 async def put_once(store: ObjectStore, path: str, data: bytes) -> None:
-    """Write a small object that never changes; one with the same bytes may be there already. 1 or 2 requests.
-
-    Raises:
-        InvalidInputError: ``kind="AlreadyExists"``: it exists with other bytes.
-    """
+    """Write a small object that never changes; one with the same bytes may be there already. 1 or 2 requests."""
     try:
         await store.put(path, data, overwrite=False)
     except InvalidInputError as error:
@@ -211,11 +202,7 @@ def is_manifest_name(name: str) -> bool:
 
 
 def parse_manifest(data: bytes, *, path: str) -> Manifest:
-    """Parse a manifest.
-
-    Raises:
-        FormatError: It is none.
-    """
+    """Parse a manifest."""
     try:
         document: dict[str, Any] = json.loads(data)
         manifest = Manifest(
@@ -242,13 +229,7 @@ def parse_manifest(data: bytes, *, path: str) -> Manifest:
 
 
 async def read_published(store: ObjectStore, path: str) -> PublishedTable:
-    """Read what lies at the destination. 1 request per 1,000 entries to list it, then up to 3 at small objects.
-
-    Raises:
-        FormatError: A table file or a manifest is damaged.
-        AccessError: The store refused.
-        StorageError: The store failed.
-    """
+    """Read what lies at the destination. 1 request per 1,000 entries to list it, then up to 3 at small objects."""
     try:
         listing = await store.list(path)
     except NotFoundError:
@@ -329,9 +310,6 @@ async def plan_table_objects(
     """Find out which objects beside the partitions are missing or older than the source's.
 
     Requests at the destination: 1 for `_name`, and 1 for `_cv` where whoever published before left no immutable copy.
-
-    Raises:
-        FormatError: A table file is damaged.
     """
     objects = await _copies_of_published(published)
     metadata = encode_table_metadata(source.metadata)
@@ -371,10 +349,6 @@ async def write_table_object(published: PublishedTable, wanted: TableObject, *, 
     """Write one object; one that is replaced must be the one that was there when this run began.
 
     Objects above 16 MiB, which only symbol files can be, are replaced without a condition.
-
-    Raises:
-        ObjectChangedError: Another publisher has written it meanwhile (kind ``PublisherConflict``).
-        InvalidInputError: An immutable object of this name has other contents (kind ``AlreadyExists``).
     """
     store, path = published.store, f"{published.path}/{wanted.name}"
     size_bytes = wanted.content.size_bytes
@@ -399,9 +373,6 @@ async def commit(published: PublishedTable, transaction_data: bytes) -> None:
     """Replace `_txn`: the moment in which readers see the new version.
 
     1 request; 2 where the store tells no versions, and there a publisher that comes in between them is not noticed.
-
-    Raises:
-        ObjectChangedError: Another publisher has committed meanwhile (kind ``PublisherConflict``).
     """
     store, path, version = published.store, f"{published.path}/{TRANSACTION_FILE}", published.version
     if version is not None and version.etag is None and (await read_whole(store, path)).data != version.data:

@@ -94,13 +94,6 @@ class NativeConverter:
         """Write a partition as Parquet, and remove the files at the end of the block.
 
         Requests at the source: those of a scan of all rows, and 2 for each SYMBOL column of the table the first time.
-
-        Raises:
-            ObjectChangedError: The partition was replaced since the transaction was read (kind ``SourceChanged``).
-            NotFoundError: Symbol files are missing (kind ``MissingSymbolFile``), or a column file that the table still names
-                (``MissingColumnFile``).
-            UnsupportedError: A column, or the partition, is of a kind that this version does not read.
-            FormatError: A column file is damaged.
         """
         with tempfile.TemporaryDirectory(prefix="coldparquet-") as directory:
             async with self._one_at_a_time, self._told_as_publishing(location):
@@ -243,11 +236,7 @@ class NativeState:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> NativeState:
-        """Read what :meth:`as_json` has made.
-
-        Raises:
-            ValueError, TypeError, KeyError or AttributeError: It is something else.
-        """
+        """Read what :meth:`as_json` has made."""
         numbers = {name: int(document[name]) for name in _NUMBERS}
         columns = {int(index): (int(name_txn), int(top)) for index, (name_txn, top) in document["columns"].items()}
         return cls(**numbers, columns=columns)

@@ -84,13 +84,6 @@ async def read_source(store: ObjectStore, path: str) -> SourceTable:
 
     Requests: those of :func:`~coldparquet.catalog.discovery.discover` with column versions, and 1 for each Parquet
     partition of which `_txn` states no size.
-
-    Raises:
-        NotFoundError: There is no table.
-        InvalidInputError: ``kind="NothingToPublish"``: the table is not partitioned.
-        UnsupportedError: A partition has flags that this version does not know.
-        FormatError: A table file is damaged.
-        StorageError: The table files kept changing (kind ``TableBusy``).
     """
     found = await discover(store, path, column_versions_for="anything")
     files = found.files
@@ -132,11 +125,7 @@ def is_parquet(location: PartitionLocation) -> bool:
 
 
 def record_of(location: PartitionLocation) -> PartitionRecord:
-    """Return the record of a partition that has one.
-
-    Raises:
-        InvalidInputError: It has none.
-    """
+    """Return the record of a partition that has one."""
     if location.record is None:
         raise InvalidInputError("only the partitions of a transaction can be published", path=location.directory_path)
     return location.record
@@ -146,11 +135,6 @@ async def read_content(store: ObjectStore, location: PartitionLocation) -> Parti
     """Read the sidecar of a partition, or make one from the footer where there is none that fits. 3 to 6 requests.
 
     A ``_pages`` that lies beside it is carried along if it describes the committed bytes.
-
-    Raises:
-        ObjectChangedError: The partition was replaced since the transaction was read (kind ``SourceChanged``).
-        FormatError: The committed bytes are no Parquet file, or have other rows than the transaction says.
-        UnsupportedError: The file has columns for which no sidecar can be made.
     """
     record = record_of(location)
     checked = CheckedStore(store)
@@ -287,13 +271,7 @@ def parse_storage_class_rule(text: str) -> StorageClassRule:
 
 
 def storage_class_of(ended_s: float, rules: Sequence[StorageClassRule], *, now_s: float) -> str | None:
-    """Return the class of the rule with the largest age that a partition has reached; None for the bucket's own.
-
-    Args:
-        ended_s: End of the partition, in seconds since 1970.
-        rules: In any order.
-        now_s: The present, in seconds since 1970.
-    """
+    """Return the class of the rule with the largest age that a partition has reached; None for the bucket's own."""
     reached = [rule for rule in rules if now_s - ended_s >= rule.after_days * _DAY_S]
     return max(reached, key=_after_days).storage_class if reached else None
 

@@ -52,18 +52,6 @@ async def purge_versions(store: ObjectStore, path: str, *, before_s: float, is_d
     Requests: 1 listing per 1,000 names and up to 3 for table files; 1 for the manifest of each version that is kept; 1
     for each directory that none of them names; 1 per 1,000 objects that are removed, and those of
     :meth:`~coldparquet.storage.base.ObjectStore.remove_unfinished`.
-
-    Args:
-        store: The destination.
-        path: The published table, without a trailing slash.
-        before_s: Seconds since 1970.
-        is_dry_run: Remove nothing, and only say what would be.
-
-    Returns:
-        Names of directories and objects that were removed.
-
-    Raises:
-        UnsupportedError: The store does not tell when objects were written (kind ``NoTimes``).
     """
     published = await read_published(store, path)
     version = published.version
@@ -192,11 +180,6 @@ class PartitionWriter:
 
         Requests at the destination: those of :func:`upload_object`, 1 for the sidecar and 1 for ``_pages`` if there is one;
         1 to 3 more where a directory of this name exists.
-
-        Raises:
-            ObjectChangedError: The source was changed meanwhile (kind ``SourceChanged``), or another publisher is at work
-                (kind ``PublisherConflict``).
-            InvalidInputError: All names are taken by other contents (kind ``AlreadyExists``).
         """
         if new.native_state is None:
             return await self._write_content(new, await read_content(self._source.store, new.location))

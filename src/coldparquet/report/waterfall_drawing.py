@@ -58,11 +58,7 @@ class _Scale:
 
 
 def draw_waterfall(records: Sequence[RequestRecord]) -> str:
-    """Draw requests as an ``svg`` element for a page that has the colours and :data:`WATERFALL_STYLE`.
-
-    Args:
-        records: In the order in which they started.
-    """
+    """Draw requests as an ``svg`` element for a page that has the colours and :data:`WATERFALL_STYLE`."""
     shown = records if len(records) <= _MOST_LINES else records[: _MOST_LINES - 1]
     scale = _scale_of(records)
     height = _AXIS_HEIGHT + _LINE_HEIGHT * (len(shown) + (len(shown) < len(records))) + _LEGEND_HEIGHT

@@ -56,12 +56,7 @@ class ColumnFacts:
 
 
 def column_facts(planned: PlannedScan, column: TableColumn) -> list[ColumnFacts]:
-    """Collect what is known; of native partitions nothing is, nor of any where statistics are not to be believed.
-
-    Args:
-        planned: The plan; the column is one of those that the question needs.
-        column: The column.
-    """
+    """Collect what is known; of native partitions nothing is, nor of any where statistics are not to be believed."""
     if not planned.question.options.statistics:
         return []
     field = BoundField(name=column.name, index=column.index, type=column.readable_type)
@@ -95,10 +90,6 @@ async def count_rows(question: Question, executor: Executor) -> int:
     limit, no more than it takes to know that there are so many rows: no data if metadata proves it, else first of few row
     groups, in table order, and of more the longer the rows do not suffice; without a predicate the metadata of the first
     partitions.
-
-    Args:
-        question: What is asked; its columns do not matter.
-        executor: Plans and decodes.
     """
     limit = question.limit
     if limit == 0:
@@ -119,10 +110,6 @@ async def has_rows(question: Question, executor: Executor) -> bool:
     """Tell whether there is any row.
 
     Requests: those of :func:`count_rows` with a limit of one row.
-
-    Args:
-        question: What is asked; its columns do not matter.
-        executor: Plans and decodes.
     """
     return question.limit != 0 and await count_rows(replace(question, limit=1), executor) > 0
 
@@ -132,11 +119,6 @@ async def count_nulls(question: Question, executor: Executor, column: TableColum
 
     Requests: metadata; data only of row groups that may hold a NULL and of which the number of them, or whether all rows
     match, is not known: the column and the predicate's columns. With a limit, all of the rows.
-
-    Args:
-        question: What is asked.
-        executor: Plans and decodes.
-        column: The column.
     """
     if column.readable_type.never_null:
         return 0
@@ -174,18 +156,6 @@ async def find_extremes(
     Requests: metadata; data only of row groups that metadata does not answer and whose bounds leave room for a better value
     than the best one known: the column and the predicate's columns, those of 1, 2, 4 ... row groups at a time, the most
     promising first. With a limit, all of the rows.
-
-    Args:
-        question: What is asked.
-        executor: Plans and decodes.
-        column: The column.
-        wanted: What to look for.
-
-    Returns:
-        What was wanted, in this order: Arrow scalars of the column's type, text as plain strings; null without a value.
-
-    Raises:
-        UnsupportedError: The values of the column have no order (kind ``UnsupportedComparison``).
     """
     if column.readable_type.arrow.name == "list" or column.readable_type.comparison is Comparison.BYTES_EQUALITY:
         raise UnsupportedError(
@@ -229,14 +199,7 @@ class _KnownColumn:
 
 
 async def _know_column(question: Question, executor: Executor, column: TableColumn, *, is_read: bool) -> _KnownColumn:
-    """Plan to read one column.
-
-    Args:
-        question: What is asked.
-        executor: Plans.
-        column: The column.
-        is_read: Whether it will be read. Otherwise pages are of no interest, not even those of giant row groups.
-    """
+    """Plan to read one column."""
     options = question.options if is_read else replace(question.options, page_index="never")
     wanted = replace(question, output_columns=(column,), options=options, expects_data=False)
     planned = await plan_question(wanted, executor)

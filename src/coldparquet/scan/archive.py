@@ -40,10 +40,6 @@ def restore_command(question: Question, archived: Sequence[ArchivedObject]) -> s
 
     A question without a condition, or one for some of the rows only, may need few of the partitions that the condition
     leaves. No request.
-
-    Args:
-        question: What was asked.
-        archived: What has to be restored for it.
     """
     if question.snapshot.are_chosen:  # a condition would be asked of the whole table
         return _one_by_one(question.url, [each.partition for each in archived])
@@ -116,12 +112,6 @@ async def look_at_data(planned: PlannedScan) -> PlannedScan:
     """Find out where everything lies that a plan is about to fetch. Called before it is admitted.
 
     Requests: 1 for each partition of which data is fetched and that was not looked at before, all at once.
-
-    Args:
-        planned: The plan.
-
-    Returns:
-        The plan, with the storage classes that are known now; the same one if nobody is to be asked.
     """
     if not _checks_classes(planned.question):
         return planned
@@ -137,17 +127,6 @@ async def admit_and_restore(planned: PlannedScan) -> PlannedScan:
 
     Requests: none, unless some partitions are archived and the options ask for it: 1 restore each, and looks until they are
     over. The budget counts what restores cost, and is checked before the first one.
-
-    Args:
-        planned: The plan, with the storage classes of its partitions.
-
-    Returns:
-        The plan, with what is known of its partitions now.
-
-    Raises:
-        ArchivedObjectError: Some partitions are archived, and the options do not say to wait for their restore.
-        BudgetExceededError: It costs too much; nothing was restored.
-        InvalidInputError: It is not known what it costs.
     """
     question = planned.question
     budget = question.budget or Budget()
@@ -217,12 +196,7 @@ async def restore_objects(
 
 
 async def restore_or_refuse(question: Question, archived: Sequence[ArchivedObject]) -> None:
-    """Do what the options say about archived partitions that planning itself needs; return once they can be read.
-
-    Raises:
-        ArchivedObjectError: They cannot, and nothing was asked for; or a restore was (kind ``RestoreRequested``).
-        BudgetExceededError: Restoring them costs too much; nothing was asked for.
-    """
+    """Do what the options say about archived partitions that planning itself needs; return once they can be read."""
     options = question.options
     if options.archived != "restore":
         raise _refusal(question, archived)

@@ -55,9 +55,6 @@ class BloomCopies:
         """Give the probes of all drafts their blocks, the first time; what the catalogue lacks is left to them.
 
         Requests: those of :meth:`coldparquet.catalog.packed.PackedBlooms.blocks_of`.
-
-        Args:
-            spent: Gets the requests.
         """
         if not self._catalogue.blooms.are_there:
             return
@@ -85,13 +82,6 @@ def asked_ahead(question: Question, sidecars: Mapping[str, Sidecar]) -> tuple[Fi
 
     Filters come from the catalogue as the sidecars did, so that they need not wait for the listing that tells it. Those of
     entries that do not count are not asked later: :class:`BloomCopies` has the drafts of those that do.
-
-    Args:
-        question: What is asked.
-        sidecars: By the names of their partitions, in table order.
-
-    Returns:
-        A look at the sidecars, for when all of them count, if it was worth one; and what will be asked.
     """
     predicate, matcher = question.predicate, ColumnMatcher(question.needed_columns)
     try:
@@ -132,18 +122,6 @@ async def fetch_blooms(  # noqa: PLR0913 - knobs are required keywords here; the
 
     Requests: none where the filters lie in the sidecar. Otherwise one round trip of few, all in flight together; a second
     one for large filters of which neither sidecar nor footer states the length.
-
-    Args:
-        store: Where the partition lies; it should pin versions.
-        data_path: The Parquet file.
-        probes: What to ask.
-        coalescing: How ranges become requests.
-        may_grow: Whether the file is only ever appended to.
-        spent: Gets the requests.
-
-    Raises:
-        ObjectChangedError: The file is another one than the sidecar describes.
-        StorageError: The store failed.
     """
     while (wanted := probes.wanted()) is not None:
         probes.receive(
@@ -170,20 +148,7 @@ async def fetch_bloom_ranges(  # noqa: PLR0913 - knobs are required keywords her
     may_grow: bool,
     spent: list[MetadataRequest],
 ) -> list[tuple[int, bytes]]:
-    """Fetch ranges of bloom filters, in few requests that are all in flight together.
-
-    Args:
-        store: As for :func:`fetch_blooms`.
-        data_path: The Parquet file.
-        wanted: The ranges.
-        coalescing: How ranges become requests.
-        object_bytes: Size that the file must have; see :class:`~coldparquet.storage.requests.RangeRequest`.
-        may_grow: Whether the file is only ever appended to.
-        spent: Gets the requests.
-
-    Returns:
-        Disjoint pieces that cover the ranges: where each begins in the file, and its bytes.
-    """
+    """Fetch ranges of bloom filters, in few requests that are all in flight together."""
     coalesced = coalesce(
         wanted.starts,
         wanted.stops,
@@ -230,10 +195,6 @@ async def look_closer(draft: ParquetDraft, copies: BloomCopies) -> CloserLook:
     Requests: for bloom filters those of :meth:`coldparquet.scan.closer.BloomCopies.hand_out`, or those of
     :func:`coldparquet.scan.closer.fetch_blooms`; for pages 1, or none where the ``_pages`` of the partition came
     with its sidecar. All in one round trip, unless the length or the place of bloom filters is not known.
-
-    Args:
-        draft: The draft.
-        copies: What the catalogue has of the filters.
     """
     spent: list[MetadataRequest] = []
     asks_blooms = draft.probes is not None

@@ -76,11 +76,7 @@ class Gathering:
         self._look_whether_complete()
 
     async def complete(self) -> None:
-        """Wait until every byte has arrived.
-
-        Raises:
-            ColdParquetError: A request failed.
-        """
+        """Wait until every byte has arrived."""
         await self._complete
 
     @property
@@ -136,12 +132,7 @@ class Gathering:
         self._look_whether_complete()
 
     def receive_whole(self, answer: _KeptBytes, start: int) -> None:
-        """Take the answer that brings all bytes without copying it, as one of its users.
-
-        Args:
-            answer: The answer.
-            start: Where in the file it begins.
-        """
+        """Take the answer that brings all bytes without copying it, as one of its users."""
         self._missing_answers -= 1
         if self._is_dropped:
             answer.remove_users()
@@ -196,15 +187,7 @@ class PartitionFetches:
         self._first_begun_by = firsts[self._by_first_read].searchsorted(every_read)
 
     def join(self, position: int, memory: Holding) -> tuple[Gathering, list[Fetch]]:
-        """Begin with a read: those before it have begun.
-
-        Args:
-            position: Which of the reads.
-            memory: What its row group holds.
-
-        Returns:
-            The read's bytes on their way, and the requests that nobody has needed before, which are to be sent now.
-        """
+        """Begin with a read: those before it have begun."""
         begun = self._by_first_read[self._first_begun_by[position] : self._first_begun_by[position + 1]].tolist()
         first = self.placements.first_of_request
         for number in begun:

@@ -135,11 +135,7 @@ class FirstLook:
         return self._summed((~self.pruned.all_rows_match).astype(np.int64))
 
     def check_counts(self) -> None:
-        """Look at all numbers that estimates may need later.
-
-        Raises:
-            FormatError: One exceeds 2**63 - 1.
-        """
+        """Look at all numbers that estimates may need later."""
         _ = self.value_counts
         for column in self.pruned.columns:
             _ = self.stack.chunks(column).total_compressed_bytes
@@ -297,12 +293,7 @@ class FirstLooks:
         return question is self._question and is_same_count and all(map(is_, sidecars, self._sidecars))
 
     def at(self, index: int) -> tuple[FirstLook, int]:
-        """Return what was found about one sidecar and those like it, and its position among them.
-
-        Raises:
-            FormatError: The sidecar is damaged.
-            UnsupportedError: It holds a column with a type that does not become the table's.
-        """
+        """Return what was found about one sidecar and those like it, and its position among them."""
         number, position = self._place_of[index]
         look = self._looks.get(number)
         if look is None:
@@ -425,20 +416,7 @@ def draft_parquet(  # noqa: PLR0913 - what can be told is told by name
     index: int,
     rows_wanted: int | None,
 ) -> ParquetDraft:
-    """Say what is read of a partition by its sidecar, and decide what else is worth a look. No request is sent.
-
-    Args:
-        look: What was found about its sidecar and those like it.
-        position: Position of its sidecar among them.
-        partition: The partition.
-        metadata: What is known of it.
-        index: Its position in the plan.
-        rows_wanted: How many rows of it are wanted at most, where every row counts; None for all that match.
-
-    Raises:
-        FormatError: The sidecar is damaged, or the question is about times and the partition's rows are of other times
-            than its directory stands for (kind ``TimeRangeMismatch``).
-    """
+    """Say what is read of a partition by its sidecar, and decide what else is worth a look. No request is sent."""
     # Partitions were left out by the times of their directories, so their rows have to be where they belong.
     refuse_misplaced_times(partition, look.stated_times[position])
     left = look.left_of(position)
@@ -519,15 +497,7 @@ def _fractions_within(row_counts: IntArray, rows_wanted: int) -> FloatArray:
 
 
 def refuse_misplaced_times(partition: Partition, stated: StatedTimes | None) -> None:
-    """Refuse a partition whose rows are known to be of other times than its directory stands for.
-
-    Args:
-        partition: The partition.
-        stated: What its statistics say; None where they say nothing.
-
-    Raises:
-        FormatError: They are (kind ``TimeRangeMismatch``).
-    """
+    """Refuse a partition whose rows are known to be of other times than its directory stands for."""
     promised = partition.time_range_ns
     found = None if promised is None else misplaced_times(stated, promised)
     if found is not None:

@@ -57,14 +57,6 @@ async def without_replaced_files(question: Question, known: Sequence[KnownPartit
     Requests: for entries of the catalogue whose objects are not those that were packed, those of
     :meth:`coldparquet.catalog.partition.Partition.reread_replaced`; for sidecars that are older than a file on a disk, those
     of :meth:`coldparquet.catalog.partition.Partition.read_footer_instead`. All at once.
-
-    Args:
-        question: What is asked.
-        known: Partitions with their metadata.
-
-    Raises:
-        ObjectChangedError: A file has another size than its metadata describes, or was replaced since it was read.
-        NotFoundError: A file is not there (kind ``PartitionMissing``).
     """
     packed_anew = await gather_or_cancel([_reread(found) for found in known if _is_stale_entry(question, found)])
     known = _with(known, packed_anew)
@@ -218,14 +210,6 @@ async def read_metadata(question: Question, kept: Sequence[Partition]) -> FoundP
     For native partitions see :func:`coldparquet.scan.native.plan_native_rows`. At the same time, too, 1 look at
     each partition's data object, see :mod:`coldparquet.catalog.objects`; and where these are one listing, those of
     :meth:`coldparquet.catalog.packed.PackedBlooms.fetch_ahead` for the bloom filters that the question will ask.
-
-    Args:
-        question: What is asked.
-        kept: The partitions, in table order.
-
-    Raises:
-        ArchivedObjectError: Metadata lies in archived objects, because there is no sidecar, and the options do not skip or
-            restore them.
     """
     found = FoundPartitions()
     is_preview = question.limit is not None and question.predicate is None
@@ -266,11 +250,7 @@ async def _read_window(question: Question, window: Sequence[Partition], first: i
 
 
 def _consider_listing(question: Question, in_parquet: Sequence[Partition], *, look_count: int) -> bool:
-    """Let a listing take the place of looks, and of the sidecars that the catalogue would then have, if it saves requests.
-
-    Returns:
-        Whether a listing does.
-    """
+    """Let a listing take the place of looks, and of the sidecars that the catalogue would then have, if it saves requests."""
     unread = [partition.location for partition in in_parquet if partition.snapshot is None]
     saved_requests = look_count + question.snapshot.catalogue.saved_by_listing(unread)
     directories = [partition.directory_path for partition in in_parquet]
@@ -305,11 +285,7 @@ async def _after_the_archive(
     refusal: ArchivedObjectError,
     found: FoundPartitions,
 ) -> dict[str, KnownPartition]:
-    """Do what the options say about partitions whose metadata lies in archived objects.
-
-    Returns:
-        What their metadata has brought by their names, once it could be read; nothing if they are skipped.
-    """
+    """Do what the options say about partitions whose metadata lies in archived objects."""
     data_objects = question.snapshot.data_objects
     await data_objects.look_at([partition.data_path for partition in archived], found.looks)
     objects = _all_archived(question, archived)
@@ -329,17 +305,7 @@ async def _after_the_archive(
 async def _look_into(
     question: Question, partitions: Sequence[Partition], first: int, *, look_ahead: LookAhead | None = None
 ) -> list[KnownPartition | ArchivedObjectError]:
-    """Fetch what planning partitions needs: their metadata, or the places of rows in native files.
-
-    Args:
-        question: What is asked.
-        partitions: The partitions.
-        first: Position of the first one in the plan.
-        look_ahead: See :func:`coldparquet.catalog.partition.read_packed`.
-
-    Returns:
-        One for each partition; the error where its metadata lies in an archived object.
-    """
+    """Fetch what planning partitions needs: their metadata, or the places of rows in native files."""
     page_requests: dict[str, list[MetadataRequest]] = {
         partition.name: []
         for index, partition in enumerate(partitions, first)

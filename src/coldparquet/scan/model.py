@@ -109,11 +109,7 @@ class Question:
         return choose_coalescing(self.options, self.speed)
 
     def coalescing_of(self, data_path: str) -> Coalescing:
-        """Return how the ranges of one object become requests, by what is known of its storage class.
-
-        Args:
-            data_path: The data object of a partition.
-        """
+        """Return how the ranges of one object become requests, by what is known of its storage class."""
         info = self.snapshot.data_objects.info(data_path)
         return choose_coalescing(self.options, self.speed, None if info is None else info.storage_class)
 

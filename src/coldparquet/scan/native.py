@@ -70,25 +70,6 @@ async def plan_native_rows(  # noqa: PLR0913 - one partition, one question
     Requests: those of the time search, where there is a bound: one for each 8,192 rows or less, else about three
     round trips of 32 for each bound; then, all at the same time, one per slice and column of variable size, fewer where
     slices are small. Beside them two, one after the other, per symbol column whose dictionary is not yet known.
-
-    Args:
-        store: Where the table lies.
-        directory_path: Directory of the partition.
-        partition_index: Its position in the plan.
-        row_count: Rows that are committed, from ``_txn``.
-        columns: Those that are read.
-        timestamp: The designated timestamp, by which the rows are ordered; None where the table has none.
-        time_bounds: Smallest and largest timestamp wanted, in the unit of the column; None where there is no bound.
-        rows_per_read: Rows of a slice: fetched, decoded and handed over together.
-        all_rows_match: Whether every row within the bounds satisfies the predicate.
-        limit: No more rows than these are wanted; only looked at if all rows match.
-        symbols: Dictionaries of the table.
-
-    Raises:
-        NotFoundError: A file is missing: of a column (``kind="MissingColumnFile"``) or of a dictionary
-            (``kind="MissingSymbolFile"``).
-        FormatError: Offsets, timestamps or symbols contradict each other.
-        ObjectChangedError: A file is shorter than its committed rows need.
     """
     planning = _Planning(
         store=store,
@@ -235,11 +216,6 @@ async def find_native_rows(question: Question, partition: Partition, index: int)
     """Find the places of a partition's rows in native files.
 
     Requests: see :func:`coldparquet.scan.native.plan_native_rows`.
-
-    Args:
-        question: What is asked.
-        partition: The partition.
-        index: Its position in the plan.
     """
     partition.check_flags()
     snapshot = question.snapshot
@@ -266,13 +242,7 @@ async def find_native_rows(question: Question, partition: Partition, index: int)
 
 
 def plan_native(question: Question, found: KnownPartition, *, rows_left: int | None) -> PartitionPlan:
-    """Plan a native partition that was looked into. No request is sent.
-
-    Args:
-        question: What is asked.
-        found: The partition.
-        rows_left: How many rows are still wanted of this and later partitions; None for all.
-    """
+    """Plan a native partition that was looked into. No request is sent."""
     partition, known = found.partition, found.known
     if not isinstance(known, NativePlan):
         raise InternalError("a Parquet partition is planned as a native one")

@@ -73,13 +73,6 @@ async def read_latest_rows(
     columns of 1, 2, 4 ... row groups at a time from the newest on, but for those that provably hold neither a key that was
     not seen yet nor a newer row of one that was. Then, in one round trip, all columns of the row groups that hold a row of
     the result, if it has others.
-
-    Args:
-        question: What is asked; without a limit.
-        executor: Plans and decodes.
-        schema: Of the result.
-        keys: At least one column.
-        timestamp: The designated timestamp.
     """
     found_by = tuple(dict.fromkeys((*keys, timestamp)))
     newest = _NewestOfEach(keys, timestamp)
@@ -324,12 +317,6 @@ async def read_last_rows(question: Question, executor: Executor, count: int, sch
     Requests: the metadata of the last partition; then of twice as many, as long as they may be needed. Data: the row groups
     at the end that hold enough rows, in one round trip where it is known from metadata that every row of them matches;
     otherwise 1, 2, 4 ... row groups at a time from the end on.
-
-    Args:
-        question: What is asked; without a limit.
-        executor: Plans and decodes.
-        count: How many rows.
-        schema: Of the result.
     """
     best = _BestRows(count)
     await _read_best(replace(question, last_rows=count), executor, best, timestamp=None, ascending=False)
@@ -350,14 +337,6 @@ async def read_top_rows(  # noqa: PLR0913 - one question
     Of rows with the same timestamp the last ones in table order are taken, and come first; the first ones, if ``ascending``.
 
     Requests: as :func:`read_last_rows`, with the row groups in the order of their largest (smallest) timestamps.
-
-    Args:
-        question: What is asked; without a limit.
-        executor: Plans and decodes.
-        count: How many rows.
-        schema: Of the result.
-        timestamp: The designated timestamp.
-        ascending: Whether the smallest ones are wanted.
     """
     best = _BestRows(count)
     found_by = replace(question, output_columns=tuple(dict.fromkeys((*question.output_columns, timestamp))))
@@ -371,15 +350,6 @@ async def find_time(question: Question, executor: Executor, timestamp: TableColu
     Requests: the metadata of the last partition; then of twice as many, as long as no row is found. Data only where that
     leaves open whether there is a larger one: timestamp and predicate columns of 1, 2, 4 ... row groups at a time; of
     a native partition, without another predicate than on its times, one value.
-
-    Args:
-        question: What is asked; without a limit.
-        executor: Plans and decodes.
-        timestamp: The designated timestamp.
-        ascending: Whether the smallest one is wanted.
-
-    Returns:
-        An Arrow scalar of the column's type; null without any row.
     """
     best = _BestRows(1)
     question = replace(question, output_columns=(timestamp,), expects_data=False)
@@ -399,16 +369,7 @@ async def _read_best(  # noqa: PLR0913 - one question
     ascending: bool,
     knows_times: bool = False,
 ) -> None:
-    """Read the rows that rank highest: by time, or all the same; among equals, by their place in the table.
-
-    Args:
-        question: What is asked; the timestamp is one of its columns.
-        executor: Plans and decodes.
-        best: Gets the rows.
-        timestamp: What ranks the rows; None where only the order of the table counts.
-        ascending: Whether small timestamps, and rows at the begin of the table, are better.
-        knows_times: Whether nothing but the timestamp is wanted, so that metadata may tell it.
-    """
+    """Read the rows that rank highest: by time, or all the same; among equals, by their place in the table."""
     reads_before = 0
     steps = plan_from_one_end(question, executor, newest_first=not ascending, by_time=timestamp is not None)
     async with aclosing(steps):
@@ -496,11 +457,7 @@ class _BestRowsStep:
         self._reads_before = reads_before
 
     def prepare(self, knows_times: bool) -> None:
-        """Rank the reads, which may be thousands: in a thread.
-
-        Args:
-            knows_times: Whether to take the best timestamp that metadata tells, and leave out the reads that it is of.
-        """
+        """Rank the reads, which may be thousands: in a thread."""
         planned, timestamp, ascending = self._planned, self._timestamp, self._ascending
         reads = planned.plan.row_groups
         self._row_counts = np.fromiter((read.row_count for read in reads), np.int64, len(reads))

@@ -39,15 +39,7 @@ def within_window(
     pages: PartitionPages | None,
     least_saving_bytes: int,
 ) -> tuple[RowGroupRead, ...]:
-    """Cut the reads of a partition to some of its rows.
-
-    Args:
-        reads: Whole row groups, ascending.
-        window: The rows ``[first, stop)`` of the partition that are asked for.
-        sidecar: That of the partition.
-        pages: Its pages; without them a row group that is cut is fetched whole.
-        least_saving_bytes: Where pages would save less, chunks stay whole.
-    """
+    """Cut the reads of a partition to some of its rows."""
     first_row, stop_row = window
     begins = np.cumsum(sidecar.row_counts) - sidecar.row_counts
     cut = []
@@ -61,17 +53,7 @@ def within_window(
 
 
 def plan_parquet(draft: ParquetDraft, look: CloserLook, verdicts: Verdicts, *, rows_left: int | None) -> PartitionPlan:
-    """Decide what to read of a partition, with what a closer look has brought. No request is sent; nothing is deferred yet.
-
-    Args:
-        draft: What its sidecar left.
-        look: What was fetched to read less.
-        verdicts: What sidecars and bloom filters say of all partitions like it.
-        rows_left: How many rows are still wanted of this and later partitions; None for all.
-
-    Raises:
-        FormatError: See :func:`draft_parquet`.
-    """
+    """Decide what to read of a partition, with what a closer look has brought. No request is sent; nothing is deferred yet."""
     question, sidecar = draft.question, draft.sidecar
     techniques: list[Technique] = []
     pruned, by_blooms = draft.look.pruned, draft.probes is not None and look.blooms is not None

@@ -97,16 +97,7 @@ class PlannedPartition(Protocol):
         ...
 
     def narrow(self, read: PlannedRead, positions: RowSelection, coalescing: Coalescing) -> PlannedRead:
-        """Plan the read of the deferred columns.
-
-        Args:
-            read: A read with deferred columns.
-            positions: Which of its rows are left, counted among those that it reads; at least one.
-            coalescing: How its bytes will become requests: gaps that these read over need not be left out.
-
-        Returns:
-            A read of exactly these rows.
-        """
+        """Plan the read of the deferred columns."""
         ...
 
 

@@ -61,12 +61,6 @@ async def admit(planned: PlannedScan) -> PlannedScan:
 
     Requests: those of :func:`coldparquet.scan.archive.look_at_data` and of
     :func:`~coldparquet.scan.archive.admit_and_restore`, which also say what is raised.
-
-    Args:
-        planned: The plan.
-
-    Returns:
-        The plan, with the storage classes that are known now and the requests that are the cheapest in them.
     """
     looked_at = await look_at_data(planned)
     if looked_at is not planned and planned.question.options.goal == "cheap":
@@ -79,9 +73,6 @@ async def look_up_symbols(question: Question) -> KnownSymbols:
 
     Requests: 2 per column, one after the other and those of all columns at the same time; none for columns whose symbols
     were looked up before, nor where the table has no files to say them or was opened without ``symbols="global"``.
-
-    Raises:
-        FormatError: A symbol file is damaged.
     """
     snapshot = question.snapshot
     if question.options.symbols != "global" or snapshot.files is None or snapshot.files.column_versions is None:
@@ -137,15 +128,7 @@ class _Candidate:
 
 
 def read_late(question: Question, plans: Sequence[PartitionPlan]) -> list[PartitionPlan]:
-    """Decide over the whole scan, and defer the columns of the reads where waiting for the predicate pays.
-
-    Args:
-        question: What is asked.
-        plans: The partitions; nothing is deferred yet.
-
-    Returns:
-        The same partitions, with the decision among their techniques.
-    """
+    """Decide over the whole scan, and defer the columns of the reads where waiting for the predicate pays."""
     candidates = _candidates(question, plans)
     if not candidates:
         return list(plans)
@@ -273,14 +256,6 @@ def draft_partitions(question: Question, found: FoundPartitions, kept: Sequence[
 
     Archived partitions that have row groups left are left out here, if the options say so; for others only what lies
     outside of the archived object is worth a closer look.
-
-    Args:
-        question: What is asked.
-        found: What their metadata has brought.
-        kept: The partitions, in table order.
-
-    Raises:
-        FormatError: See :func:`coldparquet.scan.look.draft_parquet`.
     """
     drafts: list[Draft] = []
     left_out = list(found.skipped)

@@ -30,19 +30,7 @@ if TYPE_CHECKING:
 def cut_read(
     read: PlannedRead, partition: PlannedPartition, count: int, *, from_end: bool, coalescing: Coalescing
 ) -> PlannedRead:
-    """Return a read of the last, or the first, rows of another one.
-
-    Args:
-        read: The other one; every row of it matches.
-        partition: Where it reads.
-        count: How many rows, fewer than the read has.
-        from_end: Whether the last ones are wanted.
-        coalescing: How bytes become requests: gaps that these read over need not be left out.
-
-    Returns:
-        The read as it is for a native partition where columns of variable size are among those read: only their files
-        tell where a row begins. Of a Parquet file whose pages are not known whole chunks are fetched.
-    """
+    """Return a read of the last, or the first, rows of another one."""
     if isinstance(read, RowGroupRead) and isinstance(partition, PlannedParquet):
         cut = last_rows if from_end else first_rows
         return cut(read, count, pages=partition.pages, least_saving_bytes=max(coalescing.gap_bytes, 1))
@@ -86,14 +74,7 @@ def plan_requests_of(
     described: Sequence[PartitionRead],
     reads: Sequence[PlannedRead],
 ) -> PlannedRequests:
-    """Coalesce the ranges of reads, as the options' goal says; those of deferred columns as a second stage.
-
-    Args:
-        question: What is asked.
-        partitions: The partitions of the plan.
-        described: What the plan says of them.
-        reads: Some of their reads, in the order of the plan.
-    """
+    """Coalesce the ranges of reads, as the options' goal says; those of deferred columns as a second stage."""
     wanted_bytes = bytes_wanted_by(reads)
     coalescings = _coalescings(question, described, reads, wanted_bytes)
     part_bytes = part_bytes_of(question, wanted_bytes)
@@ -132,15 +113,7 @@ class RequestStages:
         part_bytes: int,
         late_coalescing: Coalescing,
     ) -> None:
-        """Take some reads of one partition.
-
-        Args:
-            partition: The partition.
-            reads: In table order.
-            coalescing: How the ranges of the first stage become requests.
-            part_bytes: About how long these should be at the end.
-            late_coalescing: How those of deferred columns do.
-        """
+        """Take some reads of one partition."""
         if not isinstance(partition, PlannedParquet):
             self._of_native += partition.requests(reads, coalescing, part_bytes=part_bytes)
             return
@@ -167,22 +140,12 @@ class RequestStages:
 
 
 def part_bytes_of(question: Question, wanted_bytes: int) -> int:
-    """Return how long the requests of a second stage should be, so that they use all connections.
-
-    Args:
-        question: What is asked.
-        wanted_bytes: All that is read, in both stages.
-    """
+    """Return how long the requests of a second stage should be, so that they use all connections."""
     return question.coalescing.part_bytes(wanted_bytes, question.options.max_concurrency)
 
 
 def with_reads(planned: PlannedScan, reads: Sequence[PlannedRead]) -> PlannedScan:
-    """Return a plan that does these reads only, and fetches nothing else.
-
-    Args:
-        planned: The whole plan.
-        reads: Some of its reads in their order; each may be cut to fewer rows.
-    """
+    """Return a plan that does these reads only, and fetches nothing else."""
     plan = planned.plan
     found = plan_requests_of(planned.question, planned.partitions, plan.partitions, reads)
     return replace(
@@ -192,11 +155,7 @@ def with_reads(planned: PlannedScan, reads: Sequence[PlannedRead]) -> PlannedSca
 
 
 def for_new_connections(planned: PlannedScan) -> PlannedScan:
-    """Return a plan with the same reads, whose requests are those of processes without open connections.
-
-    Args:
-        planned: The plan of a process that goes on with the connections that it has.
-    """
+    """Return a plan with the same reads, whose requests are those of processes without open connections."""
     question, plan = planned.question, planned.plan
     if not may_widen(question.options, question.speed) or len(plan.requests) > question.speed.connections:
         return planned  # nothing would change

@@ -46,18 +46,6 @@ async def plan_from_one_end(
     """Plan 1 partition, then 2 more, 4 more and so on, for as long as the caller asks for more; it closes the generator.
 
     Requests: for each step those of :func:`coldparquet.scan.planner.plan_question` for its partitions.
-
-    Args:
-        question: What is asked; without a limit.
-        executor: Plans.
-        newest_first: Whether to begin at the end of the table; the partitions of a step are in table order all the same.
-        by_time: Whether the caller relies on all rows of one step to be of later times than those of the steps that come
-            after it (earlier, if not ``newest_first``). Where the names of the partitions do not promise that, all are
-            planned at once then. The timestamp is one of the question's columns then.
-
-    Raises:
-        FormatError: ``by_time``, and a partition's rows are of other times than its directory stands for (kind
-            ``TimeRangeMismatch``).
     """
     kept, _ = prune_partitions(question)
     step = 1 if not by_time or _follow_each_other(kept) else len(kept)
@@ -156,14 +144,7 @@ def plain_values(column: Any) -> Any:
 
 
 async def read_each(planned: PlannedScan, executor: Executor, take: Callable[[int, pa.Table], None]) -> None:
-    """Carry out a plan and hand over the rows of each of its reads, one after the other.
-
-    Args:
-        planned: The plan. Its question may have a limit: then reading ends with so many rows, and the last of them are those
-            that the limit leaves.
-        executor: Decodes, and runs ``take``.
-        take: Gets the position of a read in the plan and those of its rows that satisfy the predicate, perhaps none.
-    """
+    """Carry out a plan and hand over the rows of each of its reads, one after the other."""
     if not planned.plan.row_groups:
         return
 
@@ -195,17 +176,6 @@ async def read_in_waves(  # noqa: PLR0913 - one plan, and what decides how far i
 
     What one wave brings decides what the next one needs, so waves wait for each other: of 1 read, 2, 4, 8 and so on, which
     at most doubles what is read, in few round trips.
-
-    Args:
-        planned: The plan; its question has no limit.
-        executor: Decodes, and runs ``is_needed`` and ``take``.
-        order: Positions of reads in the plan, the most promising first.
-        is_needed: Tells which of some reads that are still to be done may matter, after all rows that were taken.
-        take: Gets the position of a read and its matching rows; within a wave in table order.
-        cut: Cuts a read that is about to be done, given by its position, to the rows of it that may matter.
-        first_wave_reads: Reads of the first wave.
-        wants_certain_rows: Whether reads at the front of which every row matches come along at once, because rows are wanted
-            and not only what they prove of others.
     """
     reads = planned.plan.row_groups
     every_row_matches = np.fromiter((read.all_rows_match for read in reads), np.bool_, len(reads))
@@ -260,11 +230,6 @@ def time_ranks(planned: PlannedScan, timestamp: TableColumn, *, ascending: bool)
     The slices of a native partition follow each other in time, but nothing is known of their bounds. All of them get as
     their only rank the worst one that a row of the partition can have: so a slice ranks behind every row of the partition
     that is read before it, and before all rows of worse partitions.
-
-    Args:
-        planned: The plan; the timestamp is one of its columns.
-        timestamp: The designated timestamp.
-        ascending: Whether small timestamps rank high.
     """
     read_count = len(planned.plan.row_groups)
     least = np.full(read_count, _LEAST, dtype=np.int64)
@@ -285,13 +250,7 @@ def time_ranks(planned: PlannedScan, timestamp: TableColumn, *, ascending: bool)
 
 
 def table_places(read_count: int, reads_before: int, *, ascending: bool) -> IntArray:
-    """Number the reads of one step of a walk from one end of a table, so that a greater number is nearer to that end.
-
-    Args:
-        read_count: Reads of the step, which are in table order; shape of the result.
-        reads_before: Reads of the steps before, which are all nearer to the end.
-        ascending: Whether the walk goes from the begin of the table to its end.
-    """
+    """Number the reads of one step of a walk from one end of a table, so that a greater number is nearer to that end."""
     first = reads_before if ascending else -reads_before - read_count
     return flipped(np.arange(first, first + read_count), ascending=ascending)
 

@@ -108,12 +108,7 @@ class ReadStages:
         return Decoded(rows=rows, decoded_bytes=decoded_bytes)
 
     def decode_first(self, gathering: Gathering, part_bytes: int) -> FirstStage:
-        """Decode the columns of the first stage, apply the predicate, and plan the second stage for what it leaves.
-
-        Args:
-            gathering: The bytes.
-            part_bytes: About how long requests should be.
-        """
+        """Decode the columns of the first stage, apply the predicate, and plan the second stage for what it leaves."""
         question = self.question
         if question.predicate is None:
             raise InternalError("columns were deferred without a predicate that they could wait for")

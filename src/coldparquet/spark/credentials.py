@@ -55,16 +55,7 @@ class Credentials:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Self:
-        """Collect them from the options of a data source.
-
-        Args:
-            options: All options, with names in lower case: ``credentials``, ``storage_options``, ``secret_options`` and
-                ``storage.*`` count.
-
-        Raises:
-            InvalidInputError: One of them does not read as it should, or holds a secret that Spark may show; its value is not
-                repeated (kind ``InvalidOption``).
-        """
+        """Collect them from the options of a data source."""
         given = {name: _json_object(options[name], f"the option {name}") for name in _JSON_OPTIONS if name in options}
         for name, value in options.items():
             if name.startswith(STORAGE_PREFIX):
@@ -91,11 +82,7 @@ class Credentials:
         return {"explicit": dict(self.explicit), "reference": self.reference}
 
     def storage_options(self) -> dict[str, Any]:
-        """Resolve the reference in this process and return all settings; those written out go first.
-
-        Raises:
-            InvalidInputError: The variable or file is not there, or holds no JSON object (kind ``NoCredentials``).
-        """
+        """Resolve the reference in this process and return all settings; those written out go first."""
         return {**_resolved(self.reference), **self.explicit}
 
 

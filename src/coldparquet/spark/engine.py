@@ -53,15 +53,7 @@ _PLAIN_FILES = frozenset({"csv", "json", "orc", "parquet", "text"})
 def convert(
     spark: SparkSession, job: ConvertJob, item: WorkItem, access: Access, credentials: str | None
 ) -> WorkResult:
-    """Convert one source; what Spark raises is its result.
-
-    Args:
-        spark: The session.
-        job: From what to what.
-        item: The source.
-        access: Settings of the stores; those of formats other than ours are Spark's own.
-        credentials: Where executors find settings: ``env:NAME`` or ``file:/path``; None for their environment.
-    """
+    """Convert one source; what Spark raises is its result."""
     started_s = time.monotonic()
     try:
         is_written = _convert(spark, job, item, access, credentials)
@@ -232,12 +224,7 @@ class SparkEngine:
 
 
 def deal(items: Sequence[WorkItem], share_count: int) -> list[list[WorkItem]]:
-    """Deal items out into shares of about the same cost: the costly ones first, each to the share that has least.
-
-    Args:
-        items: At least one.
-        share_count: How many shares; none of them is empty if there are no more shares than items.
-    """
+    """Deal items out into shares of about the same cost: the costly ones first, each to the share that has least."""
     shares: list[list[WorkItem]] = [[] for _ in range(share_count)]
     # Items without a cost count as equal, so that each share also gets as many.
     heap = [(0, 0, number) for number in range(share_count)]
@@ -278,15 +265,7 @@ def _task_function(
 
 
 def run_shares(terms: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Run the items that a task was dealt, on an executor.
-
-    Args:
-        terms: JSON that says how.
-        batches: With a column ``items``: one item per line.
-
-    Yields:
-        A column ``result``.
-    """
+    """Run the items that a task was dealt, on an executor."""
     how = json.loads(terms)
     job = job_from_dict(how["job"])
     given = Access.from_dict(how["access"])

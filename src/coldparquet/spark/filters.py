@@ -69,12 +69,7 @@ class ColumnMeanings:
 
     @classmethod
     def of(cls, schema: pa.Schema, requested: StructType) -> ColumnMeanings:
-        """Look at columns.
-
-        Args:
-            schema: As they are in the table.
-            requested: As Spark sees them; the same names in the same order.
-        """
+        """Look at columns."""
         return cls(
             by_name={
                 field.name: _meaning(field, is_bigint=seen.dataType.typeName() == "long")
@@ -83,11 +78,7 @@ class ColumnMeanings:
         )
 
     def predicate(self, spark_filter: datasource.Filter) -> Predicate | None:  # noqa: PLR0911 - one case per filter
-        """Translate one filter.
-
-        Returns:
-            A predicate that is true, false and NULL for the same rows as the filter; None if there is none.
-        """
+        """Translate one filter."""
         match spark_filter:
             case datasource.Not(child=child):
                 part = self.predicate(child)

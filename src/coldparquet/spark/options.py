@@ -96,15 +96,7 @@ class OptionReading:
         """The texts, by names in lower case."""
 
     def refuse_unknown(self, known: frozenset[str]) -> None:
-        """Make sure that all names are known, and that it is not Spark's catalog who asks.
-
-        Args:
-            known: Names in lower case; ``storage.KEY`` is known anyway.
-
-        Raises:
-            InvalidInputError: One is not (kind ``InvalidOption``).
-            UnsupportedError: They are those of a table in Spark's catalog (kind ``CatalogTable``).
-        """
+        """Make sure that all names are known, and that it is not Spark's catalog who asks."""
         if not _OF_CATALOG_TABLES.isdisjoint(self.given):
             raise UnsupportedError(
                 "Spark's catalog keeps no coldparquet tables, only temporary views: CREATE TEMPORARY VIEW trades USING coldparquet"
@@ -119,15 +111,7 @@ class OptionReading:
             raise InvalidInputError(f"there is no option {name!r}; {advice}", kind="InvalidOption", option=name)
 
     def one(self, name: str, convert: Callable[[str], Any]) -> Any:
-        """Return the value of one option, None where it is not given.
-
-        Args:
-            name: In letters of any case.
-            convert: Takes the text; its ``ValueError`` says what it must be.
-
-        Raises:
-            InvalidInputError: The text cannot be converted (kind ``InvalidOption``).
-        """
+        """Return the value of one option, None where it is not given."""
         text = self.given.get(name.lower())
         if text is None:
             return None
@@ -141,11 +125,7 @@ class OptionReading:
             ) from None
 
     def keywords(self, **wanted: tuple[str, Callable[[str], Any]]) -> dict[str, Any]:
-        """Return the values of those options that are given, by the names that the library has for them.
-
-        Args:
-            **wanted: For each name of the library, that of the option and what converts it.
-        """
+        """Return the values of those options that are given, by the names that the library has for them."""
         values = {keyword: self.one(name, convert) for keyword, (name, convert) in wanted.items()}
         return {keyword: value for keyword, value in values.items() if value is not None}
 
@@ -244,17 +224,7 @@ class SourceOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, also: frozenset[str] = frozenset()) -> SourceOptions:
-        """Understand the options of a data source. Nothing is opened but the file of ``prices``.
-
-        Args:
-            options: As Spark hands them over.
-            also: Names, in lower case, that somebody else understands.
-
-        Raises:
-            InvalidInputError: No table is named, an option is unknown, or its value is none that it takes (kind
-                ``InvalidOption``).
-            NotFoundError: There is no such price table.
-        """
+        """Understand the options of a data source. Nothing is opened but the file of ``prices``."""
         read = OptionReading(options)
         read.refuse_unknown(_OPTIONS | also)
         restore = RestoreTerms(
@@ -296,12 +266,7 @@ class SourceOptions:
 
 
 def table_urls(read: OptionReading) -> tuple[str, ...]:
-    """Return the tables that are named by the options ``path`` (commas between them) and ``paths`` (a JSON list).
-
-    Raises:
-        InvalidInputError: There is none, ``path`` holds alternatives in braces, or ``paths`` is no list of texts (kind
-            ``InvalidOption``).
-    """
+    """Return the tables that are named by the options ``path`` (commas between them) and ``paths`` (a JSON list)."""
     path = read.given.get("path", "")
     if _ALTERNATIVES.search(path):
         raise InvalidInputError(
@@ -346,14 +311,7 @@ class StreamOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Self:
-        """Understand the options of a stream; others are not looked at.
-
-        Args:
-            options: As Spark hands them over.
-
-        Raises:
-            InvalidInputError: A value is none that the option takes (kind ``InvalidOption``).
-        """
+        """Understand the options of a stream; others are not looked at."""
         read = OptionReading(options)
         poll_s = read.one("poll_seconds", _seconds)
         return cls(
@@ -415,16 +373,7 @@ class WriterOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, overwrite: bool) -> WriterOptions:
-        """Understand the options of a write.
-
-        Args:
-            options: As Spark hands them over.
-            overwrite: Whether the mode is ``overwrite``.
-
-        Raises:
-            InvalidInputError: No table or several are named, an option is unknown, or its value is none that it takes (kind
-                ``InvalidOption``).
-        """
+        """Understand the options of a write."""
         read = OptionReading(options)
         read.refuse_unknown(_OPTIONS_OF_WRITER)
         urls = table_urls(read)

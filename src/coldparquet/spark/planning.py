@@ -114,14 +114,6 @@ async def expand_urls(
     """Replace patterns by the tables that they match, in alphabetical order; other URLs stay as they are.
 
     Requests: 1 listing for each directory that a pattern leads into.
-
-    Args:
-        urls: As they were given; ``*``, ``?`` and ``[ab]`` stand for characters of one directory's name.
-        storage_options: Settings of the store.
-        store_options: How patient to be.
-
-    Raises:
-        NotFoundError: A pattern matches no table.
     """
     found: list[str] = []
     for url in urls:
@@ -173,16 +165,7 @@ def default_task_count(worthwhile: int) -> int:
 
 
 def shares_of(pieces: Sequence[ScanPiece], *, most: int | None, together: bool = False) -> list[list[ScanPiece]]:
-    """Give pieces to tasks.
-
-    Args:
-        pieces: In table order.
-        most: Largest number of tasks; None leaves it to the size, see :func:`default_task_count`.
-        together: Whether small neighbours become one task: the pieces of many small tables.
-
-    Returns:
-        For each task its pieces, in table order.
-    """
+    """Give pieces to tasks."""
     weights = [max(piece.fetched_bytes, 1) for piece in pieces]
     # Decoded bytes are about three times the fetched ones.
     worthwhile = max(1, -(-sum(weights) * 4 // BYTES_PER_TASK)) if together else len(pieces)
@@ -241,12 +224,7 @@ class ScanOfTables:
         return self._left
 
     async def plan(self, *, most_tasks: int | None = None) -> PlannedShares:
-        """Plan, and cut the plan into shares of tasks. No data request.
-
-        Args:
-            most_tasks: Largest number of them, where the options do not say; None leaves it to the size of the scan, see
-                :func:`~coldparquet.spark.planning.default_task_count`.
-        """
+        """Plan, and cut the plan into shares of tasks. No data request."""
         tables = await self._opened()
         asked, counts_rows = self._options.most_pieces, not self._requested.fields
         most = asked or most_tasks
@@ -325,12 +303,7 @@ async def _plan_early(options: SourceOptions, schema: StructType, tables: tuple[
 
 
 def schema_of(tables: Sequence[Table], options: SourceOptions) -> StructType:
-    """Return the columns that a scan with these options has, as Spark sees them. No request.
-
-    Raises:
-        InvalidInputError: A column is unknown, the condition cannot be understood, or the tables have not the same columns
-            (kind ``SchemaMismatch``).
-    """
+    """Return the columns that a scan with these options has, as Spark sees them. No request."""
     counts_rows = options.columns == ()
     scans = [
         table.scan(any_column(table) if counts_rows else options.columns, options.where, options=options.read_options)
@@ -430,11 +403,7 @@ class PiecesPartition(InputPartition):
 
     @staticmethod
     def pieces_of(partition: InputPartition) -> tuple[bytes, ...]:
-        """Return the pieces of a partition that Spark hands to a task.
-
-        Raises:
-            InternalError: It is none of ours, as the one that PySpark makes up where ``partitions`` failed.
-        """
+        """Return the pieces of a partition that Spark hands to a task."""
         if not isinstance(partition, PiecesPartition):
             raise InternalError(
                 f"Spark hands the task a {type(partition).__name__} that this source did not plan, {partition!r}; its rows would be"
@@ -473,11 +442,6 @@ class TableReader(DataSourceReader):
         """Plan the scan and cut it into the shares of tasks. Runs on the driver.
 
         Requests: those of opening the tables and of ``Scan.plan``; none for data, and none at all with a plan from before.
-
-        Raises:
-            InvalidInputError: The schema is not the table's (kind ``SchemaMismatch``), or a condition cannot be understood.
-            BudgetExceededError: The scan needs more than the options allow.
-            ColdParquetError: Whatever planning a scan raises.
         """
         with told_to_spark():
             planned = self._planned or background.run(self._scan.plan())

@@ -115,9 +115,6 @@ class ColdParquetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
         """Return how far the next batch goes; ``start`` itself where there is nothing new.
 
         Requests: those of looking at the table again, and the metadata of partitions that have grown.
-
-        Raises:
-            ObjectChangedError: Rows that have come were changed since, and ``on_change`` does not say what then.
         """
         with told_to_spark():
             return background.run(self._next(start, limit))
@@ -139,9 +136,6 @@ class ColdParquetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
         """Plan the rows between two offsets, and cut the plan into the shares of tasks.
 
         Requests: the metadata of the partitions with new rows, as far as it is not known; none for data.
-
-        Raises:
-            ObjectChangedError: A version of a partition is not there any more (kind ``StepNotRepeatable``).
         """
         if start == end:
             return []

@@ -37,11 +37,6 @@ def map_in_arrow(
     """Call a function in every task of a DataFrame, as ``DataFrame.mapInArrow`` does, but without a word on pandas.
 
     PySpark 4.3 declares such functions as it declares those of pandas, and then warns of pandas 3, which no row comes near.
-
-    Args:
-        frame: Its batches are given to the function.
-        function: Takes the batches of a task, and yields others.
-        schema: Of what it yields.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
@@ -52,15 +47,6 @@ def read_pieces(pieces: Iterable[bytes], settings: TaskSettings) -> Iterator[pa.
     """Read pieces one after the other, as Spark takes them.
 
     Requests: those of the pieces, for data alone.
-
-    Args:
-        pieces: What ``ScanPiece.to_bytes`` made.
-        settings: How to read them.
-
-    Raises:
-        ObjectChangedError: An object is not the one that the driver has seen.
-        NotFoundError: A partition is gone.
-        UnsupportedError: The driver runs another version of the library, whose pieces this one does not know.
     """
     schema = pa.ipc.read_schema(pa.py_buffer(settings.arrow_schema))
     storage_options = Credentials.from_dict(settings.credentials).storage_options()
@@ -132,11 +118,7 @@ class TaskSettings:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Make the settings that :meth:`as_dict` has taken apart.
-
-        Raises:
-            UnsupportedError: Another release of the library did, whose settings this one does not know (kind ``OtherRelease``).
-        """
+        """Make the settings that :meth:`as_dict` has taken apart."""
         settings = dict(data)
         version = settings.pop("version", None)
         if version != SETTINGS_VERSION:

@@ -89,15 +89,7 @@ def is_geohash(type_name: str) -> bool:
 
 
 def geohash_text(values: Values, type_name: str) -> Values:
-    """Write geohashes as QuestDB shows them: ``u33d8b`` where they count characters, ``0110`` where they count bits.
-
-    Args:
-        values: Integers, shape ``(n,)``.
-        type_name: ``GEOHASH(6c)`` or ``GEOHASH(4b)``.
-
-    Returns:
-        As many strings, null where the value is.
-    """
+    """Write geohashes as QuestDB shows them: ``u33d8b`` where they count characters, ``0110`` where they count bits."""
     match = _GEOHASH.fullmatch(type_name)
     if match is None:
         raise ValueError(f"{type_name} is no geohash")
@@ -112,12 +104,6 @@ def character_text(values: Values) -> Values:
     """Write CHAR, which is one unit of UTF-16, as a string of one character.
 
     Half of a character, which QuestDB can store and UTF-8 cannot, becomes U+FFFD.
-
-    Args:
-        values: Of uint16, shape ``(n,)``.
-
-    Returns:
-        As many strings; null where the value is, and for 0, QuestDB's null.
     """
     units, places = np.unique(_numbers(values, np.dtype(np.uint16)), return_inverse=True)
     characters = [(_REPLACEMENT if unit in _SURROGATES else chr(unit)).encode() for unit in units.tolist()]
@@ -128,14 +114,7 @@ def character_text(values: Values) -> Values:
 
 
 def wide_integer_text(values: Values) -> Values:
-    """Write LONG128 and LONG256 as QuestDB shows them: ``0x1f``, without zeros in front.
-
-    Args:
-        values: Little-endian integers as fixed-size binary, shape ``(n,)``.
-
-    Returns:
-        As many strings, null where the value is.
-    """
+    """Write LONG128 and LONG256 as QuestDB shows them: ``0x1f``, without zeros in front."""
     width = values.type.byte_width
     raw = _numbers(values, np.dtype((np.void, width))).view(np.uint8).reshape(-1, width)[:, ::-1]
     digits = np.empty((len(raw), 2 * width), dtype=np.uint8)
@@ -155,12 +134,7 @@ def _numbers(values: Values, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
 
 
 def _text(characters: npt.NDArray[np.uint8], like: Values) -> Values:
-    """Make strings of one length each from ASCII characters, null where ``like`` is.
-
-    Args:
-        characters: Shape ``(n, length)``.
-        like: Shape ``(n,)``.
-    """
+    """Make strings of one length each from ASCII characters, null where ``like`` is."""
     count, length = characters.shape
     offsets = np.arange(count + 1, dtype=np.int64) * length
     written = pa.Array.from_buffers(
@@ -189,15 +163,7 @@ def is_written_as_text(field: pa.Field[Any]) -> bool:
 
 
 def to_spark(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Convert a batch.
-
-    Args:
-        batch: Of a scan with text as plain strings.
-        schema: The Arrow schema that Spark demands, with as many fields.
-
-    Raises:
-        UnsupportedError: A value has no counterpart in Spark, such as a DATE that lies beyond Spark's timestamps.
-    """
+    """Convert a batch."""
     columns = [
         _converted(column, field, target.type)
         for column, field, target in zip(batch.columns, batch.schema, schema, strict=True)
@@ -273,22 +239,12 @@ _PLAIN_TYPES: dict[pa.DataType, DataType] = {
 
 
 def spark_schema(schema: pa.Schema, *, nanoseconds: NanosecondsAs = "timestamp") -> StructType:
-    """Return the schema that Spark sees.
-
-    Args:
-        schema: Of a table or a scan, text as plain strings.
-        nanoseconds: What becomes of TIMESTAMP_NS.
-    """
+    """Return the schema that Spark sees."""
     return StructType([StructField(field.name, spark_type(field, nanoseconds=nanoseconds)) for field in schema])
 
 
 def spark_type(field: pa.Field[Any], *, nanoseconds: NanosecondsAs = "timestamp") -> DataType:
-    """Return the type that a column has in Spark.
-
-    Args:
-        field: Of the schema of a table, with its QuestDB type in the metadata.
-        nanoseconds: What becomes of TIMESTAMP_NS.
-    """
+    """Return the type that a column has in Spark."""
     if is_written_as_text(field):
         return StringType()
     return _arrow_as_spark(field.type, nanoseconds)
@@ -309,16 +265,7 @@ def _arrow_as_spark(source: Any, nanoseconds: NanosecondsAs) -> DataType:
 
 
 def check_requested(requested: StructType, schema: pa.Schema) -> None:
-    """Check that columns have the types that somebody wants them to have.
-
-    Args:
-        requested: What Spark was told, by ``.schema(...)`` or by an earlier look at the table.
-        schema: The same columns as they are in the table.
-
-    Raises:
-        InvalidInputError: One of them has another type, or shall never be null, which Spark would take for granted (kind
-            ``SchemaMismatch``).
-    """
+    """Check that columns have the types that somebody wants them to have."""
     for wanted, field in zip(requested, schema, strict=True):
         if not wanted.nullable:
             raise InvalidInputError(

@@ -113,11 +113,7 @@ class ColdParquetWriter(DataSourceArrowWriter):
         return {"release": installed_release(), "pickled": cloudpickle.dumps(self.__dict__)}  # type: ignore[no-untyped-call]
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        """Become the writer of the driver, on an executor: its objects are those of its release, and are looked at by no other.
-
-        Raises:
-            UnsupportedError: Another release of the library runs here (kind ``OtherRelease``).
-        """
+        """Become the writer of the driver, on an executor: its objects are those of its release, and are looked at by no other."""
         with told_to_spark():
             check_release(state["release"])
         self.__dict__.update(pickle.loads(state["pickled"]))  # noqa: S301 - Spark brings it, from our own driver
@@ -223,11 +219,7 @@ def write(  # noqa: PLR0913 - what can be told is told by name
 
 
 def partition_expression(schema: StructType, timestamp: str, interval: PartitionInterval) -> str:
-    """Return Spark SQL that is one value for each partition.
-
-    Raises:
-        InvalidInputError: There is no such column (kind ``UnknownColumn``), or it is no timestamp (``NotATimestamp``).
-    """
+    """Return Spark SQL that is one value for each partition."""
     if timestamp not in schema.names:
         raise InvalidInputError(
             f"there is no column {timestamp!r} to be the designated timestamp; there are {', '.join(schema.names)}",
@@ -247,11 +239,7 @@ def partition_expression(schema: StructType, timestamp: str, interval: Partition
 
 
 def check_release(sent_by: str) -> None:
-    """Make sure that the driver runs the release of the library that runs here.
-
-    Raises:
-        UnsupportedError: It runs another one (kind ``OtherRelease``).
-    """
+    """Make sure that the driver runs the release of the library that runs here."""
     if sent_by != installed_release():
         raise UnsupportedError(
             f"the driver writes with coldparquet {sent_by}, and this is coldparquet {installed_release()}; install the same"

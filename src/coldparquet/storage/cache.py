@@ -260,12 +260,7 @@ class RangeCache:
         return FetchedRange(data=data, start=wanted.start, etag=etag, object_size_bytes=version.object_size_bytes)
 
     def keep(self, path: str, fetched: FetchedRange) -> None:
-        """Keep what a store answered, unless it is longer than all that may be held. Its version becomes the one that is held.
-
-        Args:
-            path: The object.
-            fetched: The answer, with an ETag.
-        """
+        """Keep what a store answered, unless it is longer than all that may be held. Its version becomes the one that is held."""
         length_bytes = len(fetched.data)
         if fetched.etag is None or not 0 < length_bytes <= self.limit_bytes - PIECE_OVERHEAD_BYTES:
             return

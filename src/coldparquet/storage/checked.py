@@ -50,16 +50,7 @@ class CheckedStore(StoreWrapper):
         self._packed_etags: dict[str, str] = {}
 
     async def get(self, request: RangeRequest) -> FetchedRange:
-        """Fetch one range and check it. 1 request.
-
-        Raises:
-            ObjectChangedError: The object has another version than before, or is smaller than the request says it is; or it
-                has another one than that for which a ``_pages`` was made (``kind="StalePages"``), or an entry of the
-                catalogue (``kind="StaleCatalogue"``).
-            StorageError: ``kind="ShortRead"`` when bytes are missing, ``kind="RangeIgnored"`` when the answer holds
-                other bytes than those asked for, ``kind="ChecksumMismatch"`` when it is the whole object, but not the bytes
-                of which the store told the checksum, with this answer or with :meth:`info`.
-        """
+        """Fetch one range and check it. 1 request."""
         kind = (request.may_grow, request.version_header_bytes)
         pins = self._pins.setdefault(request.path, _Pins())
         if request.if_match is None and request.if_none_match is None:
@@ -112,20 +103,11 @@ class CheckedStore(StoreWrapper):
         return None if pins is None else pins.lasting
 
     def pin(self, path: str, etag: str) -> None:
-        """Pin an object to a version, unless it is pinned already.
-
-        Args:
-            path: The object.
-            etag: As an object store or :meth:`info` tells it.
-        """
+        """Pin an object to a version, unless it is pinned already."""
         self._pins.setdefault(path, _Pins()).pin(_AS_IT_IS, etag)
 
     def check_version(self, path: str, etag: str) -> None:
-        """Pin an object to a version as :meth:`pin` does, and refuse another one than it is pinned to.
-
-        Raises:
-            ObjectChangedError: It is pinned to another version.
-        """
+        """Pin an object to a version as :meth:`pin` does, and refuse another one than it is pinned to."""
         self.pin(path, etag)
         pinned = self._pins[path].etag_for(_AS_IT_IS)
         if pinned != etag:
@@ -146,10 +128,6 @@ class CheckedStore(StoreWrapper):
         """Pin the objects of some directories as another store has pinned them, unless they were found to have changed.
 
         Only versions of object stores are taken over: files of a disk may grow meanwhile.
-
-        Args:
-            earlier: Where they were read before.
-            directories: In these nothing was replaced since.
         """
         for path, pins in earlier._pins.items():
             if pins.lasting and path.rpartition("/")[0] in directories and not earlier.has_changed(path):
@@ -247,11 +225,7 @@ def _check_object_size(request: RangeRequest, fetched: FetchedRange) -> None:
 
 
 def check_described_size(path: str, *, size_bytes: int, described_bytes: int, may_grow: bool) -> None:
-    """Refuse an object of another size than its metadata describes; one that may grow only if it is smaller.
-
-    Raises:
-        ObjectChangedError: It is another one.
-    """
+    """Refuse an object of another size than its metadata describes; one that may grow only if it is smaller."""
     if size_bytes < described_bytes or (size_bytes > described_bytes and not may_grow):
         raise other_size(path, size_bytes=size_bytes, described_bytes=described_bytes, may_grow=may_grow)
 

@@ -91,11 +91,7 @@ class WholeObjectCheck:
         return bool(self._layouts)
 
     def is_match(self) -> bool | None:
-        """Tell, after the last byte, whether these are the bytes that were stored.
-
-        Returns:
-            None where that cannot be told: nobody here computes this checksum, or the sizes of the parts are not known.
-        """
+        """Tell, after the last byte, whether these are the bytes that were stored."""
         if self._seen_bytes != self._size_bytes:
             return False
         if any(layout.checksum(self.expected) == self.expected.value for layout in self._layouts):
@@ -104,11 +100,7 @@ class WholeObjectCheck:
         return False if is_certain else None
 
     def refuse_mismatch(self, path: str) -> None:
-        """Raise where the bytes are certainly others than those that were stored.
-
-        Raises:
-            StorageError: ``kind="ChecksumMismatch"``.
-        """
+        """Raise where the bytes are certainly others than those that were stored."""
         if self.is_match() is False:
             raise StorageError(
                 f"these are not the bytes that were stored: their {self.expected.algorithm} is not"
@@ -127,11 +119,7 @@ class WholeObjectCheck:
 
 
 async def check_whole(data: bytes, stored: StoredChecksum, *, path: str) -> None:
-    """Compare all bytes of an object with the checksum that the store keeps of it, as far as that can be done.
-
-    Raises:
-        StorageError: ``kind="ChecksumMismatch"``.
-    """
+    """Compare all bytes of an object with the checksum that the store keeps of it, as far as that can be done."""
     if stored.algorithm != "CRC32" and "awscrt.checksums" not in sys.modules:
         await asyncio.to_thread(crc_function, stored.algorithm)  # the import takes a tenth of a second
     check = WholeObjectCheck(stored, size_bytes=len(data))

@@ -296,11 +296,7 @@ class DiskRanges:
         return self._files.limit_bytes
 
     def newest_etag(self, path: str) -> str | None:
-        """Return the version of an object that was kept last.
-
-        Args:
-            path: The object.
-        """
+        """Return the version of an object that was kept last."""
         version = self._read_newest(group_of(self._store_name(), path))
         return None if version is None else version.etag
 
@@ -384,12 +380,7 @@ class DiskRanges:
 
 
 def covering(kept: Sequence[_Bounds], wanted: ByteRange) -> list[_Bounds]:
-    """Choose few of the kept ranges, in order, that together hold all of a range; none if they do not.
-
-    Args:
-        kept: Start and stop of each, sorted.
-        wanted: The range.
-    """
+    """Choose few of the kept ranges, in order, that together hold all of a range; none if they do not."""
     chosen, reached = list[_Bounds](), wanted.start
     best: _Bounds | None = None  # of those that begin where the chosen ones end, or before, the one that goes furthest
     for bounds in kept:

@@ -216,15 +216,7 @@ class FsspecStore(StagedUploads, PlainStore):
     async def _call(
         self, method: str, request: RangeRequest, *arguments: Any, local_file: str | None = None, **options: Any
     ) -> Any:
-        """Call one method of the filesystem on the request's object and translate what it raises.
-
-        Args:
-            method: Name of the blocking method.
-            request: Whose path is the first argument.
-            *arguments: The further ones.
-            local_file: A file of this machine, for methods that take one before the path.
-            **options: By name.
-        """
+        """Call one method of the filesystem on the request's object and translate what it raises."""
         path = request.path + self._query
         arguments = (path, *arguments) if local_file is None else (local_file, path, *arguments)
         started_s = time.monotonic()

@@ -226,11 +226,7 @@ class _Race:
         return self._second is not None
 
     async def run(self, timer: asyncio.TimerHandle) -> FetchedRange:
-        """Return the first good answer, or raise the first one's error.
-
-        Args:
-            timer: Calls :meth:`start_second`.
-        """
+        """Return the first good answer, or raise the first one's error."""
         try:
             return await self._store.get(self._request)
         except asyncio.CancelledError:

@@ -44,18 +44,7 @@ _MAX_REFUSAL_BYTES = 64 * 1024
 async def take_range(
     response: aiohttp.ClientResponse, request: RangeRequest, *, stall_timeout_s: float
 ) -> FetchedRange:
-    """Return the bytes of a 200, 206 or 416 answer, after its headers were compared with the request.
-
-    Args:
-        response: The answer, whose body was not read yet.
-        request: What was asked for.
-        stall_timeout_s: Time in which a few KiB must arrive; whoever sent the request watches for silence.
-
-    Raises:
-        StorageError: ``RangeIgnored``: the whole object comes instead of the range (its body is not read);
-            ``WrongRange``: other bytes than those asked for.
-        BrokenBodyError: The body ends early; the error holds what arrived.
-    """
+    """Return the bytes of a 200, 206 or 416 answer, after its headers were compared with the request."""
     if response.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
         # So that the connection can serve again.
         await read_up_to(response, _MAX_REFUSAL_BYTES, stall_s=stall_timeout_s)
@@ -308,11 +297,7 @@ class HttpSessions:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def session(self, *, is_hedge: bool = False) -> aiohttp.ClientSession:
-        """Return the session, made by the first request.
-
-        Raises:
-            InvalidInputError: ``kind="WrongEventLoop"``: the sessions were opened in another event loop.
-        """
+        """Return the session, made by the first request."""
         loop = asyncio.get_running_loop()
         if self._loop not in (None, loop) and self._sessions:
             raise InvalidInputError(

@@ -68,15 +68,6 @@ async def head_in_time(
     """Wait for the head of an answer, whatever informational answers and single header lines come before its end.
 
     The time of waiting for a free connection does not count.
-
-    Args:
-        request: Of a session that :func:`watch_heads` has seen.
-        store_options: How long a connection and a head may take.
-        body_bytes: Sent before an answer can be expected.
-
-    Raises:
-        NoConnectionError: There was no connection in time.
-        StalledError: The head was not complete in time.
     """
     wait = _Wait(asyncio.timeout(None), store_options.connect_timeout_s, _head_s(store_options, body_bytes))
     token = _WAIT.set(wait)
@@ -106,11 +97,7 @@ def watch_heads(session: aiohttp.ClientSession) -> None:
 async def read_blocks(
     response: aiohttp.ClientResponse, most_bytes: int, stall_s: float, take: Callable[[bytes], object]
 ) -> None:
-    """Read at most so many bytes and hand them over as they come.
-
-    Raises:
-        StalledError: Less than 16 KiB, and not the end, arrived in ``stall_s``.
-    """
+    """Read at most so many bytes and hand them over as they come."""
     clock = asyncio.get_running_loop().time
     missing_bytes = most_bytes
     checked_s, missing_then_bytes = clock(), missing_bytes
@@ -240,12 +227,7 @@ class XmlReader:
             self._parse()
 
     def root(self) -> ET.Element:
-        """Return the root, its tags without namespaces.
-
-        Raises:
-            ET.ParseError: It is not XML, is not complete, is too large, or declares entities, which S3 never does.
-            ValueError: Its encoding is unknown.
-        """
+        """Return the root, its tags without namespaces."""
         if self._failure is not None:
             raise self._failure
         self._parse()
@@ -284,14 +266,7 @@ def parse_xml(body: bytes) -> ET.Element:
 def parse_refusal(
     status: int, headers: Mapping[str, str], body: bytes, *, redact: Callable[[str], str] = str
 ) -> S3Refusal:
-    """Return what the server says went wrong.
-
-    Args:
-        status: HTTP status.
-        headers: The answer's headers, looked up without regard to case.
-        body: The error document; one that is empty or no XML says nothing, which is fine.
-        redact: Takes secrets out of what the server says, should it repeat them.
-    """
+    """Return what the server says went wrong."""
     try:
         root = parse_xml(body)
     except (ET.ParseError, ValueError):
@@ -313,13 +288,7 @@ def parse_refusal(
 
 
 def refusal_error(refusal: S3Refusal, *, path: str, **facts: Any) -> ColdParquetError:
-    """Return our error for a refusal.
-
-    Args:
-        refusal: What the server said, without secrets.
-        path: ``bucket/key`` of the request.
-        **facts: Further details, such as ``byte_range`` and ``elapsed_s``.
-    """
+    """Return our error for a refusal."""
     status, code = refusal.status, refusal.code
     details = {"status": status, "code": code, "request_id": refusal.request_id, **facts}
     if refusal.retry_after_s is not None:
@@ -373,13 +342,6 @@ def connection_error(
     """Return our error for a request that got no answer, or half of one. It repeats nothing of the request itself.
 
     Where no connection was made, so that nothing can have been written, its details hold ``was_sent=False``.
-
-    Args:
-        error: What aiohttp raised.
-        path: The object.
-        check: What of the caller's may be wrong.
-        authority_option: The storage option that names certificate authorities.
-        **facts: Further details.
     """
     if isinstance(error, TimeoutError):
         if isinstance(error, NoConnectionError):

@@ -64,14 +64,7 @@ class InFlightLimit:
         self._is_closed = True
 
     async def enter(self, size_bytes: int) -> int:
-        """Wait until a request fits and count it in; :meth:`leave` counts it out.
-
-        Returns:
-            The round that it is sent in.
-
-        Raises:
-            InvalidInputError: The limit was closed (kind ``StoreClosed``).
-        """
+        """Wait until a request fits and count it in; :meth:`leave` counts it out."""
         if self._waiting or not self._fits(size_bytes):
             await self._turn(size_bytes)
         else:
@@ -82,13 +75,7 @@ class InFlightLimit:
         return self._round
 
     def leave(self, size_bytes: int, *, sent_in: int, error: BaseException | None) -> None:
-        """Count a request out, and learn from what became of it.
-
-        Args:
-            size_bytes: As for :meth:`enter`.
-            sent_in: What :meth:`enter` returned.
-            error: None for a success.
-        """
+        """Count a request out, and learn from what became of it."""
         if error is None:
             if sent_in == self._round and self.limit < self._max_requests:
                 self._grow()

@@ -296,11 +296,7 @@ class LocalStore(PlainStore):
                 self._roots = (os.path.realpath(within), os.path.realpath(directory))
 
     async def get(self, request: RangeRequest) -> FetchedRange:
-        """Read one range of a file; see :class:`~coldparquet.storage.base.ObjectStore`.
-
-        Raises:
-            StorageError: ``kind="NotARegularFile"``: the path is a pipe, a device or a socket.
-        """
+        """Read one range of a file; see :class:`~coldparquet.storage.base.ObjectStore`."""
         return await asyncio.to_thread(self._read, request)
 
     async def info(self, path: str) -> ObjectInfo:

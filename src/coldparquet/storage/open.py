@@ -64,25 +64,7 @@ _NAMES_WITH_COLONS = ("git", "github")
 def open_store(
     url: str, *, storage_options: Mapping[str, Any] | None = None, store_options: StoreOptions | None = None
 ) -> tuple[ObjectStore, str]:
-    """Make the store for a URL. No request. Call it in the event loop that will use the store.
-
-    Args:
-        url: ``s3://bucket/key`` (with ``?versionId=...`` at its end that version of one object), a local path,
-            ``file:///path``, ``https://...`` (a query string signs every request and is kept out of the path), or any other
-            fsspec URL, chained ones included.
-        storage_options: Settings of the store: for S3 those of s3fs, for others those of the fsspec filesystem. Local
-            paths know one, ``follow_links``: whether symbolic links may lead out of what the URL names.
-        store_options: How long a connection to S3 or a web server, and a silence, may take.
-
-    Returns:
-        The store, which the caller closes, and the path in it, without a trailing slash.
-
-    Raises:
-        InvalidInputError: The URL is empty, holds a password, a signature at a place where it could not be kept secret, or
-            nobody knows its scheme.
-        UnsupportedError: A package for this kind of store is missing.
-        StorageError: A filesystem that connects at once, such as FTP, did not reach its server.
-    """
+    """Make the store for a URL. No request. Call it in the event loop that will use the store."""
     options = dict(storage_options or {})
     scheme, separator, rest = url.partition("://")
     if not url:
@@ -264,13 +246,7 @@ class StoreStack:
 
 
 def stack_store(store: ObjectStore, *, store_options: StoreOptions, max_concurrency: int) -> StoreStack:
-    """Put the wrappers that every reader and writer needs on a store.
-
-    Args:
-        store: Where the requests end up.
-        store_options: How patient to be.
-        max_concurrency: Requests in flight at once, at most.
-    """
+    """Put the wrappers that every reader and writer needs on a store."""
     meter = SpeedMeter(store)
     trace = TraceStore(store, observe=meter.note)
     hedges = HedgedStore(trace) if store_options.hedging and store.has_spare_connections else None
@@ -302,17 +278,6 @@ async def opened_store(
     """Open a store with the wrappers that every reader and writer needs, and close it afterwards. No request.
 
     Errors that leave the block name objects by URL; see :func:`~coldparquet.storage.urls.errors_name_urls`.
-
-    Args:
-        url: A place in any store, or a path in ``store``.
-        storage_options: Credentials, endpoint and so on, as fsspec and s3fs take them.
-        store_options: How patient to be.
-        store: A store of the caller's own, which stays open; None opens that of the URL.
-        max_concurrency: Requests in flight at once, at most.
-
-    Raises:
-        InvalidInputError: ``store_options`` are of another type; and what
-            :func:`~coldparquet.storage.open.open_store` raises.
     """
     store_options = checked_store_options(store_options)
     if store is None:

@@ -82,15 +82,7 @@ def decide_retry(
     max_attempts: int,
     random: Callable[[], float],
 ) -> Retry | GiveUp:
-    """Decide what follows on a failure.
-
-    Args:
-        error: What the store raised.
-        effect: What it would do to send the request twice.
-        failed_in_a_row: Failures without progress, this one included.
-        max_attempts: So many of them are the end.
-        random: Evenly spread numbers in [0, 1).
-    """
+    """Decide what follows on a failure."""
     if not is_transient(error):
         return GiveUp("not transient")
     if effect == "conditional write" and not _proves_that_nothing_was_written(error):
@@ -121,10 +113,6 @@ def is_throttled(error: ColdParquetError) -> bool:
 
 def parse_retry_after(value: str | None, *, now_s: float) -> float | None:
     """Return the seconds that a ``Retry-After`` header asks for; None where it is absent or says nothing.
-
-    Args:
-        value: Seconds, or an HTTP date.
-        now_s: Seconds since 1970.
 
     Source: https://www.rfc-editor.org/rfc/rfc9110#section-10.2.3
     """
@@ -394,11 +382,7 @@ class _Body:
         return True
 
     def joined(self, fetched: FetchedRange) -> FetchedRange:
-        """Return the whole answer, of which ``fetched`` is the end.
-
-        Raises:
-            ObjectChangedError: It does not continue the bytes before it.
-        """
+        """Return the whole answer, of which ``fetched`` is the end."""
         if not self.pieces:
             return fetched
         first = self.pieces[0]

@@ -146,22 +146,6 @@ async def upload_object(  # noqa: PLR0913 - what can be told is told by name
 
     Up to 16 MiB it is 1 request. A longer one is 1 request for each part and 2 more; when something fails or the call
     is cancelled, the parts are thrown away before it raises.
-
-    Args:
-        store: Where to.
-        path: The object.
-        source: Its content.
-        overwrite: False refuses to replace an object that exists, atomically where the store can.
-        memory: Parts that were read and not sent yet are held in here.
-        storage_class: S3's name of a storage class; None is the bucket's own.
-        on_sent: Called with the number of bytes of each part that arrived.
-
-    Returns:
-        The ETag of what was written; None where the store tells no versions.
-
-    Raises:
-        InvalidInputError: ``kind="AlreadyExists"``: the object exists and ``overwrite`` is False.
-        StorageError: What :meth:`ObjectStore.put` raises, or the source.
     """
     ranges = part_ranges(source.size_bytes)
     if len(ranges) == 1:
@@ -185,12 +169,6 @@ async def is_same_object(store: ObjectStore, found: ObjectInfo, source: UploadSo
 
     No request where sizes differ or the store keeps a checksum; otherwise the object is read, as many requests as
     :func:`part_ranges` has parts.
-
-    Args:
-        store: Where the object lies.
-        found: What :meth:`ObjectStore.info` says of it.
-        source: What it should hold.
-        memory: Bytes that are compared are held in here.
     """
     if found.size_bytes is not None and found.size_bytes != source.size_bytes:
         return False
@@ -314,22 +292,7 @@ async def read_whole(  # noqa: PLR0913 - what can be told is told by name
     largest_bytes: int | None = None,
     spent: list[MetadataRequest] | None = None,
 ) -> FetchedRange:
-    """Fetch a whole object, and compare it with the checksum that the store keeps of it. 1 request, more for one above 16 MiB.
-
-    Args:
-        store: Where it lies.
-        path: The object.
-        reason: For the request log.
-        version_header_bytes: As in :class:`~coldparquet.storage.requests.RangeRequest`.
-        largest_bytes: A longer object is refused as damaged.
-        spent: Gets the requests.
-
-    Raises:
-        NotFoundError: There is no such object.
-        ObjectChangedError: It was replaced between two requests.
-        StorageError: These are not the bytes that were stored (kind ``ChecksumMismatch``).
-        FormatError: It is longer than ``largest_bytes`` (kind ``TooLarge``).
-    """
+    """Fetch a whole object, and compare it with the checksum that the store keeps of it. 1 request, more for one above 16 MiB."""
     checked = CheckedStore(store)
     data, etag, size_bytes, checksum = b"", None, None, None
     while size_bytes is None or len(data) < size_bytes:

@@ -25,17 +25,7 @@ def refuse_unknown(
     ignored: AbstractSet[str] = frozenset(),
     what: str = "storage option",
 ) -> None:
-    """Do nothing if every option is known.
-
-    Args:
-        given: The options, by name.
-        known: Names that mean something.
-        ignored: Names that mean something to fsspec alone, and do no harm.
-        what: What an option is called in the message.
-
-    Raises:
-        InvalidInputError: ``kind="UnknownOption"``: one is not; the message says which one may have been meant.
-    """
+    """Do nothing if every option is known."""
     for name in given:
         if name not in known and name not in ignored:
             near = difflib.get_close_matches(str(name), known, n=1)
@@ -44,11 +34,7 @@ def refuse_unknown(
 
 
 def boolean_option(given: Mapping[str, Any], name: str, *, default: bool) -> bool:
-    """Return an option that is true or false, also in the words of environment variables, as fsspec reads them.
-
-    Raises:
-        InvalidInputError: ``kind="BadOption"``: it is something else.
-    """
+    """Return an option that is true or false, also in the words of environment variables, as fsspec reads them."""
     value = given.get(name)
     if value is None:
         return default
@@ -59,11 +45,7 @@ def boolean_option(given: Mapping[str, Any], name: str, *, default: bool) -> boo
 
 
 def mapping_option(given: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return an option that is a dictionary itself; an empty one where it is not given.
-
-    Raises:
-        InvalidInputError: ``kind="BadOption"``: it is something else.
-    """
+    """Return an option that is a dictionary itself; an empty one where it is not given."""
     value = given.get(name) or {}
     if not isinstance(value, Mapping):
         raise InvalidInputError(
@@ -75,11 +57,7 @@ def mapping_option(given: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def text_option(given: Mapping[str, Any], *names: str) -> str | None:
-    """Return an option that is text, by the first of its names that is given; None where it is empty or not given.
-
-    Raises:
-        InvalidInputError: ``kind="BadOption"``: it is something else, or holds characters that no header may have.
-    """
+    """Return an option that is text, by the first of its names that is given; None where it is empty or not given."""
     for name in names:
         value = given.get(name)
         if isinstance(value, str) and value.isprintable():
@@ -106,12 +84,7 @@ def paths_outside(paths: Sequence[str], table: str) -> list[str]:
 
 @contextmanager
 def errors_name_urls(url: str, path: str) -> Iterator[None]:
-    """Let errors that leave the block name objects by URL: inside, a path says enough; outside, it says not which store.
-
-    Args:
-        url: What was opened.
-        path: What :func:`~coldparquet.storage.open.open_store` made of it.
-    """
+    """Let errors that leave the block name objects by URL: inside, a path says enough; outside, it says not which store."""
     try:
         yield
     except ColdParquetError as error:

@@ -66,12 +66,6 @@ def web_refusal(response: aiohttp.ClientResponse, body: bytes, *, path: str, **f
     """Return our error for an answer that is not a success.
 
     The server's own words are left out, but for the error code of an object store: they may repeat a signature.
-
-    Args:
-        response: The answer.
-        body: Its body, as far as it was read.
-        path: The URL without its query string.
-        **facts: Further details, such as ``byte_range`` and ``elapsed_s``.
     """
     refusal = parse_refusal(response.status, response.headers, body)
     status, code = refusal.status, refusal.code if _CODE.fullmatch(refusal.code) else "Unknown"
@@ -115,13 +109,7 @@ def redirect_refused(path: str, why: str) -> StorageError:
 def unsound_options(
     given: Mapping[str, Any], *, name: str = "storage_options", path: str | None = None
 ) -> ColdParquetError:
-    """Make the error for arguments that aiohttp does not take. Their values may be secrets and are left out.
-
-    Args:
-        given: What it was given, by name.
-        name: Where the caller gave it.
-        path: The URL without its query string.
-    """
+    """Make the error for arguments that aiohttp does not take. Their values may be secrets and are left out."""
     told = ", ".join(f"{argument} ({type(value).__name__})" for argument, value in sorted(given.items()))
     return InvalidInputError(
         f"aiohttp does not take what {name} give it, by name and type: {told}; check these against its documentation",
@@ -289,11 +277,7 @@ class WebConnection:
         return URL(str(host).rstrip("/") + spelled + self._query, encoded=True)
 
     def _next_url(self, call: WebCall, home: URL, url: URL, location: str) -> URL:
-        """Return where a redirection leads.
-
-        Raises:
-            StorageError: ``kind="RedirectRefused"``: following it would be unsafe.
-        """
+        """Return where a redirection leads."""
         if not self._options.follows_redirects:
             raise redirect_refused(call.path, "the server points elsewhere, and allow_redirects is off")
         try:
@@ -362,13 +346,7 @@ def is_page(headers: Mapping[str, str]) -> bool:
 
 
 def parse_index_page(body: bytes, *, path: str) -> Listing:
-    """Return what the links of a page say lies directly below it.
-
-    Args:
-        body: The page.
-        path: URL of the directory, without a slash at its end and without query string. Links to other places, such as the
-            parent, are left out, and so are query strings of links, such as those that sort the page.
-    """
+    """Return what the links of a page say lies directly below it."""
     directories: set[str] = set()
     objects: set[str] = set()
     for link in _links(body.decode(errors="replace")):
@@ -467,17 +445,7 @@ class WebOptions:
 
 
 def parse_web_options(storage_options: Mapping[str, Any]) -> WebOptions:
-    """Check ``storage_options`` and bring their several spellings together.
-
-    Args:
-        storage_options: ``client_kwargs`` (arguments of ``aiohttp.ClientSession``), ``get_client``, ``encoded``, and what
-            aiohttp takes with a request: ``headers``, ``auth``, ``cookies``, ``ssl``, ``proxy``, ``timeout`` and so on.
-            Options of fsspec's caches are ignored.
-
-    Raises:
-        InvalidInputError: An option is unknown or of another type. Values are not repeated in the message, since they may be
-            secrets.
-    """
+    """Check ``storage_options`` and bring their several spellings together."""
     refuse_unknown(storage_options, known=_FOR_EACH_REQUEST | _OF_THE_FILESYSTEM, ignored=_MEANINGFUL_TO_FSSPEC_ONLY)
     client = dict(mapping_option(storage_options, "client_kwargs"))
     for options in (storage_options, client):

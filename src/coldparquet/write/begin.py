@@ -190,11 +190,7 @@ async def begin_write(  # noqa: PLR0913 - what can be told is told by name
 
 
 def check_mode(mode: str) -> None:
-    """Make sure that there is such a mode.
-
-    Raises:
-        InvalidInputError: There is not (kind ``InvalidOption``).
-    """
+    """Make sure that there is such a mode."""
     if mode not in get_args(WriteMode):
         raise InvalidInputError(f"mode is {mode!r}; use one of {', '.join(get_args(WriteMode))}", kind="InvalidOption")
 
@@ -208,21 +204,7 @@ async def partitioning_of(  # noqa: PLR0913 - what can be told is told by name
     store_options: StoreOptions | None = None,
     store: ObjectStore | None = None,
 ) -> tuple[str, PartitionInterval]:
-    """Return by which column and interval rows are to be distributed to tasks before they are written. 2 requests.
-
-    Args:
-        url: The table's directory.
-        timestamp: As for ``write_table``, and so are all others.
-        partition_by: As above.
-        storage_options: As above.
-        store_options: As above.
-        store: As above.
-
-    Raises:
-        InvalidInputError: The table is not partitioned by time, or a new one has no timestamp (kind ``NoTimestamp``).
-        FormatError: A table file is damaged.
-        StorageError: The store failed.
-    """
+    """Return by which column and interval rows are to be distributed to tasks before they are written. 2 requests."""
     access: dict[str, Any] = {"storage_options": storage_options, "store_options": store_options, "store": store}
     async with open_place(os.fspath(url), **access) as place:
         files = await read_table_files(place.store, place.path)
@@ -233,11 +215,7 @@ async def partitioning_of(  # noqa: PLR0913 - what can be told is told by name
 
 
 def shape_of(metadata: TableMetadata) -> TableShape:
-    """Return columns and partitioning of a table.
-
-    Raises:
-        InvalidInputError: It has no partitions by time (kind ``NotPartitioned``).
-    """
+    """Return columns and partitioning of a table."""
     if metadata.interval is PartitionInterval.NONE:
         raise InvalidInputError(
             "the table is not partitioned by time, and only partitions can be in Parquet; make a table with PARTITION BY",
@@ -266,11 +244,7 @@ def write_conflict(path: str) -> ObjectChangedError:
 
 
 async def _check_is_free(place: TablePlace) -> bool:
-    """Make sure that a new table would be the only thing in its directory, but for what other writes have begun. 1 request.
-
-    Returns:
-        Whether there are such writes, of which some may be dead.
-    """
+    """Make sure that a new table would be the only thing in its directory, but for what other writes have begun. 1 request."""
     try:
         listing = await place.store.list(place.path)
     except NotFoundError:

@@ -50,13 +50,6 @@ def exact_cast(array: Any, type_: pa.DataType) -> Any:
 
     Arrow's own safe cast checks whole numbers, times and decimals, but makes numbers infinite that are too large: doubles and
     decimals for 32 bits, and text for 64 bits, too.
-
-    Args:
-        array: Values, perhaps nulls among them.
-        type_: What they shall be.
-
-    Raises:
-        pa.ArrowException: A value does not fit.
     """
     if array.type == type_:
         return array
@@ -118,17 +111,7 @@ class StoredColumn:
 
 
 def columns_of_schema(schema: pa.Schema, *, timestamp: str | None) -> tuple[StoredColumn, ...]:
-    """Decide how to store each column of new data.
-
-    Args:
-        schema: Its columns. The type is what the field metadata ``questdb.type`` names, as ``SHOW COLUMNS`` prints it;
-            without it, the type that has this Arrow type. The writer index is the field metadata ``PARQUET:field_id``
-            if every column has it, else the position.
-        timestamp: The designated timestamp, by which the rows are sorted; None for a table without one.
-
-    Raises:
-        InvalidInputError: A name repeats, there is no type for a column, or the timestamp is not a TIMESTAMP.
-    """
+    """Decide how to store each column of new data."""
     if not schema.names or len(set(schema.names)) < len(schema.names):
         raise InvalidInputError(
             f"the columns are {schema.names}; a partition has at least one, and names do not repeat", kind="Schema"
@@ -148,15 +131,7 @@ def columns_of_schema(schema: pa.Schema, *, timestamp: str | None) -> tuple[Stor
 def with_symbols(
     columns: Sequence[StoredColumn], symbols: Mapping[str, Sequence[str] | pa.Array[Any]]
 ) -> tuple[StoredColumn, ...]:
-    """Give columns the symbols of their table.
-
-    Args:
-        columns: The columns.
-        symbols: By column name, all symbols of the table in the order of their keys.
-
-    Raises:
-        InvalidInputError: There is no such column, it is not a SYMBOL, or its symbols repeat or are null.
-    """
+    """Give columns the symbols of their table."""
     of_column = {name: _symbol_array(name, values) for name, values in symbols.items()}
     known = {column.name for column in columns if column.tag is TypeTag.SYMBOL}
     if unknown := of_column.keys() - known:
@@ -370,22 +345,7 @@ def new_table_metadata(  # noqa: PLR0913 - what can be told is told by name
     table_id: int,
     metadata_version: int,
 ) -> TableMetadata:
-    """Describe a new table with these columns, in this order.
-
-    Args:
-        schema: Columns of the rows. The type of each is what its field metadata ``questdb.type`` names, else the one that
-            goes with its Arrow type; a designated timestamp of 64-bit integers counts microseconds since 1970.
-        timestamp: The designated timestamp.
-        interval: How the table is partitioned.
-        symbols: Text columns that become SYMBOL.
-        table_id: Number of the table, which tells it from others.
-        metadata_version: Number of this description.
-
-    Raises:
-        InvalidInputError: A column has no QuestDB type (kind ``UnknownType``), the timestamp is none (``NotATimestamp``,
-            ``UnknownColumn``), ``symbols`` names something else than text columns, or names repeat, perhaps in other letters,
-            or are none that QuestDB allows (``Schema``).
-    """
+    """Describe a new table with these columns, in this order."""
     columns = columns_of_schema(_with_types(schema, timestamp, symbols), timestamp=timestamp)
     by_lower_case: dict[str, str] = {}
     for name in schema.names:
@@ -416,11 +376,7 @@ def new_table_metadata(  # noqa: PLR0913 - what can be told is told by name
 
 
 def row_schema_of(metadata: TableMetadata) -> pa.Schema:
-    """Return the schema of rows of a table: its columns in the order that people see, text as plain strings.
-
-    Raises:
-        UnsupportedError: A column has a type that this version does not know.
-    """
+    """Return the schema of rows of a table: its columns in the order that people see, text as plain strings."""
     fields = []
     for column in table_columns_of_metadata(metadata):
         field = arrow_field(column.name, column.readable_type, text=PLAIN_TEXT)
@@ -433,11 +389,7 @@ def row_schema_of(metadata: TableMetadata) -> pa.Schema:
 
 
 def timestamp_name(metadata: TableMetadata) -> str:
-    """Return the name of the designated timestamp.
-
-    Raises:
-        InvalidInputError: The table has none (kind ``NoTimestamp``), and so no partitions by time.
-    """
+    """Return the name of the designated timestamp."""
     if metadata.designated_timestamp is None:
         raise InvalidInputError(
             "the table has no designated timestamp, so that rows have no partition", kind="NoTimestamp"
@@ -446,11 +398,7 @@ def timestamp_name(metadata: TableMetadata) -> str:
 
 
 def check_same_columns(schema: pa.Schema, rows: pa.Schema, *, path: str) -> None:
-    """Make sure that rows have just the columns of the table, in whatever order.
-
-    Raises:
-        InvalidInputError: They do not (kind ``SchemaMismatch``).
-    """
+    """Make sure that rows have just the columns of the table, in whatever order."""
     missing = [name for name in schema.names if name not in rows.names]
     unknown = [name for name in rows.names if name not in schema.names]
     if missing or unknown or len(rows.names) != len(schema.names):
@@ -465,17 +413,7 @@ def check_same_columns(schema: pa.Schema, rows: pa.Schema, *, path: str) -> None
 
 
 def conformed(batch: pa.RecordBatch, schema: pa.Schema, *, timestamp: str) -> pa.RecordBatch:
-    """Bring rows to the schema of the table.
-
-    Args:
-        batch: Columns of the names of ``schema``, in any order.
-        schema: From :func:`row_schema_of`.
-        timestamp: The designated timestamp.
-
-    Raises:
-        InvalidInputError: A value does not fit the type of its column, or a designated timestamp lies after the year 9999,
-            so that no directory can be named after it (kind ``DoesNotFit``); or one is null (``NullValue``).
-    """
+    """Bring rows to the schema of the table."""
     arrays = [
         _conformed(_as_time(batch.column(field.name)) if field.name == timestamp else batch.column(field.name), field)
         for field in schema

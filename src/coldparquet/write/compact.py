@@ -178,15 +178,7 @@ class DuePartition:
 async def look_at_partition(
     store: ObjectStore, location: PartitionLocation, options: ReadOptions, *, row_group_rows: int, force: bool
 ) -> DuePartition | CompactedPartition:
-    """Decide about one partition; only bugs raise. 1 or 2 requests, none for those that are not in Parquet.
-
-    Args:
-        store: Where it lies; it should pin versions.
-        location: The partition.
-        options: How to read.
-        row_group_rows: Rows that its row groups should have.
-        force: Whether it is to be written anew even if that is not worth it.
-    """
+    """Decide about one partition; only bugs raise. 1 or 2 requests, none for those that are not in Parquet."""
     excuse = _excuse(location.record)
     if excuse is not None:
         return _without_footer(location, "skipped", excuse)
@@ -212,13 +204,7 @@ async def look_at_partition(
 
 
 def options_for_file(options: WriteOptions, source: RewriteSource, table: TableFiles | None) -> WriteOptions:
-    """Say how to store one partition: columns that have bloom filters keep them.
-
-    Args:
-        options: They name columns as the table does, or as the file does where no table file tells.
-        source: The partition; its columns have the names that they had when it was written.
-        table: The table's own files.
-    """
+    """Say how to store one partition: columns that have bloom filters keep them."""
     if table is not None:
         current = {column.writer_index: column.name for column in table.metadata.columns}
         names = {column.name: current[column.id] for column in source.columns if column.id in current}
@@ -568,35 +554,6 @@ async def compact_table(  # noqa: PLR0913 - what can be told is told by name
     Requests: those of opening the table, 1 listing per 1,000 names; 1 or 2 per Parquet partition for its footer. For
     each that is written anew: 1 or 2 for its sidecar, 1 for its page index, 1 listing, 2 per SYMBOL column once; those
     of a scan; those of writing; and 2 for the commit. Those of :func:`coldparquet.maintenance.pack.renew_catalogue`.
-
-    Args:
-        url: A table directory or a directory of partitions: any fsspec URL, or a local path.
-        partitions: Names of those to look at, with or without their version suffix; None for all.
-        force: Write all of them anew, whether it is worth it or not.
-        dry_run: Write nothing, and say what would be written.
-        purge: Afterwards remove versions that were replaced, and what killed runs have left; see
-            :func:`~coldparquet.write.versions.purge_superseded`.
-        pack: Make the catalogue of the table where there is none; one that is there is renewed in any case. See
-            :func:`coldparquet.maintenance.pack.pack_table`.
-        leave_catalogue: Leave a catalogue as it is: whoever compacts the partitions of a table one by one renews it in the
-            end. Until then readers fetch the sidecars of new versions by themselves.
-        options: How to compact.
-        storage_options: Credentials, endpoint and so on, as fsspec and s3fs take them.
-        store_options: How patient to be with the store; see :class:`~coldparquet.options.StoreOptions`.
-        store: A store of your own; ``url`` is then a path in it. It stays open.
-        files: How to write to the local disk; for tests. With it, the paths of ``store`` are taken for local ones.
-        on_progress: Called for each row group that was written and each partition that is done.
-
-    Returns:
-        What became of each partition; failures are in there, not raised.
-
-    Raises:
-        InvalidInputError: This is no table (kind ``NotATable``), it has no partition of a name in ``partitions``, or a
-            server is, or was, at work on it (``ServerRunning``, ``UnfinishedChange``).
-        NotFoundError: There is nothing at ``url``, or nothing that is a partition.
-        AccessError: The store refused.
-        FormatError: A table file is damaged.
-        StorageError: The table files kept changing while they were read.
     """
     options = options or CompactionOptions()
     label = shown_url(os.fspath(url))

@@ -186,10 +186,6 @@ def exclusive_lock(directory: str) -> Iterator[None]:
     """Keep other writers out of a partition directory until the block ends, or the process does.
 
     The lock is advisory, on the directory itself, and works between processes of one machine. Readers need none.
-
-    Raises:
-        InvalidInputError: Another writer has it (kind ``PartitionLocked``).
-        NotFoundError: There is no such directory.
     """
     with translated_errors(directory, None):
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -225,10 +221,6 @@ def no_server(table_directory: str) -> Iterator[None]:
 
     Several users of this lock do not keep each other out. A server on another machine, to which the directory is
     mounted, may go unnoticed.
-
-    Raises:
-        InvalidInputError: A server is running on the table's database (kind ``ServerRunning``).
-        AccessError: The lock file must not be opened.
     """
     with contextlib.ExitStack() as held:
         # The table may be a symbolic link in the database directory, or be named by one elsewhere.
@@ -270,16 +262,7 @@ def staged_name(name: str) -> str | None:
 
 @contextmanager
 def staged_directory(path: str, files: FileOperations, *, check_is_free: Callable[[], None]) -> Iterator[str]:
-    """Give a directory to fill, which is named ``path`` when the block ends without an error, else removed. Blocks.
-
-    Args:
-        path: Where it shall be, in a directory that exists.
-        files: How to write to the disk.
-        check_is_free: Raises where there is something at ``path``; called once nobody else can put it there.
-
-    Raises:
-        InvalidInputError: Another writer is making this directory (kind ``PartitionLocked``).
-    """
+    """Give a directory to fill, which is named ``path`` when the block ends without an error, else removed. Blocks."""
     target = Path(path)
     staging = str(target.parent / f"{_PREFIX}{target.name}{_SUFFIX}")
     files.make_directory(staging)

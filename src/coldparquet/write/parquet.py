@@ -106,11 +106,7 @@ class RowGroupWriter:
         self.row_count = 0
 
     def write(self, rows: pa.Table) -> None:
-        """Write one row group: a table as ``stored_table`` makes it, with at least one row.
-
-        Raises:
-            InvalidInputError: Parquet cannot hold these values in one page (kind ``TooLarge``).
-        """
+        """Write one row group: a table as ``stored_table`` makes it, with at least one row."""
         if self._writer is None:
             self._writer = pq.ParquetWriter(self._file, rows.schema, **self._settings(rows))
             self._advance_to_start()
@@ -134,11 +130,7 @@ class RowGroupWriter:
         )
 
     def finish(self, questdb_json: str) -> WrittenFooter:
-        """Write bloom filters and page indexes, and return the footer that belongs behind them.
-
-        Args:
-            questdb_json: Value of the footer's key ``questdb``.
-        """
+        """Write bloom filters and page indexes, and return the footer that belongs behind them."""
         if self._writer is None:
             raise InvalidInputError("no row group was written")
         self._sink.keep_back()
@@ -215,12 +207,7 @@ class RowGroupWriter:
 
 
 def questdb_json(columns: Sequence[StoredColumn], *, ascii_columns: Sequence[int] = ()) -> str:
-    """Describe columns as QuestDB does in the footer of its files.
-
-    Args:
-        columns: The columns of the file.
-        ascii_columns: Indexes of those of which all values are ASCII.
-    """
+    """Describe columns as QuestDB does in the footer of its files."""
     return encode_questdb_json(
         QuestdbMetadata(
             columns=tuple(
@@ -240,11 +227,7 @@ def questdb_json(columns: Sequence[StoredColumn], *, ascii_columns: Sequence[int
 
 
 def check_options(columns: Sequence[StoredColumn], options: WriteOptions) -> None:
-    """Check that the options fit the columns.
-
-    Raises:
-        InvalidInputError: They name a column that there is not, or an encoding or a filter that its type cannot have.
-    """
+    """Check that the options fit the columns."""
     by_name = {column.name: column for column in columns}
     for name in options.named_columns() - set(by_name):
         raise InvalidInputError(
@@ -347,11 +330,7 @@ Rows: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader | Iterable[pa
 
 
 def schema_and_batches(rows: Rows) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Return the schema of the rows and their batches; of an iterable the first one is taken from it already.
-
-    Raises:
-        InvalidInputError: These are no rows, or an iterable is empty and so has no schema.
-    """
+    """Return the schema of the rows and their batches; of an iterable the first one is taken from it already."""
     if isinstance(rows, pa.RecordBatch):
         return rows.schema, iter((rows,))
     if isinstance(rows, pa.Table):
@@ -381,13 +360,7 @@ def no_rows() -> InvalidInputError:
 def split_rows(
     schema: pa.Schema, batches: Iterator[pa.RecordBatch], *, row_group_rows: int | None
 ) -> Iterator[pa.Table]:
-    """Cut a stream into row groups; in memory are the rows of one row group and one batch.
-
-    Args:
-        schema: Of the batches.
-        batches: The stream; batches without rows are fine.
-        row_group_rows: Rows of each row group but the last; None makes one row group of everything.
-    """
+    """Cut a stream into row groups; in memory are the rows of one row group and one batch."""
     waiting: list[pa.RecordBatch] = []
     waiting_rows = 0
     for batch in batches:
@@ -405,11 +378,7 @@ def split_rows(
 
 
 def sorted_batches(schema: pa.Schema, batches: Iterator[pa.RecordBatch], *, timestamp: str) -> Iterator[pa.RecordBatch]:
-    """Collect all rows and sort them by a column, keeping the order of equal ones.
-
-    Raises:
-        InvalidInputError: The column is of an Arrow type that cannot be sorted (kind ``DoesNotFit``).
-    """
+    """Collect all rows and sort them by a column, keeping the order of equal ones."""
     table = pa.Table.from_batches(list(batches), schema=schema)
     try:
         order = pc.sort_indices(table.column(timestamp))  # stable, as Arrow documents
@@ -436,11 +405,7 @@ class TimeOrder:
         self.last: int | None = None
 
     def check(self, timestamps: pa.ChunkedArray[Any]) -> None:
-        """Check the timestamps of the next row group: one piece without nulls, in the unit of the column.
-
-        Raises:
-            InvalidInputError: A row comes before the one ahead of it (kind ``NotSorted``); names it.
-        """
+        """Check the timestamps of the next row group: one piece without nulls, in the unit of the column."""
         chunk: Any = timestamps.chunk(0)
         times: npt.NDArray[np.int64] = numbers_to_numpy(chunk, np.int64)
         ahead = self._least if self.last is None else self.last
@@ -454,14 +419,7 @@ class TimeOrder:
         self._rows += len(times)
 
     def check_end(self, following: tuple[int, int] | None) -> None:
-        """Check that the last row does not come behind the row group that follows.
-
-        Args:
-            following: Its first and its last timestamp; None where they do not matter.
-
-        Raises:
-            InvalidInputError: It does (kind ``NotSorted``).
-        """
+        """Check that the last row does not come behind the row group that follows."""
         if self.last is not None and following is not None and self.last > following[0]:
             raise self._not_sorted(-1, f"its timestamp {self.last} lies behind {following[0]} of the next row group")
 

@@ -60,19 +60,7 @@ if TYPE_CHECKING:
 
 
 def sidecar_content_of_file(path: str, footer: ParquetFooter, *, inline_bytes: int | None = None) -> SidecarContent:
-    """Say in a sidecar what a footer says, with the bloom filters of the file: in it, or by their places. Blocks.
-
-    Args:
-        path: The Parquet file.
-        footer: Its footer.
-        inline_bytes: The filters go into the sidecar if it then has at most this length; None takes the length that
-            readers fetch at first.
-
-    Raises:
-        FormatError: The footer cannot be described, see ``sidecar_content_from_footer``.
-        UnsupportedError: The same.
-        StorageError: The file cannot be read.
-    """
+    """Say in a sidecar what a footer says, with the bloom filters of the file: in it, or by their places. Blocks."""
     transfer = BloomTransfer(
         footer, inline_bytes=ReadOptions().sidecar_prefix_bytes if inline_bytes is None else inline_bytes
     )
@@ -95,20 +83,7 @@ def _read(file: int, wanted: WantedRanges) -> list[tuple[int, bytes]]:
 
 
 def write_pages_file(path: str, footer: ParquetFooter, sidecar: bytes, files: FileOperations) -> int | None:
-    """Describe the pages of a Parquet file as its page index does, in a file beside it, and flush that. Blocks.
-
-    Args:
-        path: The Parquet file.
-        footer: Its footer.
-        sidecar: Its sidecar.
-        files: How to write to the local disk.
-
-    Returns:
-        Size of the file; None if there is no page index, and so none was written.
-
-    Raises:
-        StorageError: A file cannot be read or written.
-    """
+    """Describe the pages of a Parquet file as its page index does, in a file beside it, and flush that. Blocks."""
     described = parse_sidecar(sidecar, verify_checksum=False)
     places, tail = chunk_places(described), page_index_range(described)
     with translated_errors(path, None), Path(path).open("rb") as file:

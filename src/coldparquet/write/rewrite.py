@@ -100,12 +100,7 @@ class PartitionRewriter:
     """Called with the number of rows of each row group that was written, in the event loop."""
 
     def write(self, directory: str, give_up: threading.Event) -> RewrittenFiles:
-        """Write and flush its files.
-
-        Raises:
-            InvalidInputError: The rows are not in the order of the designated timestamp (kind ``NotSorted``).
-            ColdParquetError: Whatever reading raises.
-        """
+        """Write and flush its files."""
         data = NewFile(f"{directory}/{DATA_FILE}", self.files)
         footer = self._write_data(data, give_up)
         sidecar = NewFile(f"{directory}/{SIDECAR_FILE}", self.files)
@@ -239,13 +234,7 @@ class RewriteSource:
 
 
 async def read_footer(store: ObjectStore, location: PartitionLocation, options: ReadOptions) -> PartitionFooter:
-    """Read the footer of a partition at its committed size. 1 request, 2 where the first guess was too short.
-
-    Raises:
-        NotFoundError: There is no Parquet file.
-        FormatError: It is damaged, or holds other rows than the table's ``_txn`` says.
-        UnsupportedError: It is encrypted.
-    """
+    """Read the footer of a partition at its committed size. 1 request, 2 where the first guess was too short."""
     path = location.data_path
     fetch = FooterFetch(path=path, suffix_bytes=options.footer_suffix_bytes, size_bytes=location.committed_size_bytes)
     while (wanted := fetch.next_range) is not None:
@@ -275,14 +264,7 @@ async def read_footer(store: ObjectStore, location: PartitionLocation, options: 
 async def read_rewrite_source(
     store: ObjectStore, footer: PartitionFooter, options: ReadOptions, symbols: TableSymbols
 ) -> RewriteSource:
-    """Find out what the new files of a partition take over. 1 or 2 requests for the sidecar, and those for symbols.
-
-    Raises:
-        UnsupportedError: The partition has something that would not survive: columns of a type or a storage that this
-            version cannot write, an order that it cannot keep, or covering indexes.
-        NotFoundError: Symbol files are missing (kind ``MissingSymbolFile``).
-        FormatError: The footer contradicts itself.
-    """
+    """Find out what the new files of a partition take over. 1 or 2 requests for the sidecar, and those for symbols."""
     location, questdb = footer.location, footer.questdb
     inherited = await asyncio.to_thread(sidecar_content_from_footer, footer.parsed)
     lookup = await look_up_sidecar(store, location, options)
@@ -325,14 +307,7 @@ async def read_rewrite_source(
 
 
 def scan_as_stored(source: RewriteSource, store: CheckedStore, options: ReadOptions, executor: Executor) -> Scan:
-    """Make a scan of all rows of a partition, in their order, every value just as it is stored.
-
-    Args:
-        source: The partition.
-        store: Where it lies.
-        options: How to read. Text comes as plain strings.
-        executor: Where to plan and decode.
-    """
+    """Make a scan of all rows of a partition, in their order, every value just as it is stored."""
     location = source.footer.location
     sidecar = _sidecar(values_as_stored(source.inherited), location)
     columns = table_columns(sidecar)

@@ -27,10 +27,6 @@ def merge_sorted(streams: Sequence[Iterable[pa.RecordBatch]], *, timestamp: str)
     """Merge streams that are sorted by a timestamp; in memory is one batch of each.
 
     Rows of one timestamp keep their order, those of an earlier stream before those of a later one.
-
-    Args:
-        streams: All of one schema, each in ascending order of the timestamp, which is never null.
-        timestamp: Name of the column.
     """
     heads = [head for head in (_Head(iter(stream), timestamp) for stream in streams) if head.advance()]
     while len(heads) > 1:
@@ -49,18 +45,7 @@ def merge_sorted(streams: Sequence[Iterable[pa.RecordBatch]], *, timestamp: str)
 def partitions_of(
     batches: Iterable[pa.RecordBatch], *, timestamp: str, interval: PartitionInterval, is_nanosecond: bool
 ) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
-    """Cut a sorted stream into partitions.
-
-    Args:
-        batches: In ascending order of the timestamp.
-        timestamp: Name of the column.
-        interval: How the table is partitioned.
-        is_nanosecond: Whether the timestamp counts nanoseconds, not microseconds.
-
-    Yields:
-        When each partition begins, in the unit of the timestamp, and its rows, which have to be taken before the next
-        partition is.
-    """
+    """Cut a sorted stream into partitions."""
     unit_ns = 1 if is_nanosecond else 1000
 
     def pieces() -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -81,10 +81,6 @@ class ExistingRows:
         """Copy the rows of the partition that begins at a timestamp, all pieces of it, into a sorted run.
 
         Requests: those of a scan of the partition.
-
-        Raises:
-            UnsupportedError: A piece is not in Parquet (kind ``NativePartition``).
-            InvalidInputError: The partition is read-only (kind ``ReadOnlyPartition``).
         """
         pieces = self._pieces[timestamp]
         for piece in pieces:
@@ -101,9 +97,6 @@ async def existing_rows(place: TablePlace, write: TableWrite) -> AsyncIterator[E
     """Open the table to which rows are added; None where there are none that have to stay.
 
     Requests: those of opening a table.
-
-    Raises:
-        ObjectChangedError: It is not in the state any more that the write started from (kind ``CommitConflict``).
     """
     if write.is_new_table or write.mode == "overwrite":
         yield None
@@ -135,12 +128,7 @@ def floor_of(record: PartitionRecord, shape: TableShape) -> int:
 
 
 def check_replaceable(record: PartitionRecord, path: str) -> None:
-    """Make sure that a partition may be replaced by one in Parquet.
-
-    Raises:
-        UnsupportedError: It is not in Parquet itself (kind ``NativePartition``).
-        InvalidInputError: It is read-only (kind ``ReadOnlyPartition``).
-    """
+    """Make sure that a partition may be replaced by one in Parquet."""
     if not record.is_parquet:
         raise UnsupportedError(
             "the rows belong to a partition in QuestDB's own format; let QuestDB convert it first: ALTER TABLE ... CONVERT"

@@ -35,10 +35,6 @@ class TableSymbols:
         """Return the symbols of a column; None if the table has no SYMBOL column of this id (any more).
 
         Requests: 2 the first time.
-
-        Raises:
-            NotFoundError: The symbol files are missing (kind ``MissingSymbolFile``).
-            FormatError: They are damaged.
         """
         if self._files is None:
             return None

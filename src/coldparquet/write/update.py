@@ -105,9 +105,6 @@ class ExistingPartition:
         """Return the first and the last designated timestamp of each row group.
 
         None for row groups without rows, and for all where there is no designated timestamp.
-
-        Raises:
-            UnsupportedError: They are not known, so nobody can tell where rows belong.
         """
         has_rows = self.sidecar.row_counts > 0
         if self.timestamp is None:
@@ -135,18 +132,6 @@ def read_partition(
     """Read what an update must know, and write the sidecar first where there is none.
 
     Without a sidecar the file's end says which footer counts, and while an update is under way there is none at the end.
-
-    Args:
-        directory: The partition directory, locked.
-        committed_parquet_bytes: Size of the Parquet file that the table's ``_txn`` states; None takes the newest snapshot
-            that the sidecar has committed.
-        symbols: By SYMBOL column, all symbols of the table in the order of their keys.
-        files: How to write.
-
-    Raises:
-        NotFoundError: There is no Parquet file.
-        FormatError: Sidecar or footer are damaged, or the file is shorter than the snapshot says.
-        UnsupportedError: It has columns or an order that an update in place cannot continue.
     """
     data_path, sidecar_path = f"{directory}/{DATA_FILE}", f"{directory}/{SIDECAR_FILE}"
     with translated_errors(data_path, None):

@@ -31,21 +31,7 @@ _LARGEST_BYTES = (1 << 31) - 1
 
 
 def encode_raw_arrays(lists: pa.ListArray[Any], *, dimensions: int, column: str) -> pa.BinaryArray:
-    """Encode the arrays of one row group.
-
-    Args:
-        lists: Lists nested ``dimensions`` deep around float64, shape ``(rows,)``.
-        dimensions: Number of dimensions, 1 to 32.
-        column: Name of the column, for error messages.
-
-    Returns:
-        One byte string per row, null where the list is null. The dimensions behind one of length 0 are 0 too, because
-        Arrow does not tell them.
-
-    Raises:
-        InvalidInputError: The lists of a row differ in length or one of them is null, so that they are no array
-            (kind ``RaggedArray``), or the row group takes more than 2 GiB (kind ``TooLarge``).
-    """
+    """Encode the arrays of one row group."""
     is_null = _bits(lists.is_null())
     rows = np.flatnonzero(~is_null)
     nested: Any = lists.drop_null()
@@ -117,19 +103,7 @@ def _ragged(column: str, row: int, why: str) -> InvalidInputError:
 
 
 def stored_table(rows: pa.Table, columns: Sequence[StoredColumn]) -> pa.Table:
-    """Convert the rows of one row group to what is handed to the Parquet writer.
-
-    Args:
-        rows: Columns of these names, in any order.
-        columns: How to store them.
-
-    Returns:
-        The columns in the order of ``columns``, each in one piece.
-
-    Raises:
-        InvalidInputError: A value does not fit the type, or a null stands where there can be none (kinds
-            ``DoesNotFit``, ``NullValue``, ``RaggedArray``).
-    """
+    """Convert the rows of one row group to what is handed to the Parquet writer."""
     arrays = [_stored_array(rows.column(column.name), column) for column in columns]
     return pa.Table.from_arrays(arrays, schema=pa.schema([column.arrow_field() for column in columns]))
 

@@ -121,12 +121,7 @@ async def carried_files(store: ObjectStore, directory_path: str) -> tuple[Carrie
 
 
 async def write_local_version(path: str, rewriter: PartitionRewriter, carried: Sequence[CarriedFile]) -> RewrittenFiles:
-    """Write a new version on a local disk.
-
-    Raises:
-        InvalidInputError: The directory exists (kind ``AlreadyExists``), or another writer is making it
-            (``PartitionLocked``).
-    """
+    """Write a new version on a local disk."""
     return await run_to_end(partial(_write_local, path, rewriter, carried))
 
 
@@ -137,10 +132,6 @@ async def write_object_version(
 
     Requests: those of :func:`~coldparquet.storage.transfer.upload_object` for each file, and 1 or more to read a carried
     one.
-
-    Raises:
-        InvalidInputError: An object of it exists (kind ``AlreadyExists``).
-        StorageError: The store failed; what was written is no part of any table.
     """
     with tempfile.TemporaryDirectory(prefix="coldparquet-") as directory:
         written = await run_to_end(partial(rewriter.write, directory))
@@ -215,17 +206,7 @@ class VersionRange:
 
 
 async def claim_versions(store: ObjectStore, path: str, *, txn: int | None) -> VersionRange:
-    """Claim versions for a write. 3 requests, 4 more for each rival that claims at the same moment.
-
-    Args:
-        store: Where the table lies.
-        path: Its directory.
-        txn: Transaction that the table stands at; None for a table that is to be made.
-
-    Raises:
-        StorageError: Others were faster every time (kind ``TableBusy``), or the store failed.
-        AccessError: Writing is not permitted.
-    """
+    """Claim versions for a write. 3 requests, 4 more for each rival that claims at the same moment."""
     for _ in range(_ATTEMPTS):
         taken = _first_free(await _listing(store, path))
         first = taken if txn is None else max(taken, txn + 1) + _GAP_VERSIONS
@@ -252,12 +233,6 @@ async def release_versions(
     """Remove what a write has made, and its claim last; nothing if the claim is gone, because that was done already.
 
     Requests: 1 for the claim, 1 listing per 1,000 names, 2 for each directory that is removed, 1 that removes the claim.
-
-    Args:
-        store: Where the table lies.
-        path: Its directory.
-        versions: The write's own.
-        keep: Names of directories that were committed.
     """
     claim = f"{path}/{versions.claim_name}"
     try:
@@ -275,11 +250,6 @@ async def remove_dead_writes(store: ObjectStore, path: str, *, before_s: float) 
 
     The caller holds a claim itself, so that readers do not take what is left for a table while the claims on it are gone.
     Requests: 1 listing per 1,000 names, 1 for the claims, 2 for each directory that is removed.
-
-    Args:
-        store: Where the table lies.
-        path: Its directory.
-        before_s: Seconds since 1970.
     """
     listing = await _listing(store, path)
     _, given_up = await give_up_old_claims(store, path, listing, before_s=before_s, dry_run=False)
@@ -298,11 +268,7 @@ async def _remove_directories(
 
 
 async def check_claim(store: ObjectStore, path: str, versions: VersionRange) -> None:
-    """Make sure that nobody has taken a write for dead, and removed what it has made. 1 request.
-
-    Raises:
-        ObjectChangedError: Its claim is gone (kind ``WriteGivenUp``).
-    """
+    """Make sure that nobody has taken a write for dead, and removed what it has made. 1 request."""
     try:
         token = (await read_whole(store, f"{path}/{versions.claim_name}")).data
     except NotFoundError:
@@ -319,18 +285,7 @@ async def check_claim(store: ObjectStore, path: str, versions: VersionRange) -> 
 async def give_up_old_claims(
     store: ObjectStore, path: str, listing: Listing, *, before_s: float, dry_run: bool
 ) -> tuple[tuple[VersionRange, ...], tuple[VersionRange, ...]]:
-    """Take writes that began before a time for dead: they cannot commit any more. 1 request if there are any.
-
-    Args:
-        store: Where the table lies.
-        path: Its directory.
-        listing: Of the directory.
-        before_s: Seconds since 1970.
-        dry_run: Remove no claim, and only say which would be.
-
-    Returns:
-        The ranges of writes that may be under way, and those of writes that were given up.
-    """
+    """Take writes that began before a time for dead: they cannot commit any more. 1 request if there are any."""
     began_s = {info.path.rpartition("/")[2]: info.modified_s for info in listing.objects}
     under_way: list[VersionRange] = []
     given_up: list[VersionRange] = []
@@ -388,19 +343,6 @@ async def purge_superseded(
 
     Requests: those of opening the table, 1 per 1,000 names in it, 1 for each directory that is looked at, and 1 for each
     that is removed.
-
-    Args:
-        store: Where the table lies; it must not pin versions.
-        path: Its directory.
-        before_s: Seconds since 1970.
-        dry_run: Remove nothing, and only say what would be.
-        files: How to write to the local disk; None on other stores.
-
-    Returns:
-        Names of the directories.
-
-    Raises:
-        UnsupportedError: The store does not tell when objects were written (kind ``NoTimes``).
     """
     # In this order: a directory that is there before the transaction is read, and that it does not name, is not in use.
     listing = await store.list(path)
@@ -486,26 +428,6 @@ async def commit_partitions(  # noqa: PLR0913 - what can be told is told by name
 
     The partitions' directories and files must be complete, and on the disk, before this is called. Requests: 1 reads
     `_txn`, 1 replaces it.
-
-    Args:
-        store: Where the table lies; it must not pin versions.
-        path: The table's directory.
-        started_from: The state that the new one was made from.
-        partitions: All partitions of the table from now on, at least one.
-        time_bounds: Least and largest timestamp of the table's rows, in its unit; None if they are as before.
-        least_txn: The new transaction's number is at least this; it is one more than before where that is larger.
-
-    Returns:
-        The new state, from which the next commit can start.
-
-    Raises:
-        ObjectChangedError: Somebody else committed since ``started_from`` was read (kind ``CommitConflict``). Nothing was
-            changed.
-        InvalidInputError: A server is running on the table (kind ``ServerRunning``), or the partitions are no valid
-            state. Nothing was changed.
-        NotFoundError: There is no `_txn` any more.
-        StorageError: The store failed. If that was while `_txn` was being replaced, only reading it tells whether it
-            was.
     """
     path = path.rstrip("/")
     before = started_from.transaction
@@ -530,11 +452,7 @@ async def commit_partitions(  # noqa: PLR0913 - what can be told is told by name
 
 
 async def check_nothing_unfinished(store: ObjectStore, path: str) -> None:
-    """Make sure that no server was killed while it changed the table. 1 request.
-
-    Raises:
-        InvalidInputError: One was (kind ``UnfinishedChange``).
-    """
+    """Make sure that no server was killed while it changed the table. 1 request."""
     request = RangeRequest(
         path=f"{path}/{TODO_FILE}", byte_range=_TODO_COUNT_RANGE, reason="table files", may_be_short=True
     )
@@ -579,22 +497,6 @@ async def commit_version(  # noqa: PLR0913 - what can be told is told by name
     """Let the table name a new version of a partition, if the partition is still the one that was read.
 
     2 requests; for each commit of somebody else that comes first about 4 more.
-
-    Args:
-        store: Where the table lies; it must not pin versions.
-        path: Its directory.
-        location: The partition as it was read.
-        version: Suffix of the new directory, which is complete.
-        parquet_size_bytes: Size of the Parquet file in it.
-        table: The newest state that is known.
-
-    Returns:
-        The state that was committed.
-
-    Raises:
-        ObjectChangedError: The partition was changed since it was read (kind ``PartitionChanged``); the new version is
-            removed again.
-        StorageError: Others were faster every time (kind ``TableBusy``), or the store failed.
     """
     record = location.record
     if record is None:

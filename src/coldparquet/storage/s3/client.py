@@ -68,11 +68,7 @@ class BucketAddress:
 
 
 def bucket_address(bucket: str, region: str, account: S3Account, options: S3Options) -> BucketAddress:
-    """Return the address of ``bucket``.
-
-    Raises:
-        InvalidInputError: ``bucket`` cannot be the name of a bucket; access points are not supported.
-    """
+    """Return the address of ``bucket``."""
     if not _BUCKET.fullmatch(bucket):
         raise InvalidInputError(
             f"{bucket!r} is not a bucket's name; paths look like 'bucket/key'", path=bucket, kind="BadBucketName"
@@ -126,17 +122,7 @@ class S3Call:
 
 
 def object_call(method: str, path: str, query: Mapping[str, str] | None = None, **fields: Any) -> S3Call:
-    """Make the call about one object.
-
-    Args:
-        method: HTTP method.
-        path: ``bucket/key``.
-        query: Parameters behind the key.
-        **fields: Further fields of the call.
-
-    Raises:
-        InvalidInputError: The path has no key.
-    """
+    """Make the call about one object."""
     bucket, _, key = path.partition("/")
     if not key:
         raise InvalidInputError("a path in S3 looks like 'bucket/key'; the key is missing", path=path)

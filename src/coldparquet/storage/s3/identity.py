@@ -126,20 +126,7 @@ class S3Options:
 
 
 def parse_s3_options(storage_options: Mapping[str, Any]) -> S3Options:
-    """Check ``storage_options`` and bring their several spellings together.
-
-    Args:
-        storage_options: ``key``, ``secret``, ``token`` (or s3fs's ``username``, ``password``), ``anon``, ``profile``,
-            ``endpoint_url``, ``use_ssl``, ``requester_pays``, ``client_kwargs`` (``endpoint_url``, ``region_name``,
-            ``verify``, ``use_ssl``, ``aws_access_key_id``, ``aws_secret_access_key``, ``aws_session_token``),
-            ``config_kwargs`` (``region_name``, ``signature_version``, ``s3.addressing_style``,
-            ``s3.use_dualstack_endpoint``) and ``s3_additional_kwargs`` (``RequestPayer``). Options of s3fs's caches and of
-            botocore's patience are ignored.
-
-    Raises:
-        InvalidInputError: An option is unknown, half a pair, or has a value that cannot be meant. Values are not
-            repeated in the message, since they may be secrets.
-    """
+    """Check ``storage_options`` and bring their several spellings together."""
     refuse_unknown(storage_options, known=_MEANINGFUL, ignored=_MEANINGFUL_TO_S3FS_ONLY)
     client = mapping_option(storage_options, "client_kwargs")
     config = mapping_option(storage_options, "config_kwargs")
@@ -188,10 +175,6 @@ def with_fsspec_config(
     """Return ``storage_options`` on top of what fsspec's own configuration says of S3, as s3fs takes them.
 
     Whoever names an identity gets nothing of the configured one: a key of one and a token of another are neither.
-
-    Args:
-        storage_options: What the caller said.
-        fsspec_config: ``fsspec.config.conf``: files in ``~/.config/fsspec``, and ``FSSPEC_S3_...`` of the environment.
     """
     configured = {**fsspec_config.get("s3a", {}), **fsspec_config.get("s3", {})}
     if not _WHO_ASKS.isdisjoint({*storage_options, *mapping_option(storage_options, "client_kwargs")}):
@@ -200,23 +183,14 @@ def with_fsspec_config(
 
 
 def check_addressing_style(style: object) -> str:
-    """Return ``style``.
-
-    Raises:
-        InvalidInputError: There is no such style.
-    """
+    """Return ``style``."""
     if style not in ("auto", "path", "virtual"):
         raise InvalidInputError("the addressing_style of S3 must be 'auto', 'path' or 'virtual'", field="s3")
     return str(style)
 
 
 def check_endpoint_url(url: str) -> str:
-    """Return ``url`` without a trailing slash.
-
-    Raises:
-        InvalidInputError: It is no plain http or https address: credentials and queries do not belong there, because
-            an endpoint appears in messages.
-    """
+    """Return ``url`` without a trailing slash."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc or parts.query:
         raise InvalidInputError(
@@ -252,12 +226,7 @@ class S3Account:
 
 
 def resolve_account(options: S3Options) -> S3Account:
-    """Look up what ``options`` leave open. Blocks on files and, on AWS machines, on the metadata service.
-
-    Raises:
-        InvalidInputError: The profile does not exist, or a configured endpoint is no address.
-        AccessError: No credentials were found, or fetching them failed.
-    """
+    """Look up what ``options`` leave open. Blocks on files and, on AWS machines, on the metadata service."""
     stated = stated_account(options)
     if stated is not None:
         return stated
@@ -387,11 +356,7 @@ class RequestSigner:
         """One per region, as long as the credentials stay the same."""
 
     async def sign(self, method: str, url: str, headers: dict[str, str], *, body: bytes, region: str) -> None:
-        """Add the signature to ``headers``, over what they hold so far; headers added later are not covered.
-
-        Raises:
-            AccessError: The credentials expired and cannot be renewed, or cannot be credentials (kind ``BadCredentials``).
-        """
+        """Add the signature to ``headers``, over what they hold so far; headers added later are not covered."""
         if self._credentials is None:
             return
         frozen = await self._frozen(self._credentials)

@@ -85,12 +85,7 @@ class ListingProgress:
         self._kept_bytes = 0
 
     def note(self, names: Iterable[str]) -> None:
-        """Note the names of a page behind which there is another one, or where that begins if they do not count.
-
-        Raises:
-            StorageError: ``kind="BadListing"``: the page brought no new name; ``kind="ListingTooLong"``: there are too many
-                pages or names.
-        """
+        """Note the names of a page behind which there is another one, or where that begins if they do not count."""
         new = set(names) - self._names
         if not new:
             raise StorageError(
@@ -111,16 +106,7 @@ class ListingProgress:
 
 
 def parse_list_page(answer: XmlReader, *, bucket: str, prefix: str) -> ListedPage:
-    """Parse the answer to ListObjectsV2 with ``delimiter=/``.
-
-    Args:
-        answer: The XML document.
-        bucket: Becomes the first part of every path.
-        prefix: The prefix that was asked for: empty, or with a slash at its end.
-
-    Raises:
-        StorageError: ``kind="BadListing"``: the answer is not what ListObjectsV2 promises.
-    """
+    """Parse the answer to ListObjectsV2 with ``delimiter=/``."""
     try:
         root = answer.root()
         decode = unquote_plus if root.findtext("EncodingType") == "url" else str
@@ -154,16 +140,7 @@ def parse_list_page(answer: XmlReader, *, bucket: str, prefix: str) -> ListedPag
 
 
 def parse_upload_page(answer: XmlReader, *, bucket: str, prefix: str) -> UploadPage:
-    """Parse the answer to ListMultipartUploads.
-
-    Args:
-        answer: The XML document.
-        bucket: Becomes the first part of every path.
-        prefix: The prefix that was asked for.
-
-    Raises:
-        StorageError: ``kind="BadListing"``: the answer is not what ListMultipartUploads promises.
-    """
+    """Parse the answer to ListMultipartUploads."""
     try:
         root = answer.root()
         decode = unquote_plus if root.findtext("EncodingType") == "url" else str
@@ -211,12 +188,7 @@ _ARCHIVE_STATUSES = frozenset({"ARCHIVE_ACCESS", "DEEP_ARCHIVE_ACCESS"})
 
 
 def info_from_headers(path: str, headers: Mapping[str, str]) -> ObjectInfo:
-    """Return what the answer to HEAD says.
-
-    Args:
-        path: ``bucket/key``.
-        headers: Looked up without regard to case. What cannot be understood counts as not said.
-    """
+    """Return what the answer to HEAD says."""
     size = headers.get("Content-Length", "")
     archive_status = headers.get("x-amz-archive-status")
     return ObjectInfo(
@@ -252,12 +224,7 @@ def parse_restore(header: str | None) -> RestoreState | None:
 
 
 def restore_document(*, tier: RestoreTier, days: int) -> bytes:
-    """Return the body of RestoreObject.
-
-    Args:
-        tier: How fast.
-        days: How long the copy stays; 0 for Intelligent-Tiering, whose objects move back for good, so that S3 takes none.
-    """
+    """Return the body of RestoreObject."""
     root = ET.Element("RestoreRequest", xmlns="http://s3.amazonaws.com/doc/2006-03-01/")
     if days:
         ET.SubElement(root, "Days").text = str(days)
@@ -343,22 +310,14 @@ async def crc32_of(data: bytes) -> int:
 
 
 def check_stored_crc(answer: WriteAnswer, crc32: int, *, path: str) -> None:
-    """Compare the checksum that the store names in its answer with that of what was sent.
-
-    Raises:
-        StorageError: ``kind="ChecksumMismatch"``.
-    """
+    """Compare the checksum that the store names in its answer with that of what was sent."""
     stored = parse_checksum(answer.headers.get(CRC32_HEADER))
     if stored is not None and stored.part_count is None and stored.value != crc32:
         raise _mismatch(path, StoredChecksum(value=crc32), stored)
 
 
 def parse_upload_id(body: bytes, *, path: str) -> str:
-    """Return the id that CreateMultipartUpload gave.
-
-    Raises:
-        StorageError: ``kind="BadAnswer"``.
-    """
+    """Return the id that CreateMultipartUpload gave."""
     upload_id = _parsed(body, path).findtext("UploadId")
     if not upload_id:
         raise _bad_answer(path)
@@ -377,20 +336,12 @@ def complete_document(parts: Sequence[UploadedPart]) -> bytes:
 
 
 def is_refusal(body: bytes, *, path: str) -> bool:
-    """Tell whether an answer with status 200 is an error all the same, as that to CompleteMultipartUpload may be.
-
-    Raises:
-        StorageError: ``kind="BadAnswer"``.
-    """
+    """Tell whether an answer with status 200 is an error all the same, as that to CompleteMultipartUpload may be."""
     return _parsed(body, path).tag == "Error"
 
 
 def parse_completed(body: bytes, parts: Sequence[UploadedPart], *, path: str) -> str | None:
-    """Return the ETag of a finished upload, after its checksum was compared.
-
-    Raises:
-        StorageError: ``kind="ChecksumMismatch"`` or ``kind="BadAnswer"``.
-    """
+    """Return the ETag of a finished upload, after its checksum was compared."""
     root = _parsed(body, path)
     stored = parse_checksum(root.findtext("ChecksumCRC32"))
     expected = StoredChecksum.of_parts([part.crc32 for part in parts])
@@ -401,11 +352,7 @@ def parse_completed(body: bytes, parts: Sequence[UploadedPart], *, path: str) ->
 
 
 def parse_copied(body: bytes, *, path: str) -> str | None:
-    """Return the ETag of the copy that CopyObject made.
-
-    Raises:
-        StorageError: ``kind="BadAnswer"``.
-    """
+    """Return the ETag of the copy that CopyObject made."""
     return _parsed(body, path).findtext("ETag")
 
 
