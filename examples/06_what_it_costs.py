@@ -15,7 +15,7 @@ from pathlib import Path
 
 import coldparquet as cp
 from coldparquet.maintenance.pack import pack_table
-from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
+from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 
 COLD = ColdStoreOptions(first_byte_s=0.03, bandwidth_bytes_per_s=90e6, storage_classes={"bucket/*": "STANDARD_IA"})
 

@@ -3,7 +3,7 @@
 #
 # 30 ms to the first byte and 90 MB/s per connection, as S3 Standard has. An empty DIRECTORY gets a bucket `bucket`; without one
 # everything is gone when the server stops. The port is a free one unless given. Further arguments make it colder or worse, see
-# `python3 -m coldparquet.testing.simulator --help`: --storage-class 'bucket/trades/*=GLACIER' --clock-speed 3600,
+# `python3 -m coldparquet_testing.simulator --help`: --storage-class 'bucket/trades/*=GLACIER' --clock-speed 3600,
 # --fault slow-down,operation=*,probability=0.02. Any credentials will do.
 set -euo pipefail
 . "$(dirname "$0")/server.sh"
@@ -18,4 +18,4 @@ trap 'rm -f "$log"' EXIT
 [ -n "$(ls -A "$directory")" ] || mkdir "$directory/bucket"
 
 serve_s3 "the cold store" "$port" cold-store cold-store \
-  python3 -m coldparquet.testing.simulator --root "$directory" --port "$port" --first-byte-ms 30 --bandwidth-mb 90 "$@"
+  python3 -m coldparquet_testing.simulator --root "$directory" --port "$port" --first-byte-ms 30 --bandwidth-mb 90 "$@"

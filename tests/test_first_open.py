@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from coldparquet.maintenance.index import index_table
-from coldparquet.testing.simulator import ColdStoreServer
+from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.questdb_tables import PARTITIONS
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.pack import pack_table
 from coldparquet.maintenance.verify import verify_table
 from coldparquet.report import html_report, scan_report, svg_waterfall
-from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
-from coldparquet.testing.simulator.faults import FaultRule
+from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
+from coldparquet_testing.simulator.faults import FaultRule
 from tests.support.questdb_tables import copy_parquet_partitions
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from coldparquet.table import Table
-    from coldparquet.testing.simulator.faults import FaultKind
+    from coldparquet_testing.simulator.faults import FaultKind
 
 KEY, SECRET, TOKEN = "PLANTEDKEY", "PLANTED/secret+0123", "PLANTEDtoken=="
 SIGNED = "?X-Amz-Signature=PLANTEDsignature&X-Amz-Security-Token=PLANTEDtoken"

@@ -14,7 +14,7 @@ import pytest
 import coldparquet as cp
 from coldparquet.maintenance.index import index_table
 from coldparquet.storage.disk_cache import DiskCache
-from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
+from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 from tests.support.bloom_files import file_with_blooms
 from tests.support.questdb_tables import GOLDEN
 

@@ -16,7 +16,7 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.testing.stores import FaultStore, Hang, LatencyStore
+from coldparquet_testing.stores import FaultStore, Hang, LatencyStore
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ from moto.server import ThreadedMotoServer
 
 import coldparquet as cp
 from coldparquet.maintenance.index import index_table
-from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
+from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 from tests.support.questdb_tables import PARTITIONS
 
 if TYPE_CHECKING:

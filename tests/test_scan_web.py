@@ -11,7 +11,7 @@ from aiohttp.test_utils import TestServer
 
 import coldparquet as cp
 from coldparquet.maintenance.index import index_table
-from coldparquet.testing.simulator import ColdStoreServer
+from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.questdb_tables import PARTITIONS
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.s3.store import S3Store
 from coldparquet.storage.transfer import PART_BYTES, MemoryBudget, StoreSource, upload_object
-from coldparquet.testing.simulator import ColdStoreProcess
+from coldparquet_testing.simulator import ColdStoreProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,11 +18,11 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-from coldparquet.bench.measurement import Benchmark, main, run
-from coldparquet.bench.readers import KEEPS_NOTHING, OurWay, Question, readers
-from coldparquet.bench.report import as_data, report
-from coldparquet.bench.trading_day import TWO_HOURS
 from coldparquet.maintenance.index import index_table
+from coldparquet_bench.measurement import Benchmark, main, run
+from coldparquet_bench.readers import KEEPS_NOTHING, OurWay, Question, readers
+from coldparquet_bench.report import as_data, report
+from coldparquet_bench.trading_day import TWO_HOURS
 from tests.support.live_servers import live_questdb
 
 ROWS = 5_000_000

@@ -24,7 +24,7 @@ from coldparquet.ranges import ByteRange
 from coldparquet.storage.open import open_store, stack_store
 from coldparquet.storage.requests import RangeRequest
 from coldparquet.storage.s3.store import S3Store
-from coldparquet.testing.simulator import ColdStoreProcess
+from coldparquet_testing.simulator import ColdStoreProcess
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

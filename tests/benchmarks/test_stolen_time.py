@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from coldparquet.bench import stolen_time
-from coldparquet.bench.measurement import COLD_STORE, OURS, Result, Spent
-from coldparquet.bench.report import report
-from coldparquet.bench.stolen_time import StolenTime
+from coldparquet_bench import stolen_time
+from coldparquet_bench.measurement import COLD_STORE, OURS, Result, Spent
+from coldparquet_bench.report import report
+from coldparquet_bench.stolen_time import StolenTime
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from coldparquet.bench import (
+from coldparquet.cli.app import app
+from coldparquet.cli.bench_command import chosen_benchmarks
+from coldparquet_bench import (
     goals,
     late_materialisation,
     needle,
@@ -20,14 +22,12 @@ from coldparquet.bench import (
     trading_day,
     year_of_trades,
 )
-from coldparquet.bench.measurement import BUCKET, OURS, Benchmark, run
-from coldparquet.bench.report import percentiles, report
-from coldparquet.bench.spark_measurement import SparkBenchmark
-from coldparquet.bench.trades import day_name
-from coldparquet.bench.workloads import WORKLOADS
-from coldparquet.cli.app import app
-from coldparquet.cli.bench_command import chosen_benchmarks
-from coldparquet.testing.simulator.faults import FaultRule
+from coldparquet_bench.measurement import BUCKET, OURS, Benchmark, run
+from coldparquet_bench.report import percentiles, report
+from coldparquet_bench.spark_measurement import SparkBenchmark
+from coldparquet_bench.trades import day_name
+from coldparquet_bench.workloads import WORKLOADS
+from coldparquet_testing.simulator.faults import FaultRule
 
 if TYPE_CHECKING:
     from pathlib import Path

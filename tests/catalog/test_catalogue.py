@@ -21,7 +21,7 @@ from coldparquet.options import StoreOptions
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.log import round_trips
 from coldparquet.storage.requests import RangeRequest
-from coldparquet.testing.stores import LatencyStore
+from coldparquet_testing.stores import LatencyStore
 from tests.support.packed_tables import (
     TABLE,
     StoreWithClasses,

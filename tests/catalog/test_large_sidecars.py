@@ -17,7 +17,7 @@ from coldparquet.errors import ObjectChangedError
 from coldparquet.maintenance.index import index_table
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.open import open_store
-from coldparquet.testing.simulator import ColdStoreServer
+from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.quoting_store import QuotingStore
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from coldparquet.cli.demo_data import write_trades
 from coldparquet.errors import ObjectChangedError
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.pack import pack_table
-from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
+from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,7 +19,7 @@ from coldparquet.format.txn import encode_txn, parse_txn
 from coldparquet.maintenance.index import index_table
 from coldparquet.storage.log import round_trips
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.testing.stores import Failure, FaultStore, LatencyStore
+from coldparquet_testing.stores import Failure, FaultStore, LatencyStore
 from tests.support.questdb_tables import GOLDEN, assert_same_rows, expected_rows
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 
 from coldparquet.catalog import snapshot as table_caches
 from coldparquet.catalog.sidecar_cache import SidecarMemory
-from coldparquet.testing.simulator import ColdStoreServer
+from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.questdb_tables import GOLDEN
 
 if TYPE_CHECKING:

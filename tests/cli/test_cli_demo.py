@@ -11,7 +11,7 @@ import pytest
 
 from coldparquet.cli.demo_data import ROWS_PER_DAY, write_trades
 from coldparquet.cli.demo_readers import Answer
-from coldparquet.testing.simulator import ServedRequest
+from coldparquet_testing.simulator import ServedRequest
 
 if TYPE_CHECKING:
     from pathlib import Path

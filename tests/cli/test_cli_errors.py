@@ -14,7 +14,7 @@ from coldparquet.cli.flags import parse_storage_options
 from coldparquet.cli.output import reported_failures
 from coldparquet.errors import StorageError
 from coldparquet.ranges import ByteRange
-from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer, FaultRule
+from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer, FaultRule
 from tests.support.other_layouts import write
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from coldparquet.maintenance.index import index_table
-from coldparquet.testing.simulator import ColdStoreServer
+from coldparquet_testing.simulator import ColdStoreServer
 
 if TYPE_CHECKING:
     from tests.support.command_line import Run

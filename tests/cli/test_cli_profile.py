@@ -12,7 +12,7 @@ from coldparquet.cli.profile import waterfall
 from coldparquet.maintenance.index import index_table
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.log import RequestRecord
-from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
+from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 from tests.support.questdb_tables import PARTITIONS
 
 if TYPE_CHECKING:

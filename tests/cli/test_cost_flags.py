@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from coldparquet.bench.workloads import WORKLOADS
+from coldparquet_bench.workloads import WORKLOADS
 from tests.support.command_line import plain
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def test_benchmarks_are_chosen_before_anything_is_measured(run: Run, monkeypatch
     unknown = run("bench", "hour")
     assert unknown.exit_code == 2
     assert "there is no workload 'hour'; there are: day," in plain(unknown.stderr)
-    monkeypatch.setattr("coldparquet.bench.pictures.find_spec", lambda _name: None)
+    monkeypatch.setattr("coldparquet_bench.pictures.find_spec", lambda _name: None)
     undrawn = run("bench", "day", "--pictures", "pictures")
     assert undrawn.exit_code == 1
     assert "pictures need matplotlib" in undrawn.stderr

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from coldparquet.testing.simulator import ColdStoreServer
+from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.questdb_tables import GOLDEN
 from tests.support.table_copies import copy_table, write_sidecar
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from coldparquet.testing.simulator import ColdStoreServer
+from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.command_line import plain
 from tests.support.lakes import damage, make_lake
 from tests.support.table_copies import copy_table

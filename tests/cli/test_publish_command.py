@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import coldparquet.prices
-from coldparquet.testing.simulator import ColdStoreServer
+from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.command_line import plain
 from tests.support.published_tables import TABLE, put_in_state
 from tests.support.table_copies import copy_table

@@ -7,7 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import coldparquet as cp
-from coldparquet.testing.simulator import FaultKind, FaultRule
+from coldparquet_testing.simulator import FaultKind, FaultRule
 from tests.support.random_questions import random_options, random_predicate
 from tests.support.row_outcomes import matching_rows
 

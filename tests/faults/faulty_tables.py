@@ -16,7 +16,7 @@ import coldparquet as cp
 from coldparquet.errors import InvalidInputError
 from coldparquet.maintenance.pack import pack_table
 from coldparquet.storage.transfer import read_whole
-from coldparquet.testing.simulator import ColdStoreServer
+from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.questdb_tables import GOLDEN, assert_same_rows, expected_rows
 from tests.support.random_tables import RandomTable, assert_identical, random_table
 

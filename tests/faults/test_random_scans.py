@@ -23,7 +23,7 @@ from tests.support.served_requests import served_request
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from coldparquet.testing.simulator import ServedRequest
+    from coldparquet_testing.simulator import ServedRequest
 
 SOAK_PARTS, SOAK_SCANS = 10, 1_000
 SEED = int(os.environ.get("COLDPARQUET_SEED", time.time_ns() % 10**9))

@@ -10,7 +10,7 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.errors import AccessError, StorageError
-from coldparquet.testing.simulator import ColdStoreServer, FaultRule
+from coldparquet_testing.simulator import ColdStoreServer, FaultRule
 from tests.support.leaks import open_file_handles, settled_file_handles
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from coldparquet.errors import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coldparquet.testing.simulator import FaultKind, ServedRequest
+    from coldparquet_testing.simulator import FaultKind, ServedRequest
     from tests.faults.fault_cases import FaultCase
 
 _BROKEN = frozenset({"Timeout", "ShortRead", "ConnectionFailed"})

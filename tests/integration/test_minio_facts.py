@@ -14,7 +14,7 @@ from coldparquet.storage.checksums import WholeObjectCheck, check_whole
 from coldparquet.storage.open import open_store
 from coldparquet.storage.requests import RangeRequest
 from coldparquet.storage.s3.store import S3Store
-from coldparquet.testing.store_contract import CONTENT, request_for
+from coldparquet_testing.store_contract import CONTENT, request_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

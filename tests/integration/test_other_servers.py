@@ -12,7 +12,7 @@ from coldparquet.errors import ArchivedObjectError
 from coldparquet.maintenance.index import index_table
 from coldparquet.storage.s3.store import S3Store
 from coldparquet.storage.transfer import read_whole
-from coldparquet.testing.store_contract import StoreContract
+from coldparquet_testing.store_contract import StoreContract
 from tests.support.questdb_tables import copy_parquet_partitions
 from tests.support.random_tables import assert_identical, random_table
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from coldparquet.bench.measurement import OURS, run
+from coldparquet_bench.measurement import OURS, run
 from tests.benchmarks import questdb_day
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ from coldparquet.maintenance.verify import verify_table
 from coldparquet.pipelines import VerifyJob, run_pipeline
 from coldparquet.storage.log import TraceStore
 from coldparquet.storage.transfer import read_whole
-from coldparquet.testing.simulator import ColdStoreServer
 from coldparquet.write.options import WriteOptions
 from coldparquet.write.partition import write_partition
+from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.packed_tables import TABLE, StoreWithClasses, objects_of
 
 if TYPE_CHECKING:

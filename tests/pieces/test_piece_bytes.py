@@ -19,12 +19,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import coldparquet as cp
-from coldparquet.bench.trades import DAY_COLUMNS, day_name, trades
 from coldparquet.pieces.encode import decode_piece
 from coldparquet.pieces.frame import ParquetShare, SectionReader, SectionWriter, frame_content, unframe_content
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.testing.simulator import ColdStoreServer
 from coldparquet.write import WriteOptions, write_partition
+from coldparquet_bench.trades import DAY_COLUMNS, day_name, trades
+from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.piece_tables import data_path, day_file, store_of_days
 from tests.support.read_pieces import read_logged
 

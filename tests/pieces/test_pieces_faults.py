@@ -11,8 +11,8 @@ import pytest
 import coldparquet as cp
 from coldparquet.format.txn import encode_txn, parse_txn
 from coldparquet.maintenance.index import index_table
-from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
-from coldparquet.testing.stores import Failure, FaultStore
+from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
+from coldparquet_testing.stores import Failure, FaultStore
 from tests.support.altered_tables import change_type
 from tests.support.piece_tables import DAYS, data_path, day_file, store_of_days
 from tests.support.questdb_tables import GOLDEN, assert_same_rows, expected_rows

@@ -9,7 +9,7 @@ from coldparquet.pieces import read as open_stores
 from coldparquet.plan.model import RowGroupRead
 from coldparquet.storage.base import StoreWrapper
 from coldparquet.storage.open import open_store
-from coldparquet.testing.simulator import ColdStoreServer
+from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.piece_tables import DAYS, ROW_GROUPS_OF_DAY, data_path, day_file, store_of_days
 from tests.support.random_tables import assert_identical
 from tests.support.read_pieces import read_logged, read_pieces

@@ -16,8 +16,8 @@ from coldparquet.errors import StorageError
 from coldparquet.options import StoreOptions
 from coldparquet.pipelines import CompactJob, IndexJob, LocalEngine, VerifyJob, run_pipeline
 from coldparquet.pipelines import run as item_runner
-from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer, FaultRule
 from coldparquet.write import WriteOptions, write_partition
+from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer, FaultRule
 from tests.support.lakes import fates, make_lake, partition_count
 from tests.support.written_partitions import trades
 

@@ -11,7 +11,7 @@ import pytest
 import coldparquet as cp
 from coldparquet.pipelines import IndexJob, TierJob, VerifyJob, run_pipeline
 from coldparquet.prices import PriceTable
-from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
+from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 from tests.support.lakes import damage, expected_of, fates, make_lake
 from tests.support.questdb_tables import assert_same_rows
 

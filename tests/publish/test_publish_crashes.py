@@ -14,7 +14,7 @@ from coldparquet.storage.base import StoreWrapper
 from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.transfer import read_whole
-from coldparquet.testing.stores import DyingStore
+from coldparquet_testing.stores import DyingStore
 from tests.support.crash_points import few_or_all_points, tried
 from tests.support.published_tables import (
     TABLE,

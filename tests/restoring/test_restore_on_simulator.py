@@ -10,7 +10,7 @@ import pytest
 import coldparquet as cp
 from coldparquet.errors import ArchivedObjectError
 from coldparquet.maintenance.index import index_table
-from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
+from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 from tests.support.questdb_tables import copy_parquet_partitions
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import coldparquet as cp
 from coldparquet.errors import UnsupportedError
 from coldparquet.maintenance.index import index_table
 from coldparquet.scan.planned import PlannedParquet
-from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
+from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 from tests.support.questdb_tables import PARTITIONS
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 import coldparquet as cp
 from coldparquet.maintenance.index import index_table
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.testing.stores import FaultStore, Hang
+from coldparquet_testing.stores import FaultStore, Hang
 from tests.support.eventually import eventually
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.maintenance.index import index_table
-from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
+from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 
 if TYPE_CHECKING:
     from pathlib import Path

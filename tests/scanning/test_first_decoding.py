@@ -14,7 +14,7 @@ from coldparquet.catalog.snapshot import TableOrigin
 from coldparquet.decode.columns import decode_for_the_first_time
 from coldparquet.errors import NotFoundError
 from coldparquet.storage.local import LocalStore
-from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
+from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 from tests.support.questdb_tables import PARTITIONS
 
 if TYPE_CHECKING:

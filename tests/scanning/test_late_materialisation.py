@@ -14,7 +14,7 @@ import coldparquet as cp
 from coldparquet.maintenance.index import index_table
 from coldparquet.storage.base import StoreWrapper
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.testing.stores import Failure, FaultStore
+from coldparquet_testing.stores import Failure, FaultStore
 from tests.support.request_logs import assert_plan_was_followed
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import coldparquet as cp
 from coldparquet.maintenance.index import index_table
 from coldparquet.storage.base import StoreWrapper
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.testing.stores import LatencyStore
+from coldparquet_testing.stores import LatencyStore
 from tests.support.eventually import eventually
 
 if TYPE_CHECKING:

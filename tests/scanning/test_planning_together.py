@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 
 import coldparquet as cp
-from coldparquet.bench.planning import made_up_content, parquet_size_bytes, partition_name
 from coldparquet.errors import FormatError
 from coldparquet.format import sidecar as sidecar_stack
 from coldparquet.format.sidecar_writer import encode_sidecar
@@ -21,6 +20,7 @@ from coldparquet.maintenance.pack import pack_table
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.write.options import WriteOptions
 from coldparquet.write.partition import write_partition
+from coldparquet_bench.planning import made_up_content, parquet_size_bytes, partition_name
 from tests.support.quoting_store import QuotingStore
 
 if TYPE_CHECKING:
@@ -167,8 +167,8 @@ async def test_years_are_planned_from_the_catalogue() -> None:
 MEMORY = """
 import asyncio, json
 import coldparquet as cp
-from coldparquet.bench.measurement import peak_memory_mb
-from coldparquet.bench.planning import made_up_content, partition_name
+from coldparquet_bench.measurement import peak_memory_mb
+from coldparquet_bench.planning import made_up_content, partition_name
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.storage.memory import MemoryStore
 

@@ -20,8 +20,8 @@ from coldparquet.maintenance.pack import pack_table
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.testing.simulator import ColdStoreServer
 from coldparquet.write import append_rows
+from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.questdb_tables import GOLDEN
 
 if TYPE_CHECKING:

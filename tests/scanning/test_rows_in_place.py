@@ -21,8 +21,8 @@ from coldparquet.ranges import ByteRange
 from coldparquet.scan.gathering import PartitionFetches
 from coldparquet.scan.memory import Holding, Room
 from coldparquet.scan.planned import PlannedParquet
-from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
-from coldparquet.testing.simulator.faults import FaultRule
+from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
+from coldparquet_testing.simulator.faults import FaultRule
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ import coldparquet as cp
 from coldparquet.maintenance.index import index_table
 from coldparquet.prices import PriceTable
 from coldparquet.scan.stats import request_dollars
-from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer, FaultRule
+from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer, FaultRule
 from tests.support.questdb_tables import PARTITIONS
 
 if TYPE_CHECKING:

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING
 import coldparquet as cp
 from coldparquet.cli.demo_data import ROWS_PER_DAY, write_trades
 from coldparquet.maintenance.index import index_table
-from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreProcess, FaultRule
+from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreProcess, FaultRule
 from tests.support.leaks import open_file_handles, settled_file_handles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from coldparquet.testing.simulator import ServedRequest
+    from coldparquet_testing.simulator import ServedRequest
 
 DAYS = 5
 SCANS_AT_ONCE = 16

@@ -21,7 +21,7 @@ from coldparquet.errors import BudgetExceededError
 from coldparquet.maintenance.index import index_table
 from coldparquet.spark.planning import PiecesPartition
 from coldparquet.spark.source import DefaultSource
-from coldparquet.testing.simulator import ColdStoreServer
+from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.written_partitions import trades
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from coldparquet.testing.simulator import ColdStoreServer
+from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.spark_jobs import (
     DAYS,
     ROWS,

@@ -21,7 +21,7 @@ from coldparquet.spark.planning import PiecesPartition, TableReader
 from coldparquet.spark.source import DefaultSource
 from coldparquet.spark.task import TaskSettings
 from coldparquet.spark.writer import ColdParquetWriter
-from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer, ServedRequest
+from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer, ServedRequest
 from tests.support.table_rows import ticks
 from tests.support.written_partitions import trades
 

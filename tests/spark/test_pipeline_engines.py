@@ -21,7 +21,7 @@ from coldparquet.pipelines import (
     run_pipeline,
 )
 from coldparquet.spark.engine import SparkEngine
-from coldparquet.testing.simulator import ColdStoreServer
+from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.lakes import damage, expected_of, make_lake
 from tests.support.questdb_tables import assert_same_rows
 from tests.support.table_copies import copy_table

@@ -15,7 +15,7 @@ import coldparquet as cp
 from coldparquet.cli.app import app
 from coldparquet.pipelines import ConvertJob, IndexJob, run_pipeline
 from coldparquet.spark.engine import SparkEngine
-from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
+from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 from tests.support.lakes import damage, expected_of, fates, make_lake, partition_count
 from tests.support.questdb_tables import assert_same_rows
 

@@ -29,7 +29,7 @@ from coldparquet.errors import (
 from coldparquet.maintenance.index import index_table
 from coldparquet.spark.planning import FilteringReader, PiecesPartition, TableReader, explanation_text
 from coldparquet.spark.source import DefaultSource
-from coldparquet.testing.simulator import ColdStoreServer
+from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.questdb_tables import copy_parquet_partitions
 from tests.support.written_partitions import trades
 

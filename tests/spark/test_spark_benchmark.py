@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from coldparquet.bench import spark_trades
-from coldparquet.bench.measurement import OURS
-from coldparquet.bench.spark_measurement import run_in_sessions
+from coldparquet_bench import spark_trades
+from coldparquet_bench.measurement import OURS
+from coldparquet_bench.spark_measurement import run_in_sessions
 from tests.support.live_servers import REQUIRED_VARIABLE, install, missing_commands
 
 if TYPE_CHECKING:

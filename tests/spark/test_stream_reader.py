@@ -17,7 +17,7 @@ from coldparquet.pieces import close_stores
 from coldparquet.spark.options import STREAM_OPTIONS, StreamOptions
 from coldparquet.spark.source import DefaultSource, RefusedStream
 from coldparquet.spark.stream import ColdParquetStreamReader
-from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
+from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 from tests.support.growing_tables import GrowingTable
 
 if TYPE_CHECKING:

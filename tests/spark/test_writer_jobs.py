@@ -12,7 +12,7 @@ from coldparquet.errors import InvalidInputError
 from coldparquet.format.partition_names import PartitionInterval, partition_floor_ns
 from coldparquet.spark import error_of, write
 from coldparquet.spark.writer import partition_expression
-from coldparquet.testing.simulator import ColdStoreServer
+from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.table_rows import DAY_US, START_US, in_order, names_in, overwritten, same_rows, ticks
 
 if TYPE_CHECKING:

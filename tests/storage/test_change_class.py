@@ -18,7 +18,7 @@ from coldparquet.storage.local import LocalStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.open import stack_store
 from coldparquet.storage.s3.store import S3Store
-from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer, FaultRule
+from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer, FaultRule
 from tests.support.s3_servers import MOTO_KEYS, boto3_client, moto_server
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from coldparquet.ranges import ByteRange, SuffixRange
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.requests import FetchedRange, RangeRequest
-from coldparquet.testing.store_contract import CONTENT, StoreContract, request_for
-from coldparquet.testing.stores import ChangedETag, Failure, FaultStore, ShortBody, missing_after, scripted
+from coldparquet_testing.store_contract import CONTENT, StoreContract, request_for
+from coldparquet_testing.stores import ChangedETag, Failure, FaultStore, ShortBody, missing_after, scripted
 
 PATH = "bucket/data.parquet"
 

@@ -19,7 +19,7 @@ from coldparquet.errors import (
 from coldparquet.ranges import ByteRange, SuffixRange
 from coldparquet.storage.fsspec_store import FsspecStore, without_secrets
 from coldparquet.storage.open import open_store
-from coldparquet.testing.store_contract import CONTENT, StoreContract, request_for
+from coldparquet_testing.store_contract import CONTENT, StoreContract, request_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

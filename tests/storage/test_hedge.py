@@ -13,7 +13,7 @@ from coldparquet.ranges import ByteRange
 from coldparquet.storage.hedge import BUDGET_SHARE, LEAST_SAMPLES, HedgedStore, HedgePace
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.retry import FIRST_WAIT_S
-from coldparquet.testing.store_contract import CONTENT, StoreContract, request_for
+from coldparquet_testing.store_contract import CONTENT, StoreContract, request_for
 from tests.support.virtual_time import run_in_virtual_time
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from coldparquet.storage.limit import LimitedStore
 from coldparquet.storage.log import TraceStore, round_trips
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.requests import FetchedRange, RangeRequest
-from coldparquet.testing.store_contract import CONTENT, StoreContract, request_for
-from coldparquet.testing.stores import FaultStore, Hang, scripted
+from coldparquet_testing.store_contract import CONTENT, StoreContract, request_for
+from coldparquet_testing.stores import FaultStore, Hang, scripted
 
 if TYPE_CHECKING:
     from coldparquet.storage.requests import Listing

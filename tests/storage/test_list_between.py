@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from coldparquet.storage.s3.store import S3Store
-from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
+from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

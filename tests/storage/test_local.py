@@ -16,7 +16,7 @@ from coldparquet.errors import AccessError, InvalidInputError, NotFoundError, Ob
 from coldparquet.ranges import ByteRange, SuffixRange
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.local import LocalStore
-from coldparquet.testing.store_contract import CONTENT, StoreContract, request_for
+from coldparquet_testing.store_contract import CONTENT, StoreContract, request_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,7 +5,7 @@ import pytest
 from coldparquet.errors import NotFoundError
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.testing.store_contract import StoreContract, request_for
+from coldparquet_testing.store_contract import StoreContract, request_for
 
 
 class TestMemoryStore(StoreContract):

@@ -7,8 +7,8 @@ import pytest
 from coldparquet.errors import StorageError
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.testing.store_contract import CONTENT, StoreContract, request_for
-from coldparquet.testing.stores import Failure, FaultStore, Hang, LatencyStore, ShortBody, scripted, seeded
+from coldparquet_testing.store_contract import CONTENT, StoreContract, request_for
+from coldparquet_testing.stores import Failure, FaultStore, Hang, LatencyStore, ShortBody, scripted, seeded
 
 
 class TestFaultStoreWithoutFaults(StoreContract):

@@ -17,7 +17,7 @@ from coldparquet.errors import (
 )
 from coldparquet.ranges import ByteRange, SuffixRange
 from coldparquet.storage.requests import RangeRequest
-from coldparquet.testing.store_contract import CONTENT, StoreContract, request_for
+from coldparquet_testing.store_contract import CONTENT, StoreContract, request_for
 from tests.support.s3_servers import MOTO_KEYS, boto3_client, moto_server
 
 pytest.importorskip("obstore")

@@ -13,7 +13,7 @@ from coldparquet.storage.local import LocalStore
 from coldparquet.storage.open import open_store
 from coldparquet.storage.s3.store import S3Store
 from coldparquet.storage.web import WebStore
-from coldparquet.testing.store_contract import request_for
+from coldparquet_testing.store_contract import request_for
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.refusals import BrokenBodyError
 from coldparquet.storage.requests import FetchedRange, RangeRequest
 from coldparquet.storage.retry import RetryStore
-from coldparquet.testing.store_contract import CONTENT, StoreContract, request_for
+from coldparquet_testing.store_contract import CONTENT, StoreContract, request_for
 
 if TYPE_CHECKING:
     import logging

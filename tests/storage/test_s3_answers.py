@@ -22,7 +22,7 @@ from coldparquet.options import StoreOptions
 from coldparquet.ranges import ByteRange, SuffixRange
 from coldparquet.storage.refusals import BrokenBodyError
 from coldparquet.storage.s3.store import S3Store
-from coldparquet.testing.store_contract import request_for
+from coldparquet_testing.store_contract import request_for
 from tests.support.scripted_server import Script, client_has_gone, raw, refuse, respond, scripted_server
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from coldparquet.ranges import ByteRange
 from coldparquet.storage.refusals import BrokenBodyError
 from coldparquet.storage.retry import RetryStore
 from coldparquet.storage.s3.store import S3Store
-from coldparquet.testing.store_contract import request_for
+from coldparquet_testing.store_contract import request_for
 from tests.support.scripted_server import Script, client_has_gone, refuse, respond, scripted_server
 
 if TYPE_CHECKING:

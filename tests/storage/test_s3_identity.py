@@ -13,8 +13,8 @@ from aiohttp.test_utils import TestServer
 from coldparquet.errors import AccessError
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.s3.store import S3Store
-from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
-from coldparquet.testing.store_contract import request_for
+from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
+from coldparquet_testing.store_contract import request_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

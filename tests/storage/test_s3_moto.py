@@ -12,7 +12,7 @@ from moto.server import ThreadedMotoServer
 from coldparquet.errors import ArchivedObjectError, NotFoundError
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.s3.store import S3Store
-from coldparquet.testing.store_contract import StoreContract, request_for
+from coldparquet_testing.store_contract import StoreContract, request_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

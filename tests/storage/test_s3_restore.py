@@ -26,7 +26,7 @@ from coldparquet.storage.open import open_store
 from coldparquet.storage.requests import ObjectInfo, RangeRequest, RestoreState, StoredChecksum
 from coldparquet.storage.s3.store import S3Store
 from coldparquet.storage.s3.xml import info_from_headers
-from coldparquet.testing.store_contract import CONTENT, request_for
+from coldparquet_testing.store_contract import CONTENT, request_for
 from tests.support.questdb_tables import PARTITIONS
 from tests.support.s3_servers import MOTO_KEYS, boto3_client, moto_server
 

@@ -16,8 +16,8 @@ from coldparquet.ranges import ByteRange
 from coldparquet.storage.http_errors import parse_refusal
 from coldparquet.storage.s3.identity import parse_s3_options, resolve_account
 from coldparquet.storage.s3.store import S3Store
-from coldparquet.testing.simulator import ColdStoreOptions
-from coldparquet.testing.store_contract import request_for
+from coldparquet_testing.simulator import ColdStoreOptions
+from coldparquet_testing.store_contract import request_for
 from tests.support.scripted_server import respond, scripted_server
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import pytest
 from coldparquet.errors import AccessError, InvalidInputError, NotFoundError, ObjectChangedError, StorageError
 from coldparquet.ranges import ByteRange, SuffixRange
 from coldparquet.storage.s3.store import S3Store
-from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
-from coldparquet.testing.store_contract import StoreContract, request_for
+from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
+from coldparquet_testing.store_contract import StoreContract, request_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

@@ -18,7 +18,7 @@ from coldparquet.errors import InvalidInputError, StorageError
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.open import open_store
 from coldparquet.storage.s3.store import S3Store
-from coldparquet.testing.store_contract import request_for
+from coldparquet_testing.store_contract import request_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

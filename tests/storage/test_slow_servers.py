@@ -18,7 +18,7 @@ from coldparquet.storage.open import open_store
 from coldparquet.storage.requests import Upload, UploadedPart
 from coldparquet.storage.s3 import xml as listing
 from coldparquet.storage.s3.store import S3Store
-from coldparquet.testing.store_contract import request_for
+from coldparquet_testing.store_contract import request_for
 from tests.support.scripted_server import scripted_server
 
 if TYPE_CHECKING:

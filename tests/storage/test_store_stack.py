@@ -18,9 +18,9 @@ from coldparquet.storage.local import LocalStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.open import StoreStack, stack_store
 from coldparquet.storage.s3.store import S3Store
-from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
-from coldparquet.testing.store_contract import CONTENT, StoreContract, request_for
-from coldparquet.testing.stores import Failure, FaultStore, Hang, scripted
+from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
+from coldparquet_testing.store_contract import CONTENT, StoreContract, request_for
+from coldparquet_testing.stores import Failure, FaultStore, Hang, scripted
 from tests.support.scripted_server import client_has_gone, respond, scripted_server
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from coldparquet.storage.transfer import (
     upload_object,
     upload_request_count,
 )
-from coldparquet.testing.simulator import ColdStoreServer
+from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.s3_servers import MOTO_KEYS, boto3_client, moto_server
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import coldparquet as cp
 from coldparquet.errors import ColdParquetError
 from coldparquet.maintenance.index import index_table
 from coldparquet.storage.urls import name_url
-from coldparquet.testing.simulator import ColdStoreServer
+from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.questdb_tables import PARTITIONS
 
 if TYPE_CHECKING:

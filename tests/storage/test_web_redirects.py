@@ -14,7 +14,7 @@ from coldparquet.errors import StorageError
 from coldparquet.options import StoreOptions
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.web import WebCall, WebConnection, parse_web_options
-from coldparquet.testing.store_contract import CONTENT
+from coldparquet_testing.store_contract import CONTENT
 from tests.support.web_sites import Site, fetch, ranges, respond, web_site
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from coldparquet.storage.open import open_store
 from coldparquet.storage.refusals import BrokenBodyError
 from coldparquet.storage.requests import RangeRequest
 from coldparquet.storage.web import parse_index_page
-from coldparquet.testing.store_contract import CONTENT, request_for
+from coldparquet_testing.store_contract import CONTENT, request_for
 from tests.support.scripted_server import client_has_gone
 from tests.support.web_sites import Site, fetch, ranges, respond, web_site
 

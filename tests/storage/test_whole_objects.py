@@ -16,8 +16,8 @@ from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.open import stack_store
 from coldparquet.storage.s3.store import S3Store
 from coldparquet.storage.transfer import read_whole
-from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer, FaultRule
-from coldparquet.testing.store_contract import request_for
+from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer, FaultRule
+from coldparquet_testing.store_contract import request_for
 from tests.support.questdb_tables import GOLDEN, assert_same_rows, expected_rows
 from tests.support.served_requests import finished_requests
 

@@ -6,7 +6,7 @@ import http.client
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from coldparquet.testing.simulator import ColdStoreServer
+    from coldparquet_testing.simulator import ColdStoreServer
 
 
 def ask(

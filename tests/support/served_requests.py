@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from coldparquet.testing.simulator import ServedRequest
+from coldparquet_testing.simulator import ServedRequest
 from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
-    from coldparquet.testing.simulator import ColdStoreServer
+    from coldparquet_testing.simulator import ColdStoreServer
 
 
 async def finished_requests(server: ColdStoreServer) -> tuple[ServedRequest, ...]:

@@ -11,7 +11,7 @@ from aiohttp.test_utils import TestServer
 
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.open import open_store
-from coldparquet.testing.store_contract import CONTENT, request_for
+from coldparquet_testing.store_contract import CONTENT, request_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from coldparquet.errors import InvalidInputError
 from coldparquet.ranges import ByteRange
-from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreProcess, ColdStoreServer
-from coldparquet.testing.simulator.protocol import resolve_range
+from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreProcess, ColdStoreServer
+from coldparquet_testing.simulator.protocol import resolve_range
 from tests.support.raw_requests import ask
 
 if TYPE_CHECKING:
@@ -353,7 +353,7 @@ class TestProcess:
         "end_it", [lambda child: child.send_signal(signal.SIGTERM), lambda child: child.stdin.close()]
     )
     def test_sigterm_and_end_of_input_stop_it(self, root: Path, end_it: Callable[[Any], None]) -> None:
-        command = [sys.executable, "-m", "coldparquet.testing.simulator", "--root", str(root)]
+        command = [sys.executable, "-m", "coldparquet_testing.simulator", "--root", str(root)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
             assert child.stdout
             assert b"http://127.0.0.1:" in child.stdout.readline()

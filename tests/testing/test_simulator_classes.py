@@ -11,7 +11,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from coldparquet.errors import InvalidInputError
-from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
+from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 from tests.support.raw_requests import ask
 from tests.support.s3_servers import boto3_client
 

@@ -13,7 +13,7 @@ import pytest
 import s3fs
 from pyarrow.fs import S3FileSystem
 
-from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
+from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

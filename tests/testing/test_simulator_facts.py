@@ -14,8 +14,8 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
-from coldparquet.testing.simulator.checksums import ObjectChecksum
+from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
+from coldparquet_testing.simulator.checksums import ObjectChecksum
 from tests.support.raw_requests import ask
 from tests.support.s3_servers import MOTO_KEYS, boto3_client
 

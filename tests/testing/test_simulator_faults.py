@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.errors import InvalidInputError
-from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
-from coldparquet.testing.simulator.command import command_line_for
-from coldparquet.testing.simulator.command import main as serve_until_told
-from coldparquet.testing.simulator.faults import FaultDice, FaultRule
+from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
+from coldparquet_testing.simulator.command import command_line_for
+from coldparquet_testing.simulator.command import main as serve_until_told
+from coldparquet_testing.simulator.faults import FaultDice, FaultRule
 from tests.support.raw_requests import ask
 
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ def test_every_option_survives_the_command_line(
     async def remember(_root: Path, parsed: ColdStoreOptions, _port: int) -> None:
         given.append(parsed)
 
-    monkeypatch.setattr("coldparquet.testing.simulator.command._serve_until_told", remember)
+    monkeypatch.setattr("coldparquet_testing.simulator.command._serve_until_told", remember)
     worker = threading.Thread(target=serve_until_told, args=[command_line_for(tmp_path, wanted, port=0)])
     worker.start()  # an event loop of its own
     worker.join()

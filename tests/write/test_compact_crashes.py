@@ -16,8 +16,8 @@ import pytest
 
 from coldparquet.errors import StorageError
 from coldparquet.storage.local import LocalStore
-from coldparquet.testing.stores import DyingStore
 from coldparquet.write.compact import CompactionOptions, compact_table
+from coldparquet_testing.stores import DyingStore
 from tests.support.compaction import in_memory, partition_names, scan_rows
 from tests.support.crash_points import few_or_all_points, tried
 from tests.support.power_cut import FailingFiles, Loss, Moment, PowerCut

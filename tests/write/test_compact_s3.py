@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import coldparquet as cp
-from coldparquet.testing.simulator import ColdStoreServer
 from coldparquet.write.compact import CompactionOptions, compact_table
+from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.compaction import directories
 from tests.support.questdb_tables import assert_same_rows, expected_rows
 from tests.support.table_copies import copy_table

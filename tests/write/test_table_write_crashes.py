@@ -11,8 +11,8 @@ import pytest
 from coldparquet.errors import AccessError, ColdParquetError, NotFoundError, StorageError
 from coldparquet.storage.base import StoreWrapper
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.testing.stores import DyingStore
 from coldparquet.write import write_table
+from coldparquet_testing.stores import DyingStore
 from tests.support.crash_points import few_or_all_points, tried
 from tests.support.power_cut import FailingFiles, Loss, Moment, PowerCut
 from tests.support.table_rows import in_order, overwritten, read_table, same_rows, ticks

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
-from coldparquet.bench.measurement import run
-from coldparquet.bench.pictures import draw, require_matplotlib
-from coldparquet.bench.report import as_data, percentiles, prices, report
-from coldparquet.bench.small_files import SmallFiles, index_table_of, run_small_files
-from coldparquet.bench.spark_measurement import SparkBenchmark, run_in_sessions
-from coldparquet.bench.workloads import WORKLOADS
 from coldparquet.cli.output import print_json, progress_bar
+from coldparquet_bench.measurement import run
+from coldparquet_bench.pictures import draw, require_matplotlib
+from coldparquet_bench.report import as_data, percentiles, prices, report
+from coldparquet_bench.small_files import SmallFiles, index_table_of, run_small_files
+from coldparquet_bench.spark_measurement import SparkBenchmark, run_in_sessions
+from coldparquet_bench.workloads import WORKLOADS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from coldparquet.bench.measurement import Benchmark, Results
-    from coldparquet.bench.small_files import IndexRun
-    from coldparquet.bench.workloads import Workload
+    from coldparquet_bench.measurement import Benchmark, Results
+    from coldparquet_bench.small_files import IndexRun
+    from coldparquet_bench.workloads import Workload
 
 Asked = TypeVar("Asked")
 

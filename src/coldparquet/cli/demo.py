@@ -16,7 +16,7 @@ from coldparquet.cli.demo_report import print_demo
 from coldparquet.cli.demo_result import DemoResult
 from coldparquet.cli.output import print_json, progress_bar
 from coldparquet.maintenance.index import index_table
-from coldparquet.testing.simulator import ColdStoreOptions, ColdStoreServer
+from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

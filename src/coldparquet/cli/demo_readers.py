@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from coldparquet.plan.model import ReadPlan
     from coldparquet.storage.log import RequestRecord
-    from coldparquet.testing.simulator import ColdStoreServer, ServedRequest
+    from coldparquet_testing.simulator import ColdStoreServer, ServedRequest
 
 Told = TypeVar("Told")
 

@@ -1,0 +1,42 @@
+"""W8: the two hours of W1 from a store that answers 2 % of the requests 20 times later, and refuses 2 % with 503.
+
+Every call fetches: with what was fetched kept, there would be nothing to measure after the first one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from coldparquet_bench.measurement import COLD_STORE, OURS, Benchmark, main
+from coldparquet_bench.readers import KEEPS_NOTHING, OurWay, coldparquet_reader, peers
+from coldparquet_bench.trading_day import ROWS, TWO_HOURS, day_benchmark
+
+if TYPE_CHECKING:
+    from coldparquet_bench.measurement import MakeReader
+
+CALLS = 100
+W8 = "W8: W1 again and again, 2 % of the requests 20 times slower and 2 % refused"
+SOUND = "W8: the same from a store without faults"
+FAULTY_STORE = replace(
+    COLD_STORE, slow_tail_probability=0.02, slow_tail_factor=20.0, error_503_probability=0.02, seed=8
+)
+
+
+def benchmark(*, rows: int = ROWS, calls: int = CALLS, has_faults: bool = True) -> Benchmark:
+    """Make the benchmark; a smoke test asks for fewer rows, less often."""
+    ours = partial(coldparquet_reader, TWO_HOURS, OurWay(store_options=KEEPS_NOTHING))
+    readers: dict[str, MakeReader] = {f"{OURS}, nothing kept": ours, **peers(TWO_HOURS)}
+    return day_benchmark(
+        "coldparquet_bench.slow_and_refusing_store",
+        {W8 if has_faults else SOUND: readers},
+        rows=rows,
+        warm_calls=calls,
+        store=FAULTY_STORE if has_faults else COLD_STORE,
+    )
+
+
+if __name__ == "__main__":
+    with_faults, without = benchmark(), benchmark(has_faults=False)
+    main(replace(with_faults, questions={**with_faults.questions, **without.questions}))

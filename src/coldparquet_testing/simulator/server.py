@@ -1,0 +1,182 @@
+"""The simulated cold store in a thread of this process, and how it listens."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Self
+
+from aiohttp import web
+
+from coldparquet.errors import InvalidInputError
+from coldparquet_testing.simulator.handler import ColdStoreHandler
+from coldparquet_testing.simulator.invoice import Invoice, make_invoice
+from coldparquet_testing.simulator.objects import DirectoryStore
+from coldparquet_testing.simulator.options import ColdStoreOptions, ServedRequest
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+    from types import TracebackType
+
+    from coldparquet.prices import PriceTable
+    from coldparquet_testing.simulator.faults import FaultRule
+
+_START_TIMEOUT_S = 10.0
+
+
+def storage_options_for(endpoint_url: str, secret_key: str | None) -> dict[str, Any]:
+    """Return the ``storage_options`` with which coldparquet, s3fs and fsspec read from a simulated store."""
+    return {
+        "key": "cold-store",
+        "secret": secret_key or "cold-store",
+        "endpoint_url": endpoint_url,
+        "client_kwargs": {"region_name": "us-east-1"},
+    }
+
+
+class ColdStoreServer:
+    """A simulated cold store in a thread of this process, for tests.
+
+    Args:
+        root: Directory whose folders are the buckets. Files may change while the server runs.
+        options: Latency, bandwidth and faults.
+        port: TCP port; 0 takes a free one.
+        before_answer: Called in the server's thread with S3's operation and ``bucket/key`` of every request, before
+            anything is done for it: the place to replace an object in the middle of a read.
+
+    Raises:
+        InvalidInputError: ``root`` is not a directory.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        options: ColdStoreOptions | None = None,
+        *,
+        port: int = 0,
+        before_answer: Callable[[str, str], None] | None = None,
+    ) -> None:
+        if not root.is_dir():
+            raise InvalidInputError(f"the root of a simulated store must be a directory, not {root}", path=str(root))
+        self._options = options or ColdStoreOptions()
+        self._handler = ColdStoreHandler(DirectoryStore(root), self._options, before_answer)
+        self._port = port
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+        self._started = threading.Event()
+        self._failure: OSError | None = None
+
+    @property
+    def endpoint_url(self) -> str:
+        """Where the server listens, such as ``http://127.0.0.1:41234``."""
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def storage_options(self) -> dict[str, Any]:
+        """What to pass as ``storage_options`` to coldparquet, s3fs or fsspec."""
+        return storage_options_for(self.endpoint_url, self._options.secret_key)
+
+    @property
+    def requests(self) -> tuple[ServedRequest, ...]:
+        """Every request that was finished since the start or the last :meth:`reset`."""
+        return tuple(self._handler.served)
+
+    @property
+    def requests_under_way(self) -> int:
+        """Number of requests that are not finished, and therefore not among :attr:`requests` yet."""
+        return self._handler.under_way_count
+
+    def reset(self) -> None:
+        """Forget the requests so far."""
+        self._handler.served.clear()
+
+    def invoice(self, prices: PriceTable | None = None) -> Invoice:
+        """Say what the requests so far would have cost.
+
+        Args:
+            prices: None takes the table that comes with the library.
+        """
+        return make_invoice(self.requests, prices)
+
+    def set_faults(self, *rules: FaultRule) -> None:
+        """Replace what goes wrong from now on, that of the options included; numbers and random choices start anew."""
+        self._handler.set_faults(rules)
+
+    def set_storage_class(self, pattern: str, storage_class: str) -> None:
+        """Move objects to another class, as a lifecycle rule does; their restored copies are gone.
+
+        Args:
+            pattern: Which of ``bucket/key``; ``*`` matches ``/`` too.
+            storage_class: As in :attr:`ColdStoreOptions.storage_classes`.
+
+        Raises:
+            InvalidInputError: There is no such class.
+        """
+        self._handler.classes.move(pattern, storage_class)
+
+    def advance_clock(self, seconds: float) -> None:
+        """Let so much time pass for restores."""
+        self._handler.clock.advance(seconds)
+
+    def expire_session_token(self, token: str) -> None:
+        """Refuse requests that carry this session token, as S3 refuses those whose time is over."""
+        self._handler.door.expire_session_token(token)
+
+    def start(self) -> None:
+        """Start to listen; returns when the port is open.
+
+        Raises:
+            OSError: The port cannot be opened.
+        """
+        self._thread = threading.Thread(target=self._run, name="cold-store", daemon=True)
+        self._thread.start()
+        if not self._started.wait(_START_TIMEOUT_S):
+            raise TimeoutError("the simulated store did not start")
+        if self._failure:
+            raise self._failure
+
+    def stop(self) -> None:
+        """Close every connection and stop; calling it twice is fine."""
+        if self._thread and self._loop and self._stopping and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stopping.set)
+            self._thread.join()
+        self._thread = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, error_class: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve_until_stopped())
+        except OSError as error:
+            self._failure = error
+            self._started.set()
+
+    async def _serve_until_stopped(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
+        async with serve(self._handler, port=self._port) as self._port:
+            self._started.set()
+            await self._stopping.wait()
+
+
+@asynccontextmanager
+async def serve(handler: ColdStoreHandler, *, port: int) -> AsyncIterator[int]:
+    """Listen on 127.0.0.1 in the running event loop, and give the port."""
+    # The bare server: routes and middlewares would cost as much as the rest of an answer. asyncio sets TCP_NODELAY.
+    runner = web.ServerRunner(web.Server(handler.answer, access_log=None), shutdown_timeout=0)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", port).start()
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
