@@ -15,7 +15,7 @@ import coldparquet as cp
 from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
 from coldparquet.format.sidecar_writer import encode_sidecar
-from coldparquet.storage import open as open_store_module
+from coldparquet.storage import urls
 from coldparquet.storage.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ async def test_signatures_in_a_url_are_shown_nowhere(data: bytes, monkeypatch: p
     def open_store(_url: str, **_options: object) -> tuple[ObjectStore, str]:
         return MemoryStore({"t/data.parquet": data}), "t/data.parquet"
 
-    monkeypatch.setattr("coldparquet.opening.open_store", open_store)
+    monkeypatch.setattr("coldparquet.table.open_store", open_store)
     async with cp.open_table("https://user:hunter2@host/t/data.parquet?X-Amz-Signature=hunter2") as table:
         scan = table.scan()
         plan = await scan.plan()
@@ -98,4 +98,4 @@ async def test_signatures_in_a_url_are_shown_nowhere(data: bytes, monkeypatch: p
 
 @pytest.mark.parametrize("url", ["s3://bucket/a?b#c", "/data/a?b#c", "data/a?b#c", "file:///a?b#c"])
 def test_urls_without_secrets_are_shown_whole(url: str) -> None:
-    assert open_store_module.shown_url(url) == url
+    assert urls.shown_url(url) == url

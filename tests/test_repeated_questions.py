@@ -52,7 +52,7 @@ def set_moment(path: Path, moment: str) -> None:
         shutil.copyfile(GOLDEN / TABLE / "expected" / "snapshots" / moment / name, path / name)
 
 
-def opened(server: ColdStoreServer, **options: object) -> cp.table.Opening:
+def opened(server: ColdStoreServer, **options: object) -> cp.opening.Opening:
     return cp.open_table(
         URL,
         storage_options={**server.storage_options, "secret": SECRET},

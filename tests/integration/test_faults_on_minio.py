@@ -50,7 +50,7 @@ class PlacedTable:
         """All of them, read by somebody else."""
         return pa.concat_tables([pq.read_table(pa.BufferReader(day)) for day in self.days])
 
-    def opened(self, *, store_options: cp.StoreOptions = TWICE, **options: Any) -> cp.table.Opening:
+    def opened(self, *, store_options: cp.StoreOptions = TWICE, **options: Any) -> cp.opening.Opening:
         """Open it, with these options for reading."""
         return cp.open_table(
             f"s3://{self.server.bucket}/{self.prefix}",

@@ -52,6 +52,6 @@ async def fill(store: ArchiveStore) -> None:
     await index_table("trades", store=store)
 
 
-def opened(store: ArchiveStore, **options: object) -> cp.table.Opening:
+def opened(store: ArchiveStore, **options: object) -> cp.opening.Opening:
     """Open the table with these options for reading."""
     return cp.open_table("trades", store=store, options=cp.ReadOptions(**options))  # type: ignore[arg-type]
