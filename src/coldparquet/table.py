@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from coldparquet.catalog.snapshot import TableCaches, TableOrigin
+from coldparquet.catalog.caches import TableCaches
+from coldparquet.catalog.snapshot import TableOrigin
 from coldparquet.concurrency import TableThreads
 from coldparquet.decode.arrow import TextAs, arrow_field
 from coldparquet.decode.columns import decode_for_the_first_time

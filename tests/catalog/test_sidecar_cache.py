@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import coldparquet as cp
+from coldparquet.catalog.caches import KeptSidecar, SidecarCache, SidecarMemory
 from coldparquet.catalog.partition import SidecarLookup, look_up_sidecar
-from coldparquet.catalog.sidecar_cache import KeptSidecar, SidecarCache, SidecarMemory
 from coldparquet.catalog.table_files import PartitionLocation
 from coldparquet.format.partition_records import PartitionRecord
 from coldparquet.format.sidecar import parse_sidecar

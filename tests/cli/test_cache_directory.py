@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from coldparquet.catalog import snapshot as table_caches
-from coldparquet.catalog.sidecar_cache import SidecarMemory
+from coldparquet.catalog.caches import SidecarMemory
 from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.questdb_tables import GOLDEN
 

@@ -28,8 +28,10 @@ from pyspark.sql.datasource import (
 
 import coldparquet as cp
 from coldparquet.errors import UnsupportedError
+from coldparquet.spark.arrow_schema import arrow_schema_of
+from coldparquet.spark.conversion import to_spark
 from coldparquet.spark.filters import ColumnMeanings
-from coldparquet.spark.types import arrow_schema_of, spark_schema, to_spark
+from coldparquet.spark.types import spark_schema
 from tests.support.questdb_tables import PARTITIONS
 
 if TYPE_CHECKING:

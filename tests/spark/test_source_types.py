@@ -14,7 +14,9 @@ from pyspark.sql.types import DataType, DoubleType, IntegerType, LongType, Struc
 
 import coldparquet as cp
 from coldparquet.errors import InvalidInputError, UnsupportedError
-from coldparquet.spark.types import arrow_schema_of, check_requested, spark_schema, to_spark
+from coldparquet.spark.arrow_schema import arrow_schema_of
+from coldparquet.spark.conversion import to_spark
+from coldparquet.spark.types import check_requested, spark_schema
 from tests.support.questdb_tables import PARTITIONS, copy_parquet_partitions, expected_rows
 
 if TYPE_CHECKING:

@@ -32,9 +32,9 @@ from coldparquet.storage.requests import FetchedRange, RangeRequest, is_written_
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from coldparquet.catalog.caches import KeptSidecar, SidecarCache
     from coldparquet.catalog.catalogue import Catalogue
     from coldparquet.catalog.packed import LookAhead, PackedLookup
-    from coldparquet.catalog.sidecar_cache import KeptSidecar, SidecarCache
     from coldparquet.catalog.table_files import PartitionLocation
     from coldparquet.format.parquet_footer import ParquetFooter
     from coldparquet.format.sidecar import Sidecar

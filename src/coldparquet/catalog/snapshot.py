@@ -1,10 +1,11 @@
-"""One state of a table, which never changes: its partitions, its columns, and what an open table keeps of its store."""
+"""One state of a table, which never changes: its partitions, its columns and how both were found."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
+from coldparquet.catalog.caches import NO_CACHES, TableCaches
 from coldparquet.catalog.catalogue import Catalogue
 from coldparquet.catalog.discovery import NOT_IN_PARQUET, discover, named_locations, refuse_overlaps
 from coldparquet.catalog.objects import DataObjects, ListedObjects
@@ -17,7 +18,6 @@ from coldparquet.catalog.other_layouts import (
 from coldparquet.catalog.packed import CatalogueFile, fetch_catalogue
 from coldparquet.catalog.pages import PageFiles
 from coldparquet.catalog.partition import Partition, read_packed
-from coldparquet.catalog.sidecar_cache import PROCESS_MEMORY, SidecarCache, SidecarMemory
 from coldparquet.catalog.symbol_dictionaries import SymbolDictionaries
 from coldparquet.catalog.table_files import CommittedRowsStore, CommittedState
 from coldparquet.concurrency import both, gather_or_cancel
@@ -25,11 +25,7 @@ from coldparquet.errors import ArchivedObjectError, ColdParquetError, InternalEr
 from coldparquet.format.partition_names import parse_partition_directory
 from coldparquet.plan.columns import table_columns_of_metadata, unified_columns
 from coldparquet.plan.model import MetadataRequest
-from coldparquet.storage.cache import CachedStore, RangeCache
 from coldparquet.storage.checked import CheckedStore
-from coldparquet.storage.disk_cache import DiskCache, DiskRanges, group_of
-from coldparquet.storage.fsspec_store import FsspecStore
-from coldparquet.storage.local import LocalStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -37,55 +33,10 @@ if TYPE_CHECKING:
     from coldparquet.catalog.discovery import Discovery
     from coldparquet.catalog.partition import PartitionMetadata
     from coldparquet.catalog.table_files import ColumnVersionsFor, PartitionLocation, TableFiles
-    from coldparquet.options import ReadOptions, StoreOptions
+    from coldparquet.options import ReadOptions
     from coldparquet.plan.columns import TableColumn
     from coldparquet.storage.base import ObjectStore
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableCaches:
-    """The caches of one open table; refreshing the table keeps them."""
-
-    ranges: RangeCache | None = None
-    disk_ranges: DiskRanges | None = None
-    sidecars: SidecarCache | None = None
-
-    @classmethod
-    def of(cls, store: ObjectStore, store_options: StoreOptions, *, url: str | None) -> Self:
-        """Make the caches that the options ask for; none for local files, which the system keeps in memory anyway.
-
-        What other tables and processes share is kept only of stores that S3 or web URLs name: two others may have the same
-        label, and yet be different ones.
-        """
-        if isinstance(store, LocalStore):
-            return cls()
-        is_shared = url is not None and not isinstance(store, FsspecStore)
-        # What follows a question mark may choose another object, and may be a secret.
-        query = "" if url is None else url.partition("?")[2]
-        suffix = f" {group_of(query)}" if query else ""
-
-        def store_name() -> str:
-            return store.label + suffix
-
-        disk = None
-        if is_shared and store_options.cache_directory is not None:
-            disk = DiskCache(store_options.cache_directory, limit_bytes=store_options.cache_directory_limit_bytes)
-        memory = None
-        if store_options.cache_limit_bytes:
-            memory = PROCESS_MEMORY if is_shared else SidecarMemory()
-        return cls(
-            ranges=RangeCache(store_options.cache_limit_bytes),
-            disk_ranges=None if disk is None else DiskRanges(disk, store_name=store_name),
-            sidecars=SidecarCache(store_name, memory=memory, disk=disk, trust_s=store_options.sidecar_trust_s),
-        )
-
-    def above(self, store: CheckedStore) -> CachedStore:
-        """Make the store of one state of the table."""
-        return CachedStore(store, ranges=self.ranges, disk=self.disk_ranges)
-
-
-NO_CACHES = TableCaches()
-"""Nothing is remembered."""
+    from coldparquet.storage.cache import CachedStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

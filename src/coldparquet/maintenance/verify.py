@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from coldparquet.catalog.caches import NO_CACHES
 from coldparquet.catalog.catalogue import Catalogue
 from coldparquet.catalog.discovery import (
     NATIVE_PARTITION,
@@ -26,7 +27,6 @@ from coldparquet.catalog.other_layouts import (
 from coldparquet.catalog.packed import CATALOGUE_FILE, fetch_catalogue
 from coldparquet.catalog.pages import look_up_pages_file
 from coldparquet.catalog.partition import look_up_sidecar, shorter_than_committed
-from coldparquet.catalog.snapshot import NO_CACHES
 from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE, partition_location
 from coldparquet.concurrency import both, gather_or_cancel
 from coldparquet.errors import (

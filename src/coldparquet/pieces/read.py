@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import pyarrow as pa
 
-from coldparquet.catalog.snapshot import NO_CACHES
+from coldparquet.catalog.caches import NO_CACHES
 from coldparquet.catalog.table_files import CommittedRowsStore, CommittedState
 from coldparquet.concurrency import TableThreads, background
 from coldparquet.decode.arrow import TextAs, arrow_field, text_to_arrow

@@ -6,17 +6,11 @@ import asyncio
 import logging
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from coldparquet.concurrency import both, gather_or_cancel
-from coldparquet.decode.arrow import strings_to_arrow
-from coldparquet.decode.dictionaries import SharedDictionaries
-from coldparquet.errors import NotFoundError
-from coldparquet.format.type_codes import TypeTag
 from coldparquet.plan.choices import Choice, late_materialisation_pays
 from coldparquet.plan.columns import ColumnMatcher, columns_left_out
 from coldparquet.plan.model import PrunedPartition, ReadPlan, RowGroupRead, Technique, bytes_wanted_by
@@ -26,9 +20,10 @@ from coldparquet.plan.reads import defer_columns
 from coldparquet.plan.statistics import IntervalStatistics
 from coldparquet.scan.archive import admit_and_restore, archived_object, look_at_data, skipped, with_storage_class
 from coldparquet.scan.closer import BloomCopies, CloserLook, look_closer
+from coldparquet.scan.known_symbols import look_up_symbols
 from coldparquet.scan.look import Draft, FirstLooks, ParquetDraft, Verdicts, draft_parquet
 from coldparquet.scan.metadata import beliefs, read_metadata
-from coldparquet.scan.model import NO_SYMBOLS, KnownSymbols
+from coldparquet.scan.model import NO_SYMBOLS
 from coldparquet.scan.native import plan_native
 from coldparquet.scan.parquet import plan_parquet
 from coldparquet.scan.planned import NativePlan, PlannedParquet
@@ -45,7 +40,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from coldparquet.catalog.partition import Partition
-    from coldparquet.catalog.snapshot import TableSnapshot
     from coldparquet.plan.bounds import BoolArray
     from coldparquet.plan.choices import LateChoice
     from coldparquet.plan.columns import TableColumn
@@ -53,7 +47,7 @@ if TYPE_CHECKING:
     from coldparquet.plan.statistics import BloomAnswers
     from coldparquet.scan.look import FirstLook
     from coldparquet.scan.metadata import FoundPartitions
-    from coldparquet.scan.model import KnownPartition, PartitionPlan, Question, StreamedQuestion
+    from coldparquet.scan.model import KnownPartition, PartitionPlan, Question
 
 
 async def admit(planned: PlannedScan) -> PlannedScan:
@@ -66,51 +60,6 @@ async def admit(planned: PlannedScan) -> PlannedScan:
     if looked_at is not planned and planned.question.options.goal == "cheap":
         looked_at = with_reads(looked_at, looked_at.plan.row_groups)
     return await admit_and_restore(looked_at)
-
-
-async def look_up_symbols(question: Question) -> KnownSymbols:
-    """Look up the symbols of the SYMBOL columns of a result.
-
-    Requests: 2 per column, one after the other and those of all columns at the same time; none for columns whose symbols
-    were looked up before, nor where the table has no files to say them or was opened without ``symbols="global"``.
-    """
-    snapshot = question.snapshot
-    if question.options.symbols != "global" or snapshot.files is None or snapshot.files.column_versions is None:
-        return NO_SYMBOLS
-    columns = symbol_columns(question)
-    spent: list[MetadataRequest] = []
-    found = await gather_or_cancel([_symbols(column, snapshot, spent) for column in columns])
-    strings = {column.index: symbols for column, symbols in zip(columns, found, strict=True) if symbols is not None}
-    return KnownSymbols(strings=strings, requests=tuple(spent))
-
-
-def symbol_columns(question: StreamedQuestion) -> list[TableColumn]:
-    """Return the SYMBOL columns of the result."""
-    return [column for column in question.output_columns if column.readable_type.tag is TypeTag.SYMBOL]
-
-
-def shared_dictionaries(question: StreamedQuestion) -> SharedDictionaries | None:
-    """Return the dictionaries that all batches of a result share; None where each row group may have its own."""
-    if question.options.symbols != "global":
-        return None
-    known = question.symbols.strings
-    none_known = pa.nulls(0, pa.string())
-    return SharedDictionaries({column.name: known.get(column.index, none_known) for column in symbol_columns(question)})
-
-
-async def _symbols(column: TableColumn, snapshot: TableSnapshot, spent: list[MetadataRequest]) -> pa.Array[Any] | None:
-    """Return distinct symbols; None if files are missing, or if two symbols read alike in UTF-8."""
-    dictionaries, files = snapshot.symbol_dictionaries, snapshot.files
-    if dictionaries is None or files is None:
-        return None
-    try:
-        strings = await dictionaries.of_column(column.id, files, spent)
-    except NotFoundError:
-        return None
-    if strings is None:
-        return None
-    symbols = strings_to_arrow(strings)
-    return symbols if pc.count_distinct(symbols).as_py() == len(symbols) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -354,7 +303,7 @@ async def plan_question(question: Question, executor: Executor) -> PlannedScan:
     :func:`coldparquet.scan.closer.look_closer`). Of native partitions: the search for the rows of the time range,
     and the offsets and symbols of the columns needed. With a limit and no predicate, those of the first partition, then of
     twice as many, until there are enough rows. For ``symbols="global"`` the symbols of the table, see
-    :func:`coldparquet.scan.planner.look_up_symbols`.
+    :func:`coldparquet.scan.known_symbols.look_up_symbols`.
     """
     kept, pruned = prune_partitions(question)
     found, symbols = await both(read_metadata(question, kept), look_up_symbols(question))

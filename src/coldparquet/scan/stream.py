@@ -32,8 +32,8 @@ from coldparquet.decode.expansion import check_expanded_size
 from coldparquet.errors import InvalidInputError
 from coldparquet.options import MIB
 from coldparquet.scan.gathering import PartitionFetches
+from coldparquet.scan.known_symbols import shared_dictionaries
 from coldparquet.scan.memory import DecodedSizes, Room
-from coldparquet.scan.planner import shared_dictionaries
 from coldparquet.scan.work import KeptShare, RowGroupWork, StreamMeans
 from coldparquet.storage.log import current_ledger
 

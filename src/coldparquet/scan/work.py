@@ -25,8 +25,8 @@ from coldparquet.plan.budget import has_budget
 from coldparquet.plan.model import RowGroupRead
 from coldparquet.plan.requests import shortened_to
 from coldparquet.scan.gathering import PartitionFetches
+from coldparquet.scan.known_symbols import symbol_columns
 from coldparquet.scan.memory import Holding
-from coldparquet.scan.planner import symbol_columns
 from coldparquet.storage.log import Turn
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ import pyarrow as pa
 from pyspark.sql import datasource
 
 from coldparquet.plan.predicate import And, Comparison, In, IsNull, Literal, Not, Operator, Or, Predicate
-from coldparquet.spark.types import is_written_as_text, questdb_type
+from coldparquet.spark.conversion import is_written_as_text, questdb_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from coldparquet.concurrency import background, gather_or_cancel
 from coldparquet.errors import InvalidInputError, UnsupportedError
+from coldparquet.spark.arrow_schema import arrow_schema_of
 from coldparquet.spark.options import SourceOptions
 from coldparquet.spark.planning import (
     TASKS_PER_CORE,
@@ -20,7 +21,6 @@ from coldparquet.spark.planning import (
     schema_of,
 )
 from coldparquet.spark.task import TaskSettings, map_in_arrow, read_pieces
-from coldparquet.spark.types import arrow_schema_of
 from coldparquet.table_scan import python_value
 
 if TYPE_CHECKING:

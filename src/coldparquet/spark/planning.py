@@ -428,7 +428,7 @@ class TableReader(DataSourceReader):
     """
 
     def __init__(self, options: SourceOptions, schema: StructType, planned: PlannedShares | None = None) -> None:
-        from coldparquet.spark.types import arrow_schema_of  # noqa: PLC0415 - tasks have no use for it
+        from coldparquet.spark.arrow_schema import arrow_schema_of  # noqa: PLC0415 - tasks have no use for it
 
         self._options = options
         self._schema = schema

@@ -16,8 +16,8 @@ import pyarrow as pa
 from coldparquet.errors import UnsupportedError
 from coldparquet.options import StoreOptions
 from coldparquet.pieces.read import read_piece_batches
+from coldparquet.spark.conversion import to_spark
 from coldparquet.spark.credentials import Credentials
-from coldparquet.spark.types import to_spark
 from coldparquet.storage.urls import shown_url
 
 if TYPE_CHECKING:

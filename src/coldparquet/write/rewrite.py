@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from coldparquet.catalog.caches import NO_CACHES
 from coldparquet.catalog.catalogue import Catalogue
 from coldparquet.catalog.objects import DataObjects, ListedObjects
 from coldparquet.catalog.packed import CatalogueFile
 from coldparquet.catalog.pages import PageFiles
 from coldparquet.catalog.partition import Partition, PartitionMetadata, look_up_sidecar
-from coldparquet.catalog.snapshot import NO_CACHES, TableSnapshot
+from coldparquet.catalog.snapshot import TableSnapshot
 from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE
 from coldparquet.concurrency import wait_in_thread
 from coldparquet.decode.arrow import PLAIN_TEXT, TEXT_AS_STORED, arrow_field, arrow_type

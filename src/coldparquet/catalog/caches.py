@@ -1,25 +1,35 @@
-"""Sidecars that were fetched before: in the memory of the process, and on disk for the next one."""
+"""What was fetched before: sidecars in the memory of the process and on disk, and all caches of an open table."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
+
+from coldparquet.storage.cache import CachedStore, RangeCache
+from coldparquet.storage.disk_cache import DiskCache, DiskRanges, group_of
+from coldparquet.storage.fsspec_store import FsspecStore
+from coldparquet.storage.local import LocalStore
+
+if TYPE_CHECKING:
+    from coldparquet.options import StoreOptions
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.checked import CheckedStore
 
 import asyncio
 import json
 import threading
 import time
 from collections import OrderedDict
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from coldparquet.concurrency import run_to_end
 from coldparquet.options import MIB
-from coldparquet.storage.disk_cache import group_of
 from coldparquet.storage.requests import is_lasting_etag
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from coldparquet.storage.disk_cache import DiskCache
 
 _MEMORY_LIMIT_BYTES = 64 * MIB
 """Sidecars of about a thousand partitions; a process has one such memory, however many tables it opens."""
@@ -171,3 +181,49 @@ def _read(disk: DiskCache, group: str) -> KeptSidecar | None:
     if not isinstance(etag, str) or not is_lasting_etag(etag) or size_bytes != len(file):
         return None
     return KeptSidecar(file=file, etag=etag, confirmed_s=confirmed_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableCaches:
+    """The caches of one open table; refreshing the table keeps them."""
+
+    ranges: RangeCache | None = None
+    disk_ranges: DiskRanges | None = None
+    sidecars: SidecarCache | None = None
+
+    @classmethod
+    def of(cls, store: ObjectStore, store_options: StoreOptions, *, url: str | None) -> Self:
+        """Make the caches that the options ask for; none for local files, which the system keeps in memory anyway.
+
+        What other tables and processes share is kept only of stores that S3 or web URLs name: two others may have the same
+        label, and yet be different ones.
+        """
+        if isinstance(store, LocalStore):
+            return cls()
+        is_shared = url is not None and not isinstance(store, FsspecStore)
+        # What follows a question mark may choose another object, and may be a secret.
+        query = "" if url is None else url.partition("?")[2]
+        suffix = f" {group_of(query)}" if query else ""
+
+        def store_name() -> str:
+            return store.label + suffix
+
+        disk = None
+        if is_shared and store_options.cache_directory is not None:
+            disk = DiskCache(store_options.cache_directory, limit_bytes=store_options.cache_directory_limit_bytes)
+        memory = None
+        if store_options.cache_limit_bytes:
+            memory = PROCESS_MEMORY if is_shared else SidecarMemory()
+        return cls(
+            ranges=RangeCache(store_options.cache_limit_bytes),
+            disk_ranges=None if disk is None else DiskRanges(disk, store_name=store_name),
+            sidecars=SidecarCache(store_name, memory=memory, disk=disk, trust_s=store_options.sidecar_trust_s),
+        )
+
+    def above(self, store: CheckedStore) -> CachedStore:
+        """Make the store of one state of the table."""
+        return CachedStore(store, ranges=self.ranges, disk=self.disk_ranges)
+
+
+NO_CACHES = TableCaches()
+"""Nothing is remembered."""

@@ -1,0 +1,66 @@
+"""The symbols of a table, looked up so that all batches of a scan share its dictionaries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from coldparquet.concurrency import gather_or_cancel
+from coldparquet.decode.arrow import strings_to_arrow
+from coldparquet.decode.dictionaries import SharedDictionaries
+from coldparquet.errors import NotFoundError
+from coldparquet.format.type_codes import TypeTag
+from coldparquet.scan.model import NO_SYMBOLS, KnownSymbols
+
+if TYPE_CHECKING:
+    from coldparquet.catalog.snapshot import TableSnapshot
+    from coldparquet.plan.columns import TableColumn
+    from coldparquet.plan.model import MetadataRequest
+    from coldparquet.scan.model import Question, StreamedQuestion
+
+
+async def look_up_symbols(question: Question) -> KnownSymbols:
+    """Look up the symbols of the SYMBOL columns of a result.
+
+    Requests: 2 per column, one after the other and those of all columns at the same time; none for columns whose symbols
+    were looked up before, nor where the table has no files to say them or was opened without ``symbols="global"``.
+    """
+    snapshot = question.snapshot
+    if question.options.symbols != "global" or snapshot.files is None or snapshot.files.column_versions is None:
+        return NO_SYMBOLS
+    columns = symbol_columns(question)
+    spent: list[MetadataRequest] = []
+    found = await gather_or_cancel([_symbols(column, snapshot, spent) for column in columns])
+    strings = {column.index: symbols for column, symbols in zip(columns, found, strict=True) if symbols is not None}
+    return KnownSymbols(strings=strings, requests=tuple(spent))
+
+
+def symbol_columns(question: StreamedQuestion) -> list[TableColumn]:
+    """Return the SYMBOL columns of the result."""
+    return [column for column in question.output_columns if column.readable_type.tag is TypeTag.SYMBOL]
+
+
+def shared_dictionaries(question: StreamedQuestion) -> SharedDictionaries | None:
+    """Return the dictionaries that all batches of a result share; None where each row group may have its own."""
+    if question.options.symbols != "global":
+        return None
+    known = question.symbols.strings
+    none_known = pa.nulls(0, pa.string())
+    return SharedDictionaries({column.name: known.get(column.index, none_known) for column in symbol_columns(question)})
+
+
+async def _symbols(column: TableColumn, snapshot: TableSnapshot, spent: list[MetadataRequest]) -> pa.Array[Any] | None:
+    """Return distinct symbols; None if files are missing, or if two symbols read alike in UTF-8."""
+    dictionaries, files = snapshot.symbol_dictionaries, snapshot.files
+    if dictionaries is None or files is None:
+        return None
+    try:
+        strings = await dictionaries.of_column(column.id, files, spent)
+    except NotFoundError:
+        return None
+    if strings is None:
+        return None
+    symbols = strings_to_arrow(strings)
+    return symbols if pc.count_distinct(symbols).as_py() == len(symbols) else None

@@ -1,0 +1,21 @@
+"""Spark's columns as Arrow's. Every worker that plans needs this, and little else of a table's types: importing it loads little."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.pandas.types import to_arrow_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+
+_IN_UTC: dict[str, Any] = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
+"""PySpark 4.1 means UTC anyway, and does not want to be told."""
+
+
+def arrow_schema_of(schema: StructType) -> pa.Schema:
+    """Return the Arrow schema that Spark demands of batches of this schema."""
+    return to_arrow_schema(schema, **_IN_UTC)
