@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from coldparquet.catalog.caches import TableCaches
-from coldparquet.catalog.snapshot import TableOrigin
+from coldparquet.catalog.snapshot import SnapshotReader
 from coldparquet.concurrency import TableThreads
 from coldparquet.decode.arrow import TextAs, arrow_field
 from coldparquet.decode.columns import decode_for_the_first_time
@@ -53,7 +53,7 @@ class Table:
         self,
         url: str,
         *,
-        origin: TableOrigin,
+        origin: SnapshotReader,
         snapshot: TableSnapshot,
         stack: StoreStack,
         owns_store: bool,
@@ -225,7 +225,7 @@ async def open_now(  # noqa: PLR0913 - what an Opening was given
     else:
         path = url
     stack = stack_store(store, store_options=store_options, max_concurrency=options.max_concurrency)
-    origin = TableOrigin(
+    origin = SnapshotReader(
         store=stack.store,
         path=path,
         options=options,

@@ -18,7 +18,7 @@ from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.migrate import migrate_table
 from coldparquet.options import ReadOptions
 from coldparquet.ranges import SuffixRange
-from coldparquet.scan.closer import BLOOM_REASON
+from coldparquet.scan.evidence import BLOOM_REASON
 from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.requests import RangeRequest

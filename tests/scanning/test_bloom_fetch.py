@@ -16,7 +16,7 @@ from coldparquet.plan.blooms import BloomProbes, find_lookups
 from coldparquet.plan.prune import prune
 from coldparquet.plan.statistics import SidecarStatistics
 from coldparquet.ranges import ByteRange
-from coldparquet.scan.closer import BLOOM_REASON, fetch_blooms
+from coldparquet.scan.evidence import BLOOM_REASON, fetch_blooms
 from coldparquet.storage.base import StoreWrapper
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.log import TraceStore

@@ -10,7 +10,7 @@ import pytest
 
 import coldparquet as cp
 import coldparquet.table
-from coldparquet.catalog.snapshot import TableOrigin
+from coldparquet.catalog.snapshot import SnapshotReader
 from coldparquet.decode.columns import decode_for_the_first_time
 from coldparquet.errors import NotFoundError
 from coldparquet.storage.local import LocalStore
@@ -71,7 +71,7 @@ async def test_what_fails_at_once_leaves_no_call_to_closed_threads_behind(monkey
     async def close_slowly(_: object) -> None:
         await asyncio.sleep(0.02)
 
-    monkeypatch.setattr(TableOrigin, "read", fail)
+    monkeypatch.setattr(SnapshotReader, "read", fail)
     monkeypatch.setattr(LocalStore, "aclose", close_slowly)
     with pytest.raises(NotFoundError, match="nothing is here"):
         await cp.open_table("/absent")

@@ -14,8 +14,8 @@ from coldparquet.options import MIB
 from coldparquet.plan.model import PlannedRequest
 from coldparquet.plan.requests import Placements, place_ranges
 from coldparquet.ranges import ByteRange
-from coldparquet.scan.gathering import PartitionFetches
-from coldparquet.scan.memory import Holding, Room
+from coldparquet.scan.arriving import PartitionFetches
+from coldparquet.scan.memory import Lease, Quota
 
 FILE_BYTES = 6 * MIB
 
@@ -74,7 +74,7 @@ async def test_every_byte_arrives_whenever_answers_come_and_all_memory_comes_bac
     partition: Any = Pieces()
     placed = partition.place(reads, requests)
     requests = [requests[number] for number in np.diff(placed.first_of_request).nonzero()[0]]
-    room = Room(1)
+    room = Quota(1)
     fetches = PartitionFetches(requests, reads, partition, room)
     wanted = len(reads) if seed % 2 else int(len(reads) * 0.7)
     under_way: list[Any] = []
@@ -83,7 +83,7 @@ async def test_every_byte_arrives_whenever_answers_come_and_all_memory_comes_bac
     for position in range(wanted):
         if position == wanted // 2:
             fetches.leave_out(wanted)
-        memory = Holding(room, turn=position)
+        memory = Lease(room, turn=position)
         gathering, new = fetches.join(position, memory)
         begun.append((gathering, memory, reads[position]))
         under_way += new
@@ -113,11 +113,11 @@ def answer_now(fetch: Any, file: bytes) -> None:
 async def test_what_failed_fails_for_those_who_begin_later() -> None:
     partition: Any = Pieces()
     request = PlannedRequest(partition_index=0, path="p", byte_range=ByteRange(0, 20), reason="")
-    room = Room(1)
+    room = Quota(1)
     fetches = PartitionFetches([request], [[(0, 10)], [(10, 20)]], partition, room)  # type: ignore[list-item]
-    first, [fetch] = fetches.join(0, Holding(room, turn=0))
+    first, [fetch] = fetches.join(0, Lease(room, turn=0))
     fetch.fail(ValueError("gone"))
-    second, new = fetches.join(1, Holding(room, turn=1))
+    second, new = fetches.join(1, Lease(room, turn=1))
     assert new == []
     for gathering in (first, second):
         with pytest.raises(ValueError, match="gone"):

@@ -13,7 +13,7 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.options import MIB
-from coldparquet.scan.gathering import Gathering
+from coldparquet.scan.arriving import ArrivingRead
 from coldparquet.scan.work import RowGroupWork
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ async def test_row_groups_are_made_when_they_begin(tmp_path: Path) -> None:
     async with cp.open_partition(str(partition), options=options) as opened, opened.scan().batches() as batches:
         found = (await batches.next_batch()).column("x").to_pylist()  # type: ignore[union-attr]
         gc.collect()
-        made = [one for one in gc.get_objects() if isinstance(one, RowGroupWork | Gathering)]
+        made = [one for one in gc.get_objects() if isinstance(one, RowGroupWork | ArrivingRead)]
         assert 0 < len(made) < 2 * 200, "two objects for each of those that fit, 4 KiB each"
         async for batch in batches:
             found += batch.column("x").to_pylist()

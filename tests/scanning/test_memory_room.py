@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coldparquet.scan.memory import Holding, Room
+from coldparquet.scan.memory import Lease, Quota
 
 
 async def settle() -> None:
@@ -16,13 +16,13 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def take(room: Room, amount: int, turn: int, granted: list[int]) -> None:
+async def take(room: Quota, amount: int, turn: int, granted: list[int]) -> None:
     await room.take(amount, turn=turn)
     granted.append(turn)
 
 
 async def test_what_fits_is_granted_and_the_rest_waits_for_what_is_given_back() -> None:
-    room, granted = Room(10), list[int]()
+    room, granted = Quota(10), list[int]()
     tasks = [asyncio.create_task(take(room, 5, turn, granted)) for turn in range(4)]
     await settle()
     assert granted == [0, 1]
@@ -35,7 +35,7 @@ async def test_what_fits_is_granted_and_the_rest_waits_for_what_is_given_back() 
 
 
 async def test_the_earliest_turn_comes_first_and_small_claims_do_not_overtake_it() -> None:
-    room, granted = Room(10), list[int]()
+    room, granted = Quota(10), list[int]()
     await room.take(8, turn=0)
     tasks = [asyncio.create_task(take(room, amount, turn, granted)) for amount, turn in ((9, 2), (1, 3), (3, 1))]
     await settle()
@@ -50,7 +50,7 @@ async def test_the_earliest_turn_comes_first_and_small_claims_do_not_overtake_it
 
 
 async def test_whoever_is_waited_for_goes_on_whatever_is_held() -> None:
-    room, granted = Room(10), list[int]()
+    room, granted = Quota(10), list[int]()
     await room.take(10, turn=0)
     tasks = [asyncio.create_task(take(room, 100, turn, granted)) for turn in (1, 2, 3)]
     await settle()
@@ -63,7 +63,7 @@ async def test_whoever_is_waited_for_goes_on_whatever_is_held() -> None:
 
 
 async def test_a_claim_that_is_cancelled_holds_nothing_and_lets_others_pass() -> None:
-    room, granted = Room(10), list[int]()
+    room, granted = Quota(10), list[int]()
     await room.take(6, turn=0)
     large = asyncio.create_task(take(room, 10, 1, granted))
     small = asyncio.create_task(take(room, 4, 2, granted))
@@ -75,7 +75,7 @@ async def test_a_claim_that_is_cancelled_holds_nothing_and_lets_others_pass() ->
 
 
 async def test_a_claim_that_is_granted_and_cancelled_at_once_holds_nothing() -> None:
-    room, granted = Room(10), list[int]()
+    room, granted = Quota(10), list[int]()
     await room.take(10, turn=0)
     unlucky = asyncio.create_task(take(room, 10, 1, granted))
     await settle()
@@ -88,7 +88,7 @@ async def test_a_claim_that_is_granted_and_cancelled_at_once_holds_nothing() -> 
 
 
 async def test_memory_given_back_and_taken_in_the_same_breath_is_not_granted_in_between() -> None:
-    room, granted = Room(10), list[int]()
+    room, granted = Quota(10), list[int]()
     await room.take(10, turn=0)
     waiting = asyncio.create_task(take(room, 4, 1, granted))
     await settle()
@@ -102,8 +102,8 @@ async def test_memory_given_back_and_taken_in_the_same_breath_is_not_granted_in_
 
 
 async def test_a_holding_gives_everything_back_and_takes_no_more() -> None:
-    room = Room(10)
-    holding = Holding(room, turn=0)
+    room = Quota(10)
+    holding = Lease(room, turn=0)
     await holding.take(4)
     holding.hold(3)
     holding.keep(5)
@@ -124,7 +124,7 @@ def test_no_claim_waits_for_ever_and_the_limit_holds_without_hurry(
     claims = [(min(amount, limit), turn) for amount, turn in claims]
 
     async def scenario() -> None:
-        room = Room(limit)
+        room = Quota(limit)
 
         async def use(amount: int, turn: int) -> None:
             await room.take(amount, turn=turn)
@@ -148,7 +148,7 @@ def test_no_claim_waits_for_ever_and_the_limit_holds_without_hurry(
 
 @pytest.mark.parametrize("amount", [0, 11])
 async def test_a_claim_beyond_the_limit_waits_until_it_is_urgent(amount: int) -> None:
-    room, granted = Room(10), list[int]()
+    room, granted = Quota(10), list[int]()
     task = asyncio.create_task(take(room, amount, 0, granted))
     await settle()
     assert granted == ([0] if amount == 0 else [])

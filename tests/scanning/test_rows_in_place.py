@@ -18,8 +18,8 @@ from coldparquet.options import MIB
 from coldparquet.plan.model import PlannedRequest
 from coldparquet.plan.requests import Placements
 from coldparquet.ranges import ByteRange
-from coldparquet.scan.gathering import PartitionFetches
-from coldparquet.scan.memory import Holding, Room
+from coldparquet.scan.arriving import PartitionFetches
+from coldparquet.scan.memory import Lease, Quota
 from coldparquet.scan.planned import PlannedParquet
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 from coldparquet_testing.simulator.faults import FaultRule
@@ -162,21 +162,21 @@ class InPlace:
 
 
 async def test_a_shared_answer_counts_once_until_the_last_row_group_has_done_with_it() -> None:
-    answer, room = bytes(3 * MIB), Room(3 * MIB)
+    answer, room = bytes(3 * MIB), Quota(3 * MIB)
     partition: Any = InPlace()
     reads: list[Any] = ["first", "second", "dropped"]
     request = PlannedRequest(
         partition_index=0, path="day/data.parquet", byte_range=ByteRange(50, 50 + 3 * MIB), reason="row groups"
     )
     fetches = PartitionFetches([request], reads, partition, room)
-    first, [fetch] = fetches.join(0, Holding(room, turn=0))  # the turn of the others has not come
+    first, [fetch] = fetches.join(0, Lease(room, turn=0))  # the turn of the others has not come
     fetch.distribute(answer)
     await first.complete()
     buffer: Any = first.take_buffer()
     assert buffer == ("first", answer, 50)
     assert room.most_held == len(answer)
     first.drop()
-    second, new = fetches.join(1, Holding(room, turn=1))
+    second, new = fetches.join(1, Lease(room, turn=1))
     assert new == []
     await second.complete()
     buffer = second.take_buffer()

@@ -12,7 +12,7 @@ import coldparquet as cp
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.plan.bind import BoundComparison
 from coldparquet.plan.predicate import Operator
-from coldparquet.scan.closer import BLOOM_REASON
+from coldparquet.scan.evidence import BLOOM_REASON
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.log import TraceStore
 from coldparquet.write import WriteOptions, append_rows, replace_row_groups, write_partition

@@ -16,7 +16,7 @@ from coldparquet.text import few_names
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from coldparquet.catalog.packed import CatalogueFile, LookAhead, PackedLookup
+    from coldparquet.catalog.packed import CatalogueFile, PackedLookup, Prefetch
     from coldparquet.catalog.table_files import PartitionLocation
     from coldparquet.plan.model import MetadataRequest
     from coldparquet.storage.cache import CachedStore
@@ -28,7 +28,7 @@ class Catalogue:
     An entry counts where the transaction says the same of the partition's directory, size and rows: QuestDB rewrites a
     partition in another directory, or at another size. Where there is none, a listing has to show that both of its objects
     are the versions that were packed. Stores without such listings have no catalogue
-    (:class:`~coldparquet.catalog.snapshot.TableOrigin`).
+    (:class:`~coldparquet.catalog.snapshot.SnapshotReader`).
 
     Args:
         file: What was found.
@@ -82,7 +82,7 @@ class Catalogue:
         locations: Sequence[PartitionLocation],
         spent: list[MetadataRequest],
         *,
-        look_ahead: LookAhead | None = None,
+        prefetch: Prefetch | None = None,
     ) -> dict[str, PackedLookup]:
         """Return what the catalogue has of partitions, by their names; those of which no entry counts are missing.
 
@@ -96,7 +96,7 @@ class Catalogue:
         if file.index is None or not wanted:
             return {}
         found = await read_packed_sidecars(
-            file, file.index, wanted, store=self._store, listed=self._listed, spent=spent, look_ahead=look_ahead
+            file, file.index, wanted, store=self._store, listed=self._listed, spent=spent, prefetch=prefetch
         )
         for location in wanted:
             answer = found[location.name]

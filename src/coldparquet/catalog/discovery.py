@@ -98,7 +98,7 @@ class Discovery:
 
 
 async def discover(
-    store: ObjectStore, path: str, *, column_versions_for: ColumnVersionsFor = "native", look_inside: bool = False
+    store: ObjectStore, path: str, *, column_versions_for: ColumnVersionsFor = "native", ask_inside: bool = False
 ) -> Discovery:
     """Find the partitions below a directory.
 
@@ -133,7 +133,7 @@ async def discover(
     await refuse_inside_logged_table(store, path)
     locations, notes = _listed_locations(listing, path)
     directories = [] if _is_partition(listing) else [location.directory_path for location in locations]
-    second_files = await find_second_files(store, directories, may_ask=look_inside)
+    second_files = await find_second_files(store, directories, may_ask=ask_inside)
     unread = unread_beside(listing, locations, second_files, has_transaction=False)
     return Discovery(
         locations=locations,

@@ -123,7 +123,7 @@ class DataObjects:
         """Objects that no listing is believed about."""
         self._store = store
         self._listed = listed or ListedObjects(store)
-        self._looks: dict[str, asyncio.Lock] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
         self._seen: dict[str, ObjectInfo | None] = {}
         self._missing: set[str] = set()
 
@@ -154,7 +154,7 @@ class DataObjects:
         """Take what somebody else has seen of an object meanwhile."""
         self._seen[info.path] = info
 
-    async def look_at(self, paths: Iterable[str], spent: list[MetadataRequest]) -> None:
+    async def head(self, paths: Iterable[str], spent: list[MetadataRequest]) -> None:
         """Look at objects: 1 request for each that was not seen in a state in which it can be read, all at once.
 
         Where it is worth listing their directories, 1 listing for 250 of them, and those requests only for objects of
@@ -165,7 +165,7 @@ class DataObjects:
         unique = tuple(dict.fromkeys(paths))
         await self._look_at_listed([path for path in unique if path not in self._seen], spent)
         # What need not be looked at needs no task either, of which thousands would take longer than all the rest.
-        await gather_or_cancel([self._look(path, spent) for path in unique if not self._is_known(path)])
+        await gather_or_cancel([self._head(path, spent) for path in unique if not self._is_known(path)])
 
     async def _look_at_listed(self, paths: Sequence[str], spent: list[MetadataRequest]) -> None:
         by_directory = {path.rpartition("/")[0]: path for path in paths if path not in self.distrusted}
@@ -186,8 +186,8 @@ class DataObjects:
         """Tell whether an object was seen in a state in which it stays."""
         return path in self._seen and not _may_have_changed(self._seen[path])
 
-    async def _look(self, path: str, spent: list[MetadataRequest]) -> None:
-        async with self._looks.setdefault(path, asyncio.Lock()):
+    async def _head(self, path: str, spent: list[MetadataRequest]) -> None:
+        async with self._locks.setdefault(path, asyncio.Lock()):
             if self._is_known(path):
                 return
             try:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     Words: TypeAlias = npt.NDArray[np.uint32]
     Stripe: TypeAlias = tuple[str, int, int]
-    LookAhead: TypeAlias = Callable[[Mapping[str, Sidecar]], Awaitable[None]]
+    Prefetch: TypeAlias = Callable[[Mapping[str, Sidecar]], Awaitable[None]]
     """Called with the sidecars of entries by the names of their partitions, before it is known which of them count."""
 
 CATALOGUE_FILE = "_catalogue"
@@ -396,7 +396,7 @@ async def read_packed_sidecars(  # noqa: PLR0913 - what can be told is told by n
     store: ObjectStore,
     listed: ListedObjects,
     spent: list[MetadataRequest],
-    look_ahead: LookAhead | None = None,
+    prefetch: Prefetch | None = None,
 ) -> dict[str, PackedLookup]:
     """Read the sidecars of partitions whose entries :func:`may_count`; by the names of the partitions.
 
@@ -412,21 +412,21 @@ async def read_packed_sidecars(  # noqa: PLR0913 - what can be told is told by n
     wanted = {location.name: location for location in locations if location.name not in problems}
     source = _Blocks(file=file, index=index, store=store, spent=spent)
     found, contradictions = await both(
-        _read_entries(source, wanted, look_ahead), _contradictions(index, unconfirmed, listed, spent)
+        _read_entries(source, wanted, prefetch), _contradictions(index, unconfirmed, listed, spent)
     )
     problems |= contradictions
     return found | {name: PackedLookup(sidecar=None, problem=problem) for name, problem in problems.items()}
 
 
 async def _read_entries(
-    source: _Blocks, wanted: Mapping[str, PartitionLocation], look_ahead: LookAhead | None
+    source: _Blocks, wanted: Mapping[str, PartitionLocation], prefetch: Prefetch | None
 ) -> dict[str, PackedLookup]:
     """Read entries, without asking which of them count."""
     index = source.index
     blocks = await source.fetch({int(index.blocks[index.entry_of[name]]) for name in wanted})
     found = await asyncio.to_thread(_parse_sidecars, index, blocks, wanted)
-    if look_ahead is not None:
-        await look_ahead({name: lookup.sidecar for name, lookup in found.items() if lookup.sidecar is not None})
+    if prefetch is not None:
+        await prefetch({name: lookup.sidecar for name, lookup in found.items() if lookup.sidecar is not None})
     return found
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from coldparquet.catalog.caches import KeptSidecar, SidecarCache
     from coldparquet.catalog.catalogue import Catalogue
-    from coldparquet.catalog.packed import LookAhead, PackedLookup
+    from coldparquet.catalog.packed import PackedLookup, Prefetch
     from coldparquet.catalog.table_files import PartitionLocation
     from coldparquet.format.parquet_footer import ParquetFooter
     from coldparquet.format.sidecar import Sidecar
@@ -567,7 +567,7 @@ class Partition:
         return answer
 
 
-async def read_packed(partitions: Sequence[Partition], *, look_ahead: LookAhead | None = None) -> None:
+async def read_packed(partitions: Sequence[Partition], *, prefetch: Prefetch | None = None) -> None:
     """Ask the catalogue of a table for the metadata of many partitions at once, so that reading it takes no more requests.
 
     Requests: those of :meth:`coldparquet.catalog.catalogue.Catalogue.look_up`; they count as those of one of the partitions.
@@ -579,7 +579,7 @@ async def read_packed(partitions: Sequence[Partition], *, look_ahead: LookAhead 
         async with catalogue.turn:
             unread = [partition for partition in partitions if partition.catalogue is catalogue]
             spent: list[MetadataRequest] = []
-            found = await catalogue.look_up([partition.location for partition in unread], spent, look_ahead=look_ahead)
+            found = await catalogue.look_up([partition.location for partition in unread], spent, prefetch=prefetch)
             for partition in unread:
                 partition.take_packed(found.get(partition.name), spent)
                 spent = []

@@ -73,7 +73,7 @@ class TableSnapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableOrigin:
+class SnapshotReader:
     """Where the states of a table are read from."""
 
     store: ObjectStore
@@ -173,7 +173,7 @@ class TableOrigin:
         """Take the columns of the newest partition for those of the table: 1 or 2 requests, for its metadata.
 
         At the same time 1 for its ``_pages``, which tells whether the table has such files. Of partitions that were named it is
-        known that they are wanted, and the options may want the columns of all: see :meth:`_look_ahead`.
+        known that they are wanted, and the options may want the columns of all: see :meth:`_prefetch`.
         """
         store = self.caches.above(CheckedStore(self.store))
         listed = ListedObjects(store, on_listed=warn_of_second_files)
@@ -185,7 +185,7 @@ class TableOrigin:
         newest, (others, _) = await both(
             _newest_readable(partitions),
             both(
-                self._look_ahead(partitions if counts_all else (), data_objects, spent),
+                self._prefetch(partitions if counts_all else (), data_objects, spent),
                 self._look_up_pages(page_files, partitions[-1].location, spent),
             ),
         )
@@ -218,7 +218,7 @@ class TableOrigin:
             ),
         )
 
-    async def _look_ahead(
+    async def _prefetch(
         self, partitions: Sequence[Partition], data_objects: DataObjects, spent: list[MetadataRequest]
     ) -> list[PartitionMetadata | None]:
         """Read what scans of partitions that were named need, and what later would cost round trips of its own.
@@ -231,7 +231,7 @@ class TableOrigin:
             await read_packed(partitions[:-1])
         others, _ = await both(
             gather_or_cancel([self._metadata_if_any(partition) for partition in partitions[:-1]]),
-            data_objects.look_at([partition.data_path for partition in partitions] if looks else (), spent),
+            data_objects.head([partition.data_path for partition in partitions] if looks else (), spent),
         )
         return others
 

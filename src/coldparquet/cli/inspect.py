@@ -57,7 +57,7 @@ async def describe_table(
     with ``look_for_sidecars`` 1 more for each Parquet partition, 2 for a large sidecar, and without a ``_txn`` listings of
     what lies beside them.
     """
-    discovery = await discover(store, path, look_inside=look_for_sidecars)
+    discovery = await discover(store, path, ask_inside=look_for_sidecars)
     lookups: Sequence[SidecarLookup | None] = [None] * len(discovery.locations)
     if look_for_sidecars:
         lookups = await _look_for_sidecars(store, discovery.locations, options)

@@ -31,7 +31,7 @@ from coldparquet.options import ReadOptions
 from coldparquet.plan.coalescing import choose_coalescing
 from coldparquet.plan.model import StoreSpeed
 from coldparquet.plan.prune import misplaced_times, stated_times_ns
-from coldparquet.scan.closer import fetch_bloom_ranges
+from coldparquet.scan.evidence import fetch_bloom_ranges
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.open import opened_store
 from coldparquet.storage.requests import is_written_after
@@ -242,7 +242,7 @@ async def _find_partitions(
             )
         await refuse_inside_logged_table(store, path)
         return (location,), [], ()
-    discovery = await discover(store, path, look_inside=True)
+    discovery = await discover(store, path, ask_inside=True)
     return discovery.locations, list(discovery.other_notes), discovery.unread
 
 

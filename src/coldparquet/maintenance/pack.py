@@ -39,7 +39,7 @@ from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.options import ReadOptions, StoreOptions
 from coldparquet.plan.coalescing import choose_coalescing
 from coldparquet.plan.model import StoreSpeed
-from coldparquet.scan.closer import fetch_bloom_ranges
+from coldparquet.scan.evidence import fetch_bloom_ranges
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.open import opened_store
 from coldparquet.storage.requests import is_lasting_etag

@@ -569,7 +569,7 @@ async def find_verifiable(store: ObjectStore, path: str) -> VerifiableTable:
     if path.endswith(".parquet"):
         await refuse_inside_logged_table(store, path)
         return VerifiableTable(locations=(partition_location(path),), source="one Parquet file")
-    discovery = await discover(store, path, look_inside=True)
+    discovery = await discover(store, path, ask_inside=True)
     if discovery.files is None:
         notes = tuple(Finding(severity="advice", kind="LeftAside", message=note) for note in discovery.other_notes)
         findings = (*discovery.unread, *notes)

@@ -60,7 +60,7 @@ class IndexJob:
         """
 
         async def plan_one(table: TableToPlan) -> WorkPlan:
-            found, objects = await both(discover(table.store, table.path, look_inside=True), listed_objects(table))
+            found, objects = await both(discover(table.store, table.path, ask_inside=True), listed_objects(table))
             plan = _plan_partitions(table, found.locations, found.other_notes)
             plan = replace(plan, settled=(*plan.settled, *(_unread(table.item, one) for one in found.unread)))
             if objects is None or self.force:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from coldparquet.catalog.snapshot import TableOrigin
+from coldparquet.catalog.snapshot import SnapshotReader
 from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE, read_table_files
 from coldparquet.concurrency import TableThreads, run_to_end, wait_in_thread
 from coldparquet.errors import NotFoundError, ObjectChangedError, UnsupportedError
@@ -72,7 +72,7 @@ class NativeConverter:
     @cached_property
     def _snapshot(self) -> TableSnapshot:
         source = self._source
-        origin = TableOrigin(store=source.store, path=source.path, options=self._options, use_catalogue=False)
+        origin = SnapshotReader(store=source.store, path=source.path, options=self._options, use_catalogue=False)
         return origin.state_of(source.discovery, source.files)
 
     @cached_property

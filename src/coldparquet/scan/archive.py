@@ -86,8 +86,8 @@ def _shell_word(text: str) -> str:
 _LOGGER = logging.getLogger("coldparquet")
 
 
-def wants_looks(question: Question) -> bool:
-    """Tell whether to look at the data objects of partitions while their metadata is read.
+def wants_heads(question: Question) -> bool:
+    """Tell whether to send a HEAD for the data objects of partitions while their metadata is read.
 
     Not for questions that metadata may answer; but where archived partitions are skipped, they are so for every question,
     or the number of rows would not be that of the rows.
@@ -108,16 +108,16 @@ def skipped(archived: ArchivedObject) -> SkippedPartition:
     return SkippedPartition(name=archived.partition, storage_class=archived.place, size_bytes=archived.size_bytes)
 
 
-async def look_at_data(planned: PlannedScan) -> PlannedScan:
+async def head_data(planned: PlannedScan) -> PlannedScan:
     """Find out where everything lies that a plan is about to fetch. Called before it is admitted.
 
-    Requests: 1 for each partition of which data is fetched and that was not looked at before, all at once.
+    Requests: 1 for each partition of which data is fetched and whose object is not known yet, all at once.
     """
     if not _checks_classes(planned.question):
         return planned
     spent: list[MetadataRequest] = []
     paths = [planned.plan.partitions[place].data_path for place in _places_of_data(planned)]
-    await planned.question.snapshot.data_objects.look_at(paths, spent)
+    await planned.question.snapshot.data_objects.head(paths, spent)
     metadata_requests = (*planned.plan.metadata_requests, *spent)
     return _with_storage_classes(replace(planned, plan=replace(planned.plan, metadata_requests=metadata_requests)))
 
@@ -125,7 +125,7 @@ async def look_at_data(planned: PlannedScan) -> PlannedScan:
 async def admit_and_restore(planned: PlannedScan) -> PlannedScan:
     """Make sure that a plan costs no more than it may and that all of it can be read. Called before its first request for data.
 
-    Requests: none, unless some partitions are archived and the options ask for it: 1 restore each, and looks until they are
+    Requests: none, unless some partitions are archived and the options ask for it: 1 restore each, and HEADs until they are
     over. The budget counts what restores cost, and is checked before the first one.
     """
     question = planned.question
@@ -143,7 +143,7 @@ async def admit_and_restore(planned: PlannedScan) -> PlannedScan:
 
 
 def with_storage_class(question: Question, read: PartitionRead) -> PartitionRead:
-    """Note where the data object of a partition lies, if somebody has looked."""
+    """Note where the data object of a partition lies, if that is known."""
     info = question.snapshot.data_objects.info(read.data_path)
     if info is None:
         return read
@@ -158,14 +158,14 @@ def with_storage_class(question: Question, read: PartitionRead) -> PartitionRead
 async def archived_objects(planned: PlannedScan) -> tuple[ArchivedObject, ...]:
     """Find out which partitions of a plan need a restore before they can be read.
 
-    Requests: 1 for each partition of which data is fetched and that was not looked at before, all at once; none on a store
+    Requests: 1 for each partition of which data is fetched and whose object is not known yet, all at once; none on a store
     without storage classes.
     """
     data_objects = planned.question.snapshot.data_objects
     if not data_objects.can_be_asked:
         return ()
     places = _places_of_data(planned)
-    await data_objects.look_at([planned.plan.partitions[place].data_path for place in places], [])
+    await data_objects.head([planned.plan.partitions[place].data_path for place in places], [])
     return _archived_in(planned, places)
 
 

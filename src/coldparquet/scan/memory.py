@@ -21,7 +21,7 @@ class DecodedSizes:
     def __init__(self) -> None:
         self._estimated_bytes = 0
         self._decoded_bytes = 0
-        self._looked_at_bytes = 0
+        self._noted_bytes = 0
 
     def working_bytes(self, estimated_bytes: int) -> int:
         """Return how much memory to hold while something is decoded that was estimated to yield so much."""
@@ -35,9 +35,9 @@ class DecodedSizes:
 
     def have_grown(self, growth_bytes: int) -> bool:
         """Tell whether so much has been decoded since this last was true."""
-        if self._decoded_bytes < self._looked_at_bytes + growth_bytes:
+        if self._decoded_bytes < self._noted_bytes + growth_bytes:
             return False
-        self._looked_at_bytes = self._decoded_bytes
+        self._noted_bytes = self._decoded_bytes
         return True
 
 
@@ -50,7 +50,7 @@ class _Claim:
     granted: asyncio.Future[None] = field(compare=False)
 
 
-class Room:
+class Quota:
     """What may be held at once, and who waits for it.
 
     Every claim has a turn: the place of its row group in the order in which the rows are consumed. The claim with the
@@ -117,7 +117,7 @@ class Room:
             heapq.heappop(self._claims)
 
 
-class Holding:
+class Lease:
     """What one row group holds of a room, so that all of it can be given back at once.
 
     Args:
@@ -125,7 +125,7 @@ class Holding:
         turn: Turn of the row group.
     """
 
-    def __init__(self, room: Room, *, turn: int) -> None:
+    def __init__(self, room: Quota, *, turn: int) -> None:
         self.room = room
         self._turn = turn
         self._amount = 0

@@ -24,8 +24,8 @@ from coldparquet.concurrency import both, gather_or_cancel
 from coldparquet.errors import ArchivedObjectError, FormatError, NotFoundError, ObjectChangedError
 from coldparquet.plan.predicate import NANOSECONDS_PER_UNIT
 from coldparquet.plan.prune import is_time_range, timestamp_bounds
-from coldparquet.scan.archive import archived_object, restore_or_refuse, skipped, wants_looks
-from coldparquet.scan.closer import asked_ahead
+from coldparquet.scan.archive import archived_object, restore_or_refuse, skipped, wants_heads
+from coldparquet.scan.evidence import asked_ahead
 from coldparquet.scan.model import KnownPartition
 from coldparquet.scan.native import find_native_rows
 from coldparquet.scan.planned import NativePlan, data_file_missing
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from coldparquet.archive.objects import ArchivedObject
-    from coldparquet.catalog.packed import LookAhead, Stripe
+    from coldparquet.catalog.packed import Prefetch, Stripe
     from coldparquet.catalog.partition import Partition, PartitionMetadata
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.plan.model import MetadataRequest, PartitionRead, SkippedPartition
-    from coldparquet.scan.look import FirstLooks
     from coldparquet.scan.model import Question
+    from coldparquet.scan.pruning import SidecarPrunings
     from coldparquet.storage.requests import ObjectInfo
 
 
@@ -191,11 +191,11 @@ class FoundPartitions:
 
     known: list[KnownPartition] = field(default_factory=list)
     """In table order."""
-    looks: list[MetadataRequest] = field(default_factory=list)
-    """Requests that looked at data objects, and for stripes."""
+    heads: list[MetadataRequest] = field(default_factory=list)
+    """HEADs of data objects, and requests for stripes."""
     stripes: dict[Stripe, memoryview] = field(default_factory=dict)
     """Stripes of bloom filters that the catalogue was asked for while a listing was waited for."""
-    first_looks: FirstLooks | None = None
+    prunings: SidecarPrunings | None = None
     """What was found about the sidecars meanwhile, which were not known to count."""
     skipped: list[SkippedPartition] = field(default_factory=list)
     """Partitions whose metadata cannot be read because it lies in the archived object itself."""
@@ -207,7 +207,7 @@ async def read_metadata(question: Question, kept: Sequence[Partition]) -> FoundP
     Requests: those of :func:`coldparquet.catalog.partition.read_packed` and, where the catalogue has nothing that counts, of
     :meth:`coldparquet.catalog.partition.Partition.metadata`. For partitions of which these may send any, and of which not every
     row is wanted for certain, at the same time 1 for the ``_pages`` of each, if others have them; else for the first partition.
-    For native partitions see :func:`coldparquet.scan.native.plan_native_rows`. At the same time, too, 1 look at
+    For native partitions see :func:`coldparquet.scan.native.plan_native_rows`. At the same time, too, 1 HEAD of
     each partition's data object, see :mod:`coldparquet.catalog.objects`; and where these are one listing, those of
     :meth:`coldparquet.catalog.packed.PackedBlooms.fetch_ahead` for the bloom filters that the question will ask.
     """
@@ -230,13 +230,13 @@ async def read_metadata(question: Question, kept: Sequence[Partition]) -> FoundP
 async def _read_window(question: Question, window: Sequence[Partition], first: int, found: FoundPartitions) -> None:
     data_objects = question.snapshot.data_objects
     in_parquet = [partition for partition in window if partition.format == "parquet"]
-    looked_at = in_parquet if wants_looks(question) else []
-    waits_for_listing = _consider_listing(question, in_parquet, look_count=len(looked_at))
+    headed = in_parquet if wants_heads(question) else []
+    waits_for_listing = _consider_listing(question, in_parquet, head_count=len(headed))
     results, _ = await both(
-        _look_into(
-            question, window, first, look_ahead=_look_ahead(question, window, found) if waits_for_listing else None
+        _read_parquet(
+            question, window, first, prefetch=_prefetch(question, window, found) if waits_for_listing else None
         ),
-        data_objects.look_at([partition.data_path for partition in looked_at], found.looks),
+        data_objects.head([partition.data_path for partition in headed], found.heads),
     )
     archived = [
         partition for partition, result in zip(window, results, strict=True) if isinstance(result, ArchivedObjectError)
@@ -249,17 +249,17 @@ async def _read_window(question: Question, window: Sequence[Partition], first: i
     found.known += await without_replaced_files(question, known)
 
 
-def _consider_listing(question: Question, in_parquet: Sequence[Partition], *, look_count: int) -> bool:
-    """Let a listing take the place of looks, and of the sidecars that the catalogue would then have, if it saves requests."""
+def _consider_listing(question: Question, in_parquet: Sequence[Partition], *, head_count: int) -> bool:
+    """Let a listing take the place of HEADs, and of the sidecars that the catalogue would then have, if it saves requests."""
     unread = [partition.location for partition in in_parquet if partition.snapshot is None]
-    saved_requests = look_count + question.snapshot.catalogue.saved_by_listing(unread)
+    saved_requests = head_count + question.snapshot.catalogue.saved_by_listing(unread)
     directories = [partition.directory_path for partition in in_parquet]
     listed = question.snapshot.listed_objects
     listed.consider(directories, saved_requests=saved_requests)
     return any(map(listed.is_worth_listing, directories))
 
 
-def _look_ahead(question: Question, window: Sequence[Partition], found: FoundPartitions) -> LookAhead | None:
+def _prefetch(question: Question, window: Sequence[Partition], found: FoundPartitions) -> Prefetch | None:
     """Fetch stripes of bloom filters while a listing is waited for, if the question may ask any.
 
     Not where the newest partition, which was read when the table was opened, shows that the table was written anew since it
@@ -272,8 +272,8 @@ def _look_ahead(question: Question, window: Sequence[Partition], found: FoundPar
     async def fetch(packed: Mapping[str, Sidecar]) -> None:
         sidecars = {partition.name: partition.snapshot or packed.get(partition.name) for partition in window}
         known = {name: sidecar for name, sidecar in sidecars.items() if sidecar is not None}
-        found.first_looks, asked = await asyncio.to_thread(asked_ahead, question, known)
-        found.stripes |= await catalogue.blooms.fetch_ahead(asked, found.looks)
+        found.prunings, asked = await asyncio.to_thread(asked_ahead, question, known)
+        found.stripes |= await catalogue.blooms.fetch_ahead(asked, found.heads)
 
     return fetch
 
@@ -287,7 +287,7 @@ async def _after_the_archive(
 ) -> dict[str, KnownPartition]:
     """Do what the options say about partitions whose metadata lies in archived objects."""
     data_objects = question.snapshot.data_objects
-    await data_objects.look_at([partition.data_path for partition in archived], found.looks)
+    await data_objects.head([partition.data_path for partition in archived], found.heads)
     objects = _all_archived(question, archived)
     if len(objects) < len(archived):
         raise refusal  # nothing that is known of the object explains it
@@ -295,15 +295,15 @@ async def _after_the_archive(
         found.skipped += map(skipped, objects)
         return {}
     await restore_or_refuse(question, _all_archived(question, window))
-    again = await _look_into(question, archived, first=0)
+    again = await _read_parquet(question, archived, first=0)
     refused = next((result for result in again if isinstance(result, ArchivedObjectError)), None)
     if refused is not None:
         raise refused
     return {known.partition.name: known for known in again if not isinstance(known, ArchivedObjectError)}
 
 
-async def _look_into(
-    question: Question, partitions: Sequence[Partition], first: int, *, look_ahead: LookAhead | None = None
+async def _read_parquet(
+    question: Question, partitions: Sequence[Partition], first: int, *, prefetch: Prefetch | None = None
 ) -> list[KnownPartition | ArchivedObjectError]:
     """Fetch what planning partitions needs: their metadata, or the places of rows in native files."""
     page_requests: dict[str, list[MetadataRequest]] = {
@@ -313,7 +313,7 @@ async def _look_into(
     }
     page_files = question.snapshot.page_files
     found, _ = await both(
-        _read_all(question, partitions, first, look_ahead),
+        _read_all(question, partitions, first, prefetch),
         gather_or_cancel(
             [
                 page_files.look_up(partition.location, page_requests[partition.name])
@@ -331,9 +331,9 @@ async def _look_into(
 
 
 async def _read_all(
-    question: Question, partitions: Sequence[Partition], first: int, look_ahead: LookAhead | None
+    question: Question, partitions: Sequence[Partition], first: int, prefetch: Prefetch | None
 ) -> list[KnownPartition | ArchivedObjectError]:
-    await read_packed(partitions, look_ahead=look_ahead)
+    await read_packed(partitions, prefetch=prefetch)
     # What needs no request needs no task either, of which thousands would take longer than all the rest.
     found = [
         await _read(question, partition, index) if partition.is_at_hand else None

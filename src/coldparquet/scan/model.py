@@ -89,9 +89,9 @@ class Question:
     limit: int | None
     last_rows: int | None = None
     """Only so many rows, the last ones in table order, are wanted by whoever made the question; None for all. Planning then
-    looks at pages, but leaves it to the asker to cut the reads."""
+    asks pages, but leaves it to the caller to cut the reads."""
     expects_data: bool = True
-    """Whether rows will probably be read, so that their data objects are looked at along with the metadata, and requests are
+    """Whether rows will probably be read, so that their data objects get a HEAD along with the metadata, and requests are
     planned for all of them. For questions that metadata may answer both wait until it is known that it does not: the plan has
     no requests, and whoever carries it out chooses the reads, see :func:`coldparquet.scan.requests.with_reads`."""
     row_windows: Mapping[str, tuple[int, int]] | None = None
@@ -120,7 +120,7 @@ class Question:
 
     @property
     def predicate_columns(self) -> tuple[TableColumn, ...]:
-        """Columns that the predicate looks at, each once."""
+        """Columns of the predicate, each once."""
         fields = () if self.predicate is None else self.predicate.fields()
         return tuple(self.snapshot.columns[index] for index in dict.fromkeys(field.index for field in fields))
 
@@ -164,7 +164,7 @@ _LIMIT = 1024
 class RememberedSpeeds:
     """Plan a repeated question as it was planned the first time, so that it asks for the ranges that are held by then.
 
-    What a plan reads over, and whether it looks closer first, depends on the store's speed, which every request measures
+    What a plan reads over, and whether it gathers evidence first, depends on the store's speed, which every request measures
     anew. Without this, the second plan would ask for bytes that the first one did not need.
     """
 

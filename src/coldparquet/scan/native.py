@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 
 TIME_SEARCH = "time search"
-"""Reason of the requests that look for the rows of a time range."""
+"""Reason of the requests that search the rows of a time range."""
 OFFSETS = "offsets"
-"""Reason of the requests that look where the data of the first and the last row of a slice is."""
+"""Reason of the requests that ask where the data of the first and the last row of a slice is."""
 _GAP_BYTES = 64 * 1024
 """Offsets at most this far apart are fetched as one: that many bytes hardly take longer than a few."""
 
@@ -242,7 +242,7 @@ async def find_native_rows(question: Question, partition: Partition, index: int)
 
 
 def plan_native(question: Question, found: KnownPartition, *, rows_left: int | None) -> PartitionPlan:
-    """Plan a native partition that was looked into. No request is sent."""
+    """Plan a native partition whose rows were found. No request is sent."""
     partition, known = found.partition, found.known
     if not isinstance(known, NativePlan):
         raise InternalError("a Parquet partition is planned as a native one")

@@ -13,9 +13,9 @@ from coldparquet.plan.model import PartitionRead, RowGroupsDropped, RowSelection
 from coldparquet.plan.pages import prune_pages
 from coldparquet.plan.reads import first_rows, read_pages, split_into_runs, without_filter
 from coldparquet.plan.statistics import SidecarStatistics
-from coldparquet.scan.look import SHARE_OF_MEMORY
 from coldparquet.scan.model import MatchEstimate, PartitionPlan
 from coldparquet.scan.planned import PlannedParquet
+from coldparquet.scan.pruning import SHARE_OF_MEMORY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from coldparquet.plan.model import RowGroupRead
     from coldparquet.plan.pages import PagesSelected
     from coldparquet.plan.prune import PruneReport
-    from coldparquet.scan.closer import CloserLook
-    from coldparquet.scan.look import ParquetDraft, Verdicts
+    from coldparquet.scan.evidence import Evidence
+    from coldparquet.scan.pruning import ParquetDraft, Verdicts
 
 
 def within_window(
@@ -52,35 +52,37 @@ def within_window(
     return tuple(cut)
 
 
-def plan_parquet(draft: ParquetDraft, look: CloserLook, verdicts: Verdicts, *, rows_left: int | None) -> PartitionPlan:
-    """Decide what to read of a partition, with what a closer look has brought. No request is sent; nothing is deferred yet."""
+def plan_parquet(
+    draft: ParquetDraft, evidence: Evidence, verdicts: Verdicts, *, rows_left: int | None
+) -> PartitionPlan:
+    """Decide what to read of a partition, with what a closer evidence has brought. No request is sent; nothing is deferred yet."""
     question, sidecar = draft.question, draft.sidecar
     techniques: list[Technique] = []
-    pruned, by_blooms = draft.look.pruned, draft.probes is not None and look.blooms is not None
+    pruned, by_blooms = draft.pruning.pruned, draft.probes is not None and evidence.blooms is not None
     left = pruned.reads_of(
         draft.row_groups, partition_index=draft.index, survives=verdicts.survives if by_blooms else None
     )
-    if draft.probes is not None and look.blooms is not None and not draft.probes.is_empty:
+    if draft.probes is not None and evidence.blooms is not None and not draft.probes.is_empty:
         techniques.append(_bloom_technique(draft, draft.probes, left))
     reads, dropped = left, _dropped(pruned.report, verdicts.report if by_blooms else pruned.report, draft.row_groups)
     if question.row_windows is not None:
         window = question.row_windows[draft.partition.data_path]
         reads = within_window(
-            reads, window, draft.sidecar, pages=look.pages, least_saving_bytes=_least_saving_bytes(draft)
+            reads, window, draft.sidecar, pages=evidence.pages, least_saving_bytes=_least_saving_bytes(draft)
         )
         dropped["row window"] = len(left) - len(reads)
     selected: PagesSelected | None = None
     if draft.page_index is not None:
-        selected = _select_pages(draft, look, left)
+        selected = _select_pages(draft, evidence, left)
         if selected is not None:
-            cut = _cut_to_pages(draft, look, reads, selected)
+            cut = _cut_to_pages(draft, evidence, reads, selected)
             dropped["page index"] = len(reads) - len(cut)
             reads = cut
-    kept = _within_limit(draft, look, reads, rows_left)
+    kept = _within_limit(draft, evidence, reads, rows_left)
     dropped["limit"] = len(reads) - len(kept)
-    reads = _in_runs(draft, look, kept)
+    reads = _in_runs(draft, evidence, kept)
     if draft.page_index is not None and left:
-        techniques.append(_page_technique(draft.page_index, look, selected, kept))
+        techniques.append(_page_technique(draft.page_index, evidence, selected, kept))
     made = set(reads[0].made_columns).intersection(*{read.made_columns for read in reads}) if reads else set[int]()
     return PartitionPlan(
         read=PartitionRead(
@@ -90,12 +92,12 @@ def plan_parquet(draft: ParquetDraft, look: CloserLook, verdicts: Verdicts, *, r
             metadata_source=draft.metadata.source,
             row_groups_total=sidecar.row_group_count,
             row_groups_read=len(kept),
-            rows_total=draft.look.stack.total_rows[draft.position],
+            rows_total=draft.pruning.stack.total_rows[draft.position],
             rows_read=sum(read.row_count for read in reads),
             dropped=_described(tuple(dropped.items())),
-            made_columns=(*draft.look.absent_columns, *(sidecar.column(column).name for column in sorted(made))),
+            made_columns=(*draft.pruning.absent_columns, *(sidecar.column(column).name for column in sorted(made))),
             techniques=tuple(techniques),
-            notes=(*draft.metadata.notes, *look.notes),
+            notes=(*draft.metadata.notes, *evidence.notes),
         ),
         row_groups=reads,
         planned=PlannedParquet(
@@ -103,12 +105,12 @@ def plan_parquet(draft: ParquetDraft, look: CloserLook, verdicts: Verdicts, *, r
             data_path=draft.partition.data_path,
             may_grow=draft.partition.may_grow,
             places=draft.places,
-            column_names=draft.look.column_names,
-            pages=look.pages,
-            pages_etag=look.pages_etag,
+            column_names=draft.pruning.column_names,
+            pages=evidence.pages,
+            pages_etag=evidence.pages_etag,
             known_symbols=question.symbols.strings,
         ),
-        estimate=_estimate(draft, look, verdicts, reads),
+        estimate=_estimate(draft, evidence, verdicts, reads),
     )
 
 
@@ -132,24 +134,24 @@ def _described(dropped: tuple[tuple[str, int], ...]) -> tuple[RowGroupsDropped, 
     return tuple(RowGroupsDropped(reason=reason, row_groups=count) for reason, count in dropped)
 
 
-def _select_pages(draft: ParquetDraft, look: CloserLook, reads: tuple[RowGroupRead, ...]) -> PagesSelected | None:
-    question, pages = draft.question, look.pages
+def _select_pages(draft: ParquetDraft, evidence: Evidence, reads: tuple[RowGroupRead, ...]) -> PagesSelected | None:
+    question, pages = draft.question, evidence.pages
     undecided = [read.row_group for read in reads if not read.all_rows_match]
     if pages is None or question.predicate is None or not undecided:
         return None
-    places = draft.look.tested
+    places = draft.pruning.tested
     return prune_pages(
         question.predicate,
         sidecar=draft.sidecar,
         places=places,
         pages=pages,
         row_groups=np.array(undecided, dtype=np.int64),
-        by_row_group=SidecarStatistics(draft.sidecar, places, blooms=look.blooms),
+        by_row_group=SidecarStatistics(draft.sidecar, places, blooms=evidence.blooms),
     )
 
 
 def _cut_to_pages(
-    draft: ParquetDraft, look: CloserLook, reads: tuple[RowGroupRead, ...], selected: PagesSelected
+    draft: ParquetDraft, evidence: Evidence, reads: tuple[RowGroupRead, ...], selected: PagesSelected
 ) -> tuple[RowGroupRead, ...]:
     """Leave out of each read the pages without a matching row, and the filter where every row that is left matches."""
     places = [draft.places[column.index] for column in draft.question.output_columns]
@@ -170,16 +172,16 @@ def _cut_to_pages(
         some = read
         if selected.all_rows_match[index]:
             some = without_filter(some, output_places)
-        cut.append(read_pages(some, selection, pages=look.pages, least_saving_bytes=least_saving_bytes))
-    if reads and not cut and look.pages_etag is not None:
+        cut.append(read_pages(some, selection, pages=evidence.pages, least_saving_bytes=least_saving_bytes))
+    if reads and not cut and evidence.pages_etag is not None:
         # Nothing would be fetched, and nobody would notice that the `_pages` is of another version of the file: so a page
         # is fetched, whose answer tells the version.
-        cut.append(first_rows(reads[0], 1, pages=look.pages, least_saving_bytes=1))
+        cut.append(first_rows(reads[0], 1, pages=evidence.pages, least_saving_bytes=1))
     return tuple(cut)
 
 
 def _within_limit(
-    draft: ParquetDraft, look: CloserLook, reads: tuple[RowGroupRead, ...], rows_left: int | None
+    draft: ParquetDraft, evidence: Evidence, reads: tuple[RowGroupRead, ...], rows_left: int | None
 ) -> tuple[RowGroupRead, ...]:
     """Leave out the rows behind those that certainly are as many as are still wanted."""
     if rows_left is None:
@@ -188,9 +190,9 @@ def _within_limit(
     for read in reads:
         if rows_left <= 0:
             break
-        is_enough = read.all_rows_match and read.row_count > rows_left and look.pages is not None
+        is_enough = read.all_rows_match and read.row_count > rows_left and evidence.pages is not None
         kept.append(
-            first_rows(read, rows_left, pages=look.pages, least_saving_bytes=_least_saving_bytes(draft))
+            first_rows(read, rows_left, pages=evidence.pages, least_saving_bytes=_least_saving_bytes(draft))
             if is_enough
             else read
         )
@@ -198,9 +200,9 @@ def _within_limit(
     return tuple(kept)
 
 
-def _in_runs(draft: ParquetDraft, look: CloserLook, reads: tuple[RowGroupRead, ...]) -> tuple[RowGroupRead, ...]:
+def _in_runs(draft: ParquetDraft, evidence: Evidence, reads: tuple[RowGroupRead, ...]) -> tuple[RowGroupRead, ...]:
     """Cut row groups that are too large for the memory limit into runs of pages."""
-    if look.pages is None:
+    if evidence.pages is None:
         return reads
     max_bytes = draft.question.options.memory_limit_bytes // SHARE_OF_MEMORY
     return tuple(
@@ -208,7 +210,7 @@ def _in_runs(draft: ParquetDraft, look: CloserLook, reads: tuple[RowGroupRead, .
         for read in reads
         for run in split_into_runs(
             read,
-            pages=look.pages,
+            pages=evidence.pages,
             row_bytes=decoded_row_bytes(
                 draft.sidecar, read.columns, np.array([read.row_group]), draft.question.options
             )[0],
@@ -218,7 +220,7 @@ def _in_runs(draft: ParquetDraft, look: CloserLook, reads: tuple[RowGroupRead, .
 
 
 def _estimate(
-    draft: ParquetDraft, look: CloserLook, verdicts: Verdicts, reads: tuple[RowGroupRead, ...]
+    draft: ParquetDraft, evidence: Evidence, verdicts: Verdicts, reads: tuple[RowGroupRead, ...]
 ) -> MatchEstimate | None:
     """Estimate which part of the rows that are read will match."""
     sidecar = draft.sidecar
@@ -227,8 +229,8 @@ def _estimate(
     numbers = np.array([read.row_group for read in reads], dtype=np.int64)
     group_rows = np.array([read.row_group_rows for read in reads], dtype=np.int64)
     page_counts = np.ones(len(reads), dtype=np.int64)
-    if look.pages is not None:
-        pages_of_chunk = np.diff(look.pages.first_page).reshape(sidecar.row_group_count, sidecar.column_count)
+    if evidence.pages is not None:
+        pages_of_chunk = np.diff(evidence.pages.first_page).reshape(sidecar.row_group_count, sidecar.column_count)
         page_counts = np.maximum(pages_of_chunk.max(axis=1, initial=1)[numbers], 1)
     matching_rows = verdicts.matching_fraction[draft.row_groups.start + numbers] * group_rows
     return MatchEstimate(matching_rows=matching_rows, page_rows=-(-group_rows // page_counts))
@@ -250,12 +252,12 @@ def _bloom_technique(draft: ParquetDraft, probes: BloomProbes, left: Sequence[Ro
 
 
 def _page_technique(
-    choice: Choice, look: CloserLook, selected: PagesSelected | None, kept: tuple[RowGroupRead, ...]
+    choice: Choice, evidence: Evidence, selected: PagesSelected | None, kept: tuple[RowGroupRead, ...]
 ) -> Technique:
     """Count the rows of which the pages tell that they are not wanted: by the predicate, or else behind the limit."""
     if not choice.pays:
         return Technique(name="page index", is_used=False, unit="rows", reason=choice.reason, details=choice.details)
-    if look.pages is None:
+    if evidence.pages is None:
         return Technique(name="page index", is_used=False, unit="rows", reason="none was found")
     if selected is None:
         rows, rows_left = sum(read.row_group_rows for read in kept), sum(read.row_count for read in kept)

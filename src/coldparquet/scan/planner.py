@@ -18,15 +18,15 @@ from coldparquet.plan.predicate import NANOSECONDS_PER_UNIT
 from coldparquet.plan.prune import prune
 from coldparquet.plan.reads import defer_columns
 from coldparquet.plan.statistics import IntervalStatistics
-from coldparquet.scan.archive import admit_and_restore, archived_object, look_at_data, skipped, with_storage_class
-from coldparquet.scan.closer import BloomCopies, CloserLook, look_closer
+from coldparquet.scan.archive import admit_and_restore, archived_object, head_data, skipped, with_storage_class
+from coldparquet.scan.evidence import BloomCopies, Evidence, gather_evidence
 from coldparquet.scan.known_symbols import look_up_symbols
-from coldparquet.scan.look import Draft, FirstLooks, ParquetDraft, Verdicts, draft_parquet
 from coldparquet.scan.metadata import beliefs, read_metadata
 from coldparquet.scan.model import NO_SYMBOLS
 from coldparquet.scan.native import plan_native
 from coldparquet.scan.parquet import plan_parquet
 from coldparquet.scan.planned import NativePlan, PlannedParquet
+from coldparquet.scan.pruning import Draft, ParquetDraft, SidecarPrunings, Verdicts, draft_parquet
 from coldparquet.scan.requests import PlannedRequests, PlannedScan, plan_requests_of, with_reads
 from coldparquet.storage.checked import stale_pages
 from coldparquet.storage.requests import is_lasting_etag
@@ -45,21 +45,21 @@ if TYPE_CHECKING:
     from coldparquet.plan.columns import TableColumn
     from coldparquet.plan.model import MetadataRequest, PlannedRead, SkippedPartition
     from coldparquet.plan.statistics import BloomAnswers
-    from coldparquet.scan.look import FirstLook
     from coldparquet.scan.metadata import FoundPartitions
     from coldparquet.scan.model import KnownPartition, PartitionPlan, Question
+    from coldparquet.scan.pruning import SidecarPruning
 
 
 async def admit(planned: PlannedScan) -> PlannedScan:
     """Make sure that a plan may be carried out: whatever stands against it is found before its first request for data.
 
-    Requests: those of :func:`coldparquet.scan.archive.look_at_data` and of
+    Requests: those of :func:`coldparquet.scan.archive.head_data` and of
     :func:`~coldparquet.scan.archive.admit_and_restore`, which also say what is raised.
     """
-    looked_at = await look_at_data(planned)
-    if looked_at is not planned and planned.question.options.goal == "cheap":
-        looked_at = with_reads(looked_at, looked_at.plan.row_groups)
-    return await admit_and_restore(looked_at)
+    headed = await head_data(planned)
+    if headed is not planned and planned.question.options.goal == "cheap":
+        headed = with_reads(headed, headed.plan.row_groups)
+    return await admit_and_restore(headed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,22 +197,22 @@ class Drafts:
     skipped: tuple[SkippedPartition, ...]
     """Partitions that are left out because they are archived."""
     beyond_limit: tuple[Partition, ...]
-    """Partitions that nobody has to look at, because those before them certainly have enough rows."""
+    """Partitions that are not read, because those before them certainly have enough rows."""
 
 
 def draft_partitions(question: Question, found: FoundPartitions, kept: Sequence[Partition]) -> Drafts:
-    """Prune the row groups of every partition by its metadata; native ones have been looked into already.
+    """Prune the row groups of every partition by its metadata; native ones have been planned already.
 
     Archived partitions that have row groups left are left out here, if the options say so; for others only what lies
-    outside of the archived object is worth a closer look.
+    outside of the archived object is worth its requests as evidence.
     """
     drafts: list[Draft] = []
     left_out = list(found.skipped)
     rows_left = question.limit
     in_parquet = [known.known.sidecar for known in found.known if not isinstance(known.known, NativePlan)]
-    looks, sidecar_count = found.first_looks, 0
-    if looks is None or not looks.are_about(question, in_parquet):
-        looks = FirstLooks(question, ColumnMatcher(question.needed_columns), in_parquet)
+    prunings, sidecar_count = found.prunings, 0
+    if prunings is None or not prunings.are_about(question, in_parquet):
+        prunings = SidecarPrunings(question, ColumnMatcher(question.needed_columns), in_parquet)
     considered = {partition.name for partition in found.skipped}
     for known in found.known:
         if rows_left is not None and rows_left <= 0:
@@ -222,10 +222,10 @@ def draft_partitions(question: Question, found: FoundPartitions, kept: Sequence[
             drafts.append(_renumbered(known, len(drafts)))
             rows_left = rows_after(rows_left, known.known.reads)
             continue
-        look, position = looks.at(sidecar_count)
+        pruning, position = prunings.at(sidecar_count)
         sidecar_count += 1
         draft = draft_parquet(
-            look,
+            pruning,
             position,
             known.partition,
             known.known,
@@ -248,7 +248,7 @@ def rows_after(rows_left: int | None, reads: Sequence[PlannedRead]) -> int | Non
 
 
 def _without_the_object(draft: ParquetDraft) -> ParquetDraft:
-    """Keep of what is worth a closer look only what does not lie in the archived object itself."""
+    """Keep of the evidence that is worth its requests only what does not lie in the archived object itself."""
     probes, page_index = draft.probes, draft.page_index
     if probes is not None and probes.wanted() is not None:
         probes = None
@@ -297,10 +297,10 @@ class PlannedOnce:
 async def plan_question(question: Question, executor: Executor) -> PlannedScan:
     """Plan a question.
 
-    Requests: the metadata of the partitions that are left by their time ranges and, on stores with storage classes, 1 look at
-    the data object of each, all at once; none for those known. Metadata-only questions do not look. Where
-    that leaves row groups undecided and more is worth a look, bloom filters and pages of all partitions, all at once (see
-    :func:`coldparquet.scan.closer.look_closer`). Of native partitions: the search for the rows of the time range,
+    Requests: the metadata of the partitions that are left by their time ranges and, on stores with storage classes, 1 HEAD of
+    the data object of each, all at once; none for those known. Metadata-only questions send none. Where
+    that leaves row groups undecided and more evidence is worth it, bloom filters and pages of all partitions, all at once (see
+    :func:`coldparquet.scan.evidence.gather_evidence`). Of native partitions: the search for the rows of the time range,
     and the offsets and symbols of the columns needed. With a limit and no predicate, those of the first partition, then of
     twice as many, until there are enough rows. For ``symbols="global"`` the symbols of the table, see
     :func:`coldparquet.scan.known_symbols.look_up_symbols`.
@@ -312,35 +312,35 @@ async def plan_question(question: Question, executor: Executor) -> PlannedScan:
     loop = asyncio.get_running_loop()
     drafted = await loop.run_in_executor(executor, draft_partitions, question, found, kept)
     copies = BloomCopies(question, drafted.drafts, found.stripes)
-    looks = await _look_closer(drafted.drafts, copies)
+    gathered = await _gather_evidence(drafted.drafts, copies)
     pruned += [PrunedPartition(name=partition.name, reason="limit") for partition in drafted.beyond_limit]
-    requests = _spent_on(question, found, looks)
-    return await loop.run_in_executor(executor, _plan, question, drafted, looks, tuple(pruned), requests)
+    requests = _spent_on(question, found, gathered)
+    return await loop.run_in_executor(executor, _plan, question, drafted, gathered, tuple(pruned), requests)
 
 
-async def _look_closer(drafts: Sequence[Draft], copies: BloomCopies) -> list[CloserLook]:
+async def _gather_evidence(drafts: Sequence[Draft], copies: BloomCopies) -> list[Evidence]:
     """Look closer at those partitions of which it is wanted: often at few or none of many."""
     wanted = [
         (position, draft)
         for position, draft in enumerate(drafts)
-        if isinstance(draft, ParquetDraft) and draft.wants_closer_look
+        if isinstance(draft, ParquetDraft) and draft.wants_evidence
     ]
-    looks = [CloserLook()] * len(drafts)
-    found = await gather_or_cancel([_look_closer_at(draft, copies) for _, draft in wanted])
-    for (position, _), look in zip(wanted, found, strict=True):
-        looks[position] = look
-    return looks
+    gathered = [Evidence()] * len(drafts)
+    found = await gather_or_cancel([_gather_evidence_on(draft, copies) for _, draft in wanted])
+    for (position, _), evidence in zip(wanted, found, strict=True):
+        gathered[position] = evidence
+    return gathered
 
 
-async def _look_closer_at(draft: ParquetDraft, copies: BloomCopies) -> CloserLook:
-    look = await look_closer(draft, copies)
+async def _gather_evidence_on(draft: ParquetDraft, copies: BloomCopies) -> Evidence:
+    evidence = await gather_evidence(draft, copies)
     info = draft.question.snapshot.data_objects.info(draft.partition.data_path)
-    if info is None or not (is_lasting_etag(look.pages_etag) and is_lasting_etag(info.etag)):
-        return look
-    if look.pages_etag != info.etag:
+    if info is None or not (is_lasting_etag(evidence.pages_etag) and is_lasting_etag(info.etag)):
+        return evidence
+    if evidence.pages_etag != info.etag:
         draft.question.snapshot.store.note_changed(draft.partition.data_path)
-        raise stale_pages(draft.partition.data_path, described_etag=look.pages_etag, found_etag=info.etag)
-    return replace(look, pages_etag=None)  # all later requests are pinned to the version that was seen
+        raise stale_pages(draft.partition.data_path, described_etag=evidence.pages_etag, found_etag=info.etag)
+    return replace(evidence, pages_etag=None)  # all later requests are pinned to the version that was seen
 
 
 def prune_partitions(question: Question) -> tuple[list[Partition], list[PrunedPartition]]:
@@ -381,16 +381,16 @@ def _bounds(values: Sequence[int]) -> npt.NDArray[np.int64]:
 def _plan(
     question: Question,
     drafted: Drafts,
-    looks: Sequence[CloserLook],
+    gathered: Sequence[Evidence],
     pruned: tuple[PrunedPartition, ...],
     requests: tuple[MetadataRequest, ...],
 ) -> PlannedScan:
     plans: list[PartitionPlan] = []
     rows_left = question.limit
-    verdicts = _verdicts(drafted.drafts, looks)
-    for draft, look in zip(drafted.drafts, looks, strict=True):
+    verdicts = _verdicts(drafted.drafts, gathered)
+    for draft, evidence in zip(drafted.drafts, gathered, strict=True):
         if isinstance(draft, ParquetDraft):
-            plan = plan_parquet(draft, look, verdicts[draft.look], rows_left=rows_left)
+            plan = plan_parquet(draft, evidence, verdicts[draft.pruning], rows_left=rows_left)
         else:
             plan = plan_native(question, draft, rows_left=rows_left)
         plans.append(plan)
@@ -448,20 +448,20 @@ def _columns_left_out(question: Question, drafts: Sequence[Draft]) -> tuple[str,
     return (note,)
 
 
-def _verdicts(drafts: Sequence[Draft], looks: Sequence[CloserLook]) -> dict[FirstLook, Verdicts]:
-    """Put together what bloom filters have answered about sidecars that were looked at together."""
-    blooms: dict[FirstLook, dict[int, BloomAnswers]] = {}
-    for draft, look in zip(drafts, looks, strict=True):
+def _verdicts(drafts: Sequence[Draft], gathered: Sequence[Evidence]) -> dict[SidecarPruning, Verdicts]:
+    """Put together what bloom filters have answered about sidecars that were pruned together."""
+    blooms: dict[SidecarPruning, dict[int, BloomAnswers]] = {}
+    for draft, evidence in zip(drafts, gathered, strict=True):
         if isinstance(draft, ParquetDraft):
-            of_stack = blooms.setdefault(draft.look, {})
-            if look.blooms is not None:
-                of_stack[draft.position] = look.blooms
-    return {look: Verdicts(look, answers) for look, answers in blooms.items()}
+            of_stack = blooms.setdefault(draft.pruning, {})
+            if evidence.blooms is not None:
+                of_stack[draft.position] = evidence.blooms
+    return {pruning: Verdicts(pruning, answers) for pruning, answers in blooms.items()}
 
 
-def _spent_on(question: Question, found: FoundPartitions, looks: Sequence[CloserLook]) -> tuple[MetadataRequest, ...]:
-    """Return what making the plan has cost: opening the table, metadata, looks at objects, and what a closer look fetched."""
+def _spent_on(question: Question, found: FoundPartitions, gathered: Sequence[Evidence]) -> tuple[MetadataRequest, ...]:
+    """Return what making the plan has cost: opening the table, metadata, HEADs of objects, and evidence."""
     before = question.snapshot.requests
     of_partitions = [request for known in found.known for request in known.requests if request not in before]
-    of_looks = [request for look in looks for request in look.requests]
-    return (*before, *of_partitions, *found.looks, *question.symbols.requests, *of_looks)
+    of_evidence = [request for evidence in gathered for request in evidence.requests]
+    return (*before, *of_partitions, *found.heads, *question.symbols.requests, *of_evidence)

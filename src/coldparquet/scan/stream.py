@@ -31,9 +31,9 @@ from coldparquet.decode.arrow import (
 from coldparquet.decode.expansion import check_expanded_size
 from coldparquet.errors import InvalidInputError
 from coldparquet.options import MIB
-from coldparquet.scan.gathering import PartitionFetches
+from coldparquet.scan.arriving import PartitionFetches
 from coldparquet.scan.known_symbols import shared_dictionaries
-from coldparquet.scan.memory import DecodedSizes, Room
+from coldparquet.scan.memory import DecodedSizes, Quota
 from coldparquet.scan.work import KeptShare, RowGroupWork, StreamMeans
 from coldparquet.storage.log import current_ledger
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from coldparquet.plan.model import ReadPlan
-    from coldparquet.scan.memory import Holding
+    from coldparquet.scan.memory import Lease
     from coldparquet.scan.model import StreamedPlan
     from coldparquet.scan.stats import ScanActivity
     from coldparquet.storage.cache import CachedStore
@@ -93,7 +93,7 @@ class BatchStream:
         """Row groups that have begun and are not consumed yet, in the order in which they will be, and the one behind them."""
         self._problem: Exception | None = None
         """Why there is none behind them although some are left."""
-        self._in_hand: Holding | None = None
+        self._in_hand: Lease | None = None
         """Memory of the rows that the consumer has: it counts as held until he has those of the next row group."""
         self._batches: deque[pa.RecordBatch] = deque()
         """What is left of the row group in hand."""
@@ -204,10 +204,10 @@ class BatchStream:
             question=question,
             store=self._store,
             executor=self._executor,
-            fetched=Room(granted_bytes // 2),
-            decoded=Room(granted_bytes - granted_bytes // 2),
-            requests=Room(options.max_concurrency),
-            decoders=Room(options.decode_threads or os.cpu_count() or 1),
+            fetched=Quota(granted_bytes // 2),
+            decoded=Quota(granted_bytes - granted_bytes // 2),
+            requests=Quota(options.max_concurrency),
+            decoders=Quota(options.decode_threads or os.cpu_count() or 1),
             sizes=DecodedSizes(),
             ledger=current_ledger(),
             keeping=KeptShare(

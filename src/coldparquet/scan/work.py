@@ -24,9 +24,9 @@ from coldparquet.errors import InternalError, NotFoundError
 from coldparquet.plan.budget import has_budget
 from coldparquet.plan.model import RowGroupRead
 from coldparquet.plan.requests import shortened_to
-from coldparquet.scan.gathering import PartitionFetches
+from coldparquet.scan.arriving import PartitionFetches
 from coldparquet.scan.known_symbols import symbol_columns
-from coldparquet.scan.memory import Holding
+from coldparquet.scan.memory import Lease
 from coldparquet.storage.log import Turn
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from coldparquet.options import Coalescing
     from coldparquet.plan.columns import TableColumn
     from coldparquet.plan.model import PlannedRead, PlannedRequest
-    from coldparquet.scan.gathering import Fetch, Gathering
-    from coldparquet.scan.memory import DecodedSizes, Room
+    from coldparquet.scan.arriving import ArrivingRead, Fetch
+    from coldparquet.scan.memory import DecodedSizes, Quota
     from coldparquet.scan.model import StreamedQuestion
     from coldparquet.scan.planned import PlannedPartition
     from coldparquet.storage.base import ObjectStore
@@ -96,23 +96,23 @@ class ReadStages:
             deferred_columns=deferred,
         )
 
-    def decode(self, gathering: Gathering) -> Decoded:
+    def decode(self, arriving: ArrivingRead) -> Decoded:
         """Decode all columns and keep the rows that satisfy the predicate."""
         question = self.question
         # The buffer is handed on and not held here: its memory goes before the predicate is applied.
-        rows = self.partition.decode(self.read, gathering.take_buffer(), self.first_columns, question.options)
+        rows = self.partition.decode(self.read, arriving.take_buffer(), self.first_columns, question.options)
         decoded_bytes = rows.get_total_buffer_size()
         if question.predicate is not None and not self.read.all_rows_match:
             rows = filter_rows(question.predicate, rows)
         rows = self._shortened(rows.select([column.name for column in question.output_columns]))
         return Decoded(rows=rows, decoded_bytes=decoded_bytes)
 
-    def decode_first(self, gathering: Gathering, part_bytes: int) -> FirstStage:
+    def decode_first(self, arriving: ArrivingRead, part_bytes: int) -> FirstStage:
         """Decode the columns of the first stage, apply the predicate, and plan the second stage for what it leaves."""
         question = self.question
         if question.predicate is None:
             raise InternalError("columns were deferred without a predicate that they could wait for")
-        decoded = self.partition.decode(self.read, gathering.take_buffer(), self.first_columns, question.options)
+        decoded = self.partition.decode(self.read, arriving.take_buffer(), self.first_columns, question.options)
         rows, positions = surviving_rows(question.predicate, decoded)
         if rows.num_rows == 0:
             return FirstStage(
@@ -145,12 +145,12 @@ class ReadStages:
         announced = self.partition.requests([deferred], coalescing, part_bytes=part_bytes, stage=2)
         return requests if len(requests) <= len(announced) else shortened_to(announced, narrowed)
 
-    def decode_second(self, gathering: Gathering, first: FirstStage) -> Decoded:
+    def decode_second(self, arriving: ArrivingRead, first: FirstStage) -> Decoded:
         """Decode the deferred columns of the rows that are left, and join them with the columns of the first stage."""
         if first.narrowed is None:
             raise InternalError("a second stage was begun although no row is left")
         rows = self.partition.decode(
-            first.narrowed, gathering.take_buffer(), self.deferred_columns, self.question.options
+            first.narrowed, arriving.take_buffer(), self.deferred_columns, self.question.options
         )
         decoded_bytes, rows = rows.get_total_buffer_size(), self._shortened(rows)
         columns = {
@@ -218,14 +218,14 @@ class StreamMeans:
     question: StreamedQuestion
     store: ObjectStore
     executor: Executor
-    fetched: Room
+    fetched: Quota
     """Memory of bytes in flight and fetched. It has a room of its own, so that neither the bytes of later row groups nor
     rows that nobody consumes can keep the other from going on."""
-    decoded: Room
+    decoded: Quota
     """Memory of rows that are being decoded or not yet consumed."""
-    requests: Room
+    requests: Quota
     """Requests in flight."""
-    decoders: Room
+    decoders: Quota
     """Threads that decode."""
     sizes: DecodedSizes
     ledger: Ledger | None
@@ -294,13 +294,13 @@ class RowGroupWork:
         self.turn = turn
         self.rows: asyncio.Future[pa.Table] = asyncio.get_running_loop().create_future()
         """The rows that satisfy the predicate, with the columns of the result."""
-        self.fetched = Holding(means.fetched, turn=turn)
+        self.fetched = Lease(means.fetched, turn=turn)
         """Memory that it holds for bytes."""
-        self.decoded = Holding(means.decoded, turn=turn)
+        self.decoded = Lease(means.decoded, turn=turn)
         """Memory that it holds for rows."""
         self._fetches = fetches
         self._position = position
-        self._gathering: Gathering | None = None
+        self._arriving: ArrivingRead | None = None
         """Its bytes on their way; None until its turn has come."""
         self.has_begun = False
         self.is_dropped = False
@@ -323,9 +323,9 @@ class RowGroupWork:
             await self.fetched.take(_OWN_BYTES)
             if self.is_dropped:
                 return
-            self._gathering, fetches = self._fetches.join(self._position, self.fetched)
-            self._start(self._carry_out(self._gathering))
-            await self._send(fetches, self._gathering)
+            self._arriving, fetches = self._fetches.join(self._position, self.fetched)
+            self._start(self._carry_out(self._arriving))
+            await self._send(fetches, self._arriving)
         except Exception as error:  # noqa: BLE001 - whoever consumes the rows gets it
             self._fail(error)
 
@@ -339,51 +339,51 @@ class RowGroupWork:
         if not self.rows.cancel() and not self.rows.cancelled():
             self.rows.exception()  # an error that nobody will ask for any more
 
-    async def _carry_out(self, gathering: Gathering) -> None:
+    async def _carry_out(self, arriving: ArrivingRead) -> None:
         try:
-            rows = await self._read_rows(gathering)
+            rows = await self._read_rows(arriving)
         except Exception as error:  # noqa: BLE001 - whoever consumes the rows gets it
             self._fail(error)
             return
         self.rows.set_result(rows)
 
-    async def _read_rows(self, gathering: Gathering) -> pa.Table:
+    async def _read_rows(self, arriving: ArrivingRead) -> pa.Table:
         stages = self._stages
-        await gathering.complete()
+        await arriving.complete()
         if not stages.deferred_columns:
-            return (await self._decode(self.read, stages.first_columns, stages.decode, gathering)).rows
+            return (await self._decode(self.read, stages.first_columns, stages.decode, arriving)).rows
         first = await self._decode(
-            self.read, stages.first_columns, stages.decode_first, gathering, self._means.part_bytes
+            self.read, stages.first_columns, stages.decode_first, arriving, self._means.part_bytes
         )
         if first.narrowed is None:
             return first.rows
         fetches = PartitionFetches(first.requests, [first.narrowed], self._partition, self._means.fetched)
-        gathering, requests = fetches.join(0, self.fetched)
+        arriving, requests = fetches.join(0, self.fetched)
         try:
-            await self._send(requests, gathering)
-            await gathering.complete()
-            second = await self._decode(first.narrowed, stages.deferred_columns, stages.decode_second, gathering, first)
+            await self._send(requests, arriving)
+            await arriving.complete()
+            second = await self._decode(first.narrowed, stages.deferred_columns, stages.decode_second, arriving, first)
         finally:
-            gathering.drop()
+            arriving.drop()
         return second.rows
 
-    async def _send(self, fetches: Sequence[Fetch], gathering: Gathering) -> None:
+    async def _send(self, fetches: Sequence[Fetch], arriving: ArrivingRead) -> None:
         """Send requests one after the other, as there is memory for their answers, and get ready for these."""
         for fetch in fetches:
             await self.fetched.take(fetch.length_bytes)
             self._start(self._fetch(fetch))
-        if gathering.waits_for_first_byte and not gathering.takes_whole_answer:
-            self._start(self._make_buffer(gathering))
+        if arriving.waits_for_first_byte and not arriving.takes_whole_answer:
+            self._start(self._make_buffer(arriving))
 
-    async def _make_buffer(self, gathering: Gathering) -> None:
+    async def _make_buffer(self, arriving: ArrivingRead) -> None:
         """Make the buffer while the answers are on their way; what is held, or lies near, has filled one by then."""
         await asyncio.sleep(_SENDING_S)
-        if not gathering.waits_for_first_byte:
+        if not arriving.waits_for_first_byte:
             return
         try:
-            gathering.fill(await self._means.in_thread(gathering.new_buffer))
+            arriving.fill(await self._means.in_thread(arriving.new_buffer))
         except Exception as error:  # noqa: BLE001 - whoever consumes the rows gets it
-            gathering.fail(error)
+            arriving.fail(error)
 
     async def _fetch(self, fetch: Fetch) -> None:
         """Fetch one range and copy its parts to their places."""
@@ -416,7 +416,7 @@ class RowGroupWork:
         read: PlannedRead,
         columns: Sequence[TableColumn],
         function: Callable[..., DecodedRows],
-        gathering: Gathering,
+        arriving: ArrivingRead,
         *arguments: object,
     ) -> DecodedRows:
         """Decode columns in a thread, as soon as there is memory for it; hold what comes out instead of the bytes."""
@@ -424,8 +424,8 @@ class RowGroupWork:
         estimated_bytes = self._partition.decoded_bytes(read, columns, means.question.options)
         await self._take_decoder(estimated_bytes)
         try:
-            decoded = await means.in_thread(function, gathering, *arguments)
-            gathering.drop()
+            decoded = await means.in_thread(function, arriving, *arguments)
+            arriving.drop()
             if means.is_short and means.sizes.have_grown(means.release_every_bytes):
                 await means.in_thread(_release_unused)
         finally:
@@ -460,8 +460,8 @@ class RowGroupWork:
             self.rows.exception()  # perhaps nobody will ask
 
     def _give_memory_back(self) -> None:
-        if self._gathering is not None:
-            self._gathering.drop()
+        if self._arriving is not None:
+            self._arriving.drop()
         self.fetched.release()
         self.decoded.release()
 

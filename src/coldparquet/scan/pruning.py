@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from coldparquet.scan.model import KnownPartition, Question
 
 
-class FirstLook:
+class SidecarPruning:
     """What stacked sidecars say about a question. No request is sent.
 
     Args:
@@ -223,15 +223,15 @@ class Verdicts:
     """What sidecars and bloom filters together say about a question.
 
     Args:
-        look: What the sidecars alone say.
+        pruning: What the sidecars alone say.
         blooms: What bloom filters have answered, by the position of the sidecar in the stack.
     """
 
-    def __init__(self, look: FirstLook, blooms: Mapping[int, BloomAnswers]) -> None:
-        self._look = look
-        self._statistics = look.statistics
+    def __init__(self, pruning: SidecarPruning, blooms: Mapping[int, BloomAnswers]) -> None:
+        self._pruning = pruning
+        self._statistics = pruning.statistics
         if blooms:
-            self._statistics = SidecarStatistics(look.stack, look.tested, blooms=_stacked(look.stack, blooms))
+            self._statistics = SidecarStatistics(pruning.stack, pruning.tested, blooms=_stacked(pruning.stack, blooms))
 
     @cached_property
     def survives(self) -> BoolArray:
@@ -246,27 +246,27 @@ class Verdicts:
     @cached_property
     def matching_fraction(self) -> FloatArray:
         """Estimated part of the rows of each row group that match, shape ``(row_groups,)``."""
-        look = self._look
-        if look.question.predicate is None:
-            return np.ones(look.stack.row_group_count)
+        pruning = self._pruning
+        if pruning.question.predicate is None:
+            return np.ones(pruning.stack.row_group_count)
         return estimate_selectivity(
-            look.question.predicate,
+            pruning.question.predicate,
             self._statistics,
-            look.value_counts,
-            look.stack.row_counts,
-            borders=look.stack.borders,
+            pruning.value_counts,
+            pruning.stack.row_counts,
+            borders=pruning.stack.borders,
         )
 
     @cached_property
     def _pruned(self) -> tuple[BoolArray, PruneReport]:
-        predicate = self._look.question.predicate
+        predicate = self._pruning.question.predicate
         if predicate is None:
             raise InternalError("without a predicate there is nothing to prune by")
-        verdict, report = prune(predicate, self._statistics, self._look.stack.row_group_count)
+        verdict, report = prune(predicate, self._statistics, self._pruning.stack.row_group_count)
         return verdict.survives, report
 
 
-class FirstLooks:
+class SidecarPrunings:
     """Looks at sidecars when they are first asked for: at all at once that can be stacked.
 
     Args:
@@ -280,7 +280,7 @@ class FirstLooks:
         self._matcher = matcher
         self._sidecars = sidecars
         self._members = stack_alike(sidecars)
-        self._looks: dict[int, FirstLook] = {}
+        self._prunings: dict[int, SidecarPruning] = {}
         self._place_of = {
             index: (number, position)
             for number, members in enumerate(self._members)
@@ -288,33 +288,33 @@ class FirstLooks:
         }
 
     def are_about(self, question: Question, sidecars: Sequence[Sidecar]) -> bool:
-        """Tell whether they are looks at just these sidecars for just this question."""
+        """Tell whether they prune just these sidecars for just this question."""
         is_same_count = len(sidecars) == len(self._sidecars)
         return question is self._question and is_same_count and all(map(is_, sidecars, self._sidecars))
 
-    def at(self, index: int) -> tuple[FirstLook, int]:
+    def at(self, index: int) -> tuple[SidecarPruning, int]:
         """Return what was found about one sidecar and those like it, and its position among them."""
         number, position = self._place_of[index]
-        look = self._looks.get(number)
-        if look is None:
+        pruning = self._prunings.get(number)
+        if pruning is None:
             members = self._members[number]
             try:
-                look = self._look_at(members)
+                pruning = self._prune(members)
             except (FormatError, UnsupportedError):
                 if len(members) == 1:
                     raise
                 # One by one: the error is of one of them, which nobody may ask for, and is to name it.
                 self._separate(members)
                 return self.at(index)
-            self._looks[number] = look
-        return look, position
+            self._prunings[number] = pruning
+        return pruning, position
 
-    def _look_at(self, members: Sequence[int]) -> FirstLook:
+    def _prune(self, members: Sequence[int]) -> SidecarPruning:
         sidecars = [self._sidecars[index] for index in members]
-        look = FirstLook(self._question, SidecarStack(sidecars), self._matcher.places(sidecars[0]))
+        pruning = SidecarPruning(self._question, SidecarStack(sidecars), self._matcher.places(sidecars[0]))
         if len(members) > 1:
-            look.check_counts()
-        return look
+            pruning.check_counts()
+        return pruning
 
     def _separate(self, members: Sequence[int]) -> None:
         for index in members:
@@ -344,7 +344,7 @@ _WORTH_A_PAGES_FILE_BYTES = 1024 * 1024
 class ParquetDraft:
     """What the sidecar alone says about a question to one partition."""
 
-    look: FirstLook
+    pruning: SidecarPruning
     """What was found about this sidecar and those like it."""
     position: int
     """Position of this sidecar among them."""
@@ -362,12 +362,12 @@ class ParquetDraft:
     @property
     def question(self) -> Question:
         """What is asked."""
-        return self.look.question
+        return self.pruning.question
 
     @property
     def places(self) -> Mapping[int, int | None]:
         """By index in the table: where each needed column is in the sidecar, None where it is not."""
-        return self.look.places
+        return self.pruning.places
 
     @property
     def sidecar(self) -> Sidecar:
@@ -377,12 +377,12 @@ class ParquetDraft:
     @property
     def row_groups(self) -> slice:
         """Where its row groups are among those of the stack."""
-        return self.look.row_groups_of(self.position)
+        return self.pruning.row_groups_of(self.position)
 
     @property
     def row_groups_left(self) -> IntArray:
         """Its row groups that statistics leave, ascending, shape ``(left,)``."""
-        row_groups: IntArray = self.look.pruned.row_groups[self.left] - self.row_groups.start
+        row_groups: IntArray = self.pruning.pruned.row_groups[self.left] - self.row_groups.start
         return row_groups
 
     @property
@@ -393,7 +393,7 @@ class ParquetDraft:
     @property
     def certain_rows(self) -> int:
         """Rows in those row groups of which every row matches."""
-        pruned = self.look.pruned
+        pruned = self.pruning.pruned
         return int(pruned.row_counts[self.left][pruned.all_rows_match[self.left]].sum())
 
     @property
@@ -402,13 +402,13 @@ class ParquetDraft:
         return self.page_index is not None and self.page_index.pays
 
     @property
-    def wants_closer_look(self) -> bool:
-        """Whether anything is worth a look that may have to be fetched."""
+    def wants_evidence(self) -> bool:
+        """Whether evidence that may have to be fetched is worth its requests."""
         return self.probes is not None or self.wants_pages
 
 
 def draft_parquet(  # noqa: PLR0913 - what can be told is told by name
-    look: FirstLook,
+    pruning: SidecarPruning,
     position: int,
     partition: Partition,
     metadata: PartitionMetadata,
@@ -416,18 +416,18 @@ def draft_parquet(  # noqa: PLR0913 - what can be told is told by name
     index: int,
     rows_wanted: int | None,
 ) -> ParquetDraft:
-    """Say what is read of a partition by its sidecar, and decide what else is worth a look. No request is sent."""
+    """Say what is read of a partition by its sidecar, and decide which evidence is worth its requests. No request is sent."""
     # Partitions were left out by the times of their directories, so their rows have to be where they belong.
-    refuse_misplaced_times(partition, look.stated_times[position])
-    left = look.left_of(position)
+    refuse_misplaced_times(partition, pruning.stated_times[position])
+    left = pruning.left_of(position)
     draft = ParquetDraft(
-        look=look,
+        pruning=pruning,
         position=position,
         partition=partition,
         metadata=metadata,
         index=index,
         left=left,
-        probes=look.bloom_probes(position),
+        probes=pruning.bloom_probes(position),
         page_index=None,
     )
     choice = _page_index_choice(draft, rows_wanted)
@@ -435,15 +435,15 @@ def draft_parquet(  # noqa: PLR0913 - what can be told is told by name
 
 
 def _page_index_choice(draft: ParquetDraft, rows_wanted: int | None) -> Choice | None:
-    """Decide whether the pages are worth a look; None where every page would be read anyway."""
-    question, sidecar, look, left = draft.question, draft.sidecar, draft.look, draft.left
-    options, pruned, position = question.options, look.pruned, draft.position
-    if options.page_index == "never" or look.fetched_bytes_of[position] == 0:
+    """Decide whether the pages are worth their requests; None where every page would be read anyway."""
+    question, sidecar, pruning, left = draft.question, draft.sidecar, draft.pruning, draft.left
+    options, pruned, position = question.options, pruning.pruned, draft.position
+    if options.page_index == "never" or pruning.fetched_bytes_of[position] == 0:
         return None
-    if look.largest_memory_bytes[position] > options.memory_limit_bytes // SHARE_OF_MEMORY:
+    if pruning.largest_memory_bytes[position] > options.memory_limit_bytes // SHARE_OF_MEMORY:
         return Choice(pays=True, reason="row groups are too large for the memory limit, and are read in runs of pages")
-    by_rows = rows_wanted is not None and look.undecided_count_of[position] == 0
-    all_bytes = (look.fetched_bytes_of if by_rows else look.undecided_bytes_of)[position]
+    by_rows = rows_wanted is not None and pruning.undecided_count_of[position] == 0
+    all_bytes = (pruning.fetched_bytes_of if by_rows else pruning.undecided_bytes_of)[position]
     if all_bytes == 0 or not (by_rows or options.statistics):
         return None
     request_bytes = max(question.coalescing_of(draft.partition.data_path).gap_bytes, 1)
@@ -458,16 +458,16 @@ def _page_index_choice(draft: ParquetDraft, rows_wanted: int | None) -> Choice |
     row_groups = pruned.row_groups[left]
     if not by_rows:
         row_groups = row_groups[~pruned.all_rows_match[left]]
-    index_range = page_index_range(sidecar, start=look.page_index_starts[position])
+    index_range = page_index_range(sidecar, start=pruning.page_index_starts[position])
     index_bytes = index_range.length_bytes - sidecar.footer.parquet_footer_length
     return page_index_pays(
         index_bytes=max(0, index_bytes - PARQUET_TAIL_BYTES),
         chunk_count=sidecar.row_group_count * sidecar.column_count,
-        row_group_bytes=look.fetched_bytes[row_groups],
+        row_group_bytes=pruning.fetched_bytes[row_groups],
         surviving_fraction=(
             _fractions_within(pruned.row_counts[left], rows_wanted or 0)
             if by_rows
-            else look.clustered_fraction[row_groups]
+            else pruning.clustered_fraction[row_groups]
         ),
         extra_round_trip=draft.probes is None or draft.probes.wanted() is None,
         when=options.page_index,
@@ -485,7 +485,7 @@ def _choice_by_table(draft: ParquetDraft, read_bytes: int) -> Choice | None:
     if page_files.table_has_files and read_bytes >= _WORTH_A_PAGES_FILE_BYTES and options.goal != "few-requests":
         return Choice(pays=True, reason="the `_pages` beside a partition is small against the data")
     if options.page_index == "auto" and page_files.has_small_pages is False:
-        return Choice(pays=False, reason="chunks of this table have one page each, as far as they were looked at")
+        return Choice(pays=False, reason="chunks of this table have one page each, as far as is known")
     return None
 
 
@@ -512,4 +512,4 @@ def refuse_misplaced_times(partition: Partition, stated: StatedTimes | None) -> 
 
 
 Draft: TypeAlias = "ParquetDraft | KnownPartition"
-"""A native partition has been looked into already, and needs no draft."""
+"""A native partition has been planned already, and needs no draft."""

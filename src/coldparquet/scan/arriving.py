@@ -1,4 +1,4 @@
-"""Gathering the bytes of a read: from the answers of several requests into one buffer.
+"""Collecting the bytes of a read: from the answers of several requests into one buffer.
 
 An answer is copied to where its bytes belong and dropped, so that it never stays for the sake of a few bytes. It may
 bring bytes for reads whose turn has not come: a request may serve many row groups, and several runs of pages share
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from coldparquet.decode.virtual_file import PlacedBuffer
     from coldparquet.plan.model import PlannedRead, PlannedRequest
-    from coldparquet.scan.memory import Holding, Room
+    from coldparquet.scan.memory import Lease, Quota
     from coldparquet.scan.planned import PlannedPartition, ReadBuffer
 
 
@@ -35,7 +35,7 @@ _KEPT_TOGETHER_BYTES = 64 * KIB
 class _KeptBytes:
     """Bytes that wait for the turn of the reads that need them; they hold memory until the last one has them."""
 
-    def __init__(self, data: bytes, memory: Room, *, users: int) -> None:
+    def __init__(self, data: bytes, memory: Quota, *, users: int) -> None:
         self.data = data
         self._memory = memory
         self._users = users
@@ -51,7 +51,7 @@ class _KeptBytes:
             self.data = b""
 
 
-class Gathering:
+class ArrivingRead:
     """The bytes of one read on their way into its buffer, from the time when its turn has come.
 
     Args:
@@ -61,7 +61,7 @@ class Gathering:
         answer_count: How many requests bring its bytes.
     """
 
-    def __init__(self, read: PlannedRead, partition: PlannedPartition, memory: Holding, *, answer_count: int) -> None:
+    def __init__(self, read: PlannedRead, partition: PlannedPartition, memory: Lease, *, answer_count: int) -> None:
         self._read = read
         self._partition = partition
         self._memory = memory
@@ -73,7 +73,7 @@ class Gathering:
         """The answer that brought all bytes, and where in the file it begins."""
         self._buffer: PlacedBuffer | None = None
         self._complete: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._look_whether_complete()
+        self._check_whether_complete()
 
     async def complete(self) -> None:
         """Wait until every byte has arrived."""
@@ -129,7 +129,7 @@ class Gathering:
                 self._buffer = self.new_buffer()
             self._buffer.place(offset, data)
             self._memory.hold(data.nbytes)
-        self._look_whether_complete()
+        self._check_whether_complete()
 
     def receive_whole(self, answer: _KeptBytes, start: int) -> None:
         """Take the answer that brings all bytes without copying it, as one of its users."""
@@ -138,9 +138,9 @@ class Gathering:
             answer.remove_users()
             return
         self._whole = (answer, start)
-        self._look_whether_complete()
+        self._check_whether_complete()
 
-    def _look_whether_complete(self) -> None:
+    def _check_whether_complete(self) -> None:
         if self._missing_answers == 0 and not self._complete.done():
             self._complete.set_result(None)
 
@@ -160,7 +160,7 @@ class PartitionFetches:
         requests: Sequence[PlannedRequest],
         reads: Sequence[PlannedRead],
         partition: PlannedPartition,
-        memory: Room,
+        memory: Quota,
     ) -> None:
         self.memory = memory
         self.placements = placed = partition.place(reads, requests)
@@ -186,7 +186,7 @@ class PartitionFetches:
         self._by_first_read = firsts.argsort(kind="stable")
         self._first_begun_by = firsts[self._by_first_read].searchsorted(every_read)
 
-    def join(self, position: int, memory: Holding) -> tuple[Gathering, list[Fetch]]:
+    def join(self, position: int, memory: Lease) -> tuple[ArrivingRead, list[Fetch]]:
         """Begin with a read: those before it have begun."""
         begun = self._by_first_read[self._first_begun_by[position] : self._first_begun_by[position + 1]].tolist()
         first = self.placements.first_of_request
@@ -201,14 +201,14 @@ class PartitionFetches:
             (number, [placement for _, placement in group])
             for number, group in groupby(zip(requests, mine.tolist(), strict=True), key=lambda pair: pair[0])
         ]
-        gathering = Gathering(self._reads[position], self._partition, memory, answer_count=len(answers))
+        arriving = ArrivingRead(self._reads[position], self._partition, memory, answer_count=len(answers))
         self.joined_reads = position + 1
         for number, placements in answers:
-            self._fetches[number].serve(gathering, placements)
+            self._fetches[number].serve(arriving, placements)
             self._missing_counts[number] -= len(placements)
             if self._missing_counts[number] == 0:
                 del self._fetches[number]
-        return gathering, new
+        return arriving, new
 
     def leave_out(self, position: int) -> None:
         """Keep nothing for this read and those behind it: nobody wants their rows any more."""
@@ -242,7 +242,7 @@ class Fetch:
         self._reads = placed.row_group_read[span]
         self._sources = placed.source_offset[span]
         self._lengths = placed.length_bytes[span]
-        self._waiting: dict[Gathering, list[int]] = {}
+        self._waiting: dict[ArrivingRead, list[int]] = {}
         """Reads that have joined before the answer has come, and which placements are theirs."""
         self._answer: _KeptParts | Exception | None = None
         """What has come, for reads that have not joined."""
@@ -258,19 +258,19 @@ class Fetch:
         _, first = np.unique(self._sources[::-1], return_index=True)
         return int(self._lengths[::-1][first].sum())
 
-    def serve(self, gathering: Gathering, placements: list[int]) -> None:
+    def serve(self, arriving: ArrivingRead, placements: list[int]) -> None:
         """Give a read that joins what has come for it, or what will come."""
         answer = self._answer
         if answer is None:
-            self._waiting[gathering] = placements
+            self._waiting[arriving] = placements
         elif isinstance(answer, Exception):
-            gathering.fail(answer)
-        elif gathering.takes_whole_answer and answer.whole is not None:
-            gathering.receive_whole(answer.whole, self.request.byte_range.start)
+            arriving.fail(answer)
+        elif arriving.takes_whole_answer and answer.whole is not None:
+            arriving.receive_whole(answer.whole, self.request.byte_range.start)
         else:
             offsets = self._fetches.placements.destination_offset[placements].tolist()
             places = [placement - self._span.start for placement in placements]
-            gathering.receive([(offset, answer.part(place)) for offset, place in zip(offsets, places, strict=True)])
+            arriving.receive([(offset, answer.part(place)) for offset, place in zip(offsets, places, strict=True)])
             for place in places:
                 answer.remove_user(place)
 
@@ -280,12 +280,12 @@ class Fetch:
         memory = self._fetches.memory
         later = (self._reads >= self._fetches.joined_reads) & (self._reads < self._fetches.stop_read)
         in_place = self._staying(later)
-        whole_users = [gathering for gathering in self._waiting if gathering.takes_whole_answer]
+        whole_users = [arriving for arriving in self._waiting if arriving.takes_whole_answer]
         user_count = len(whole_users) + len(in_place)
         whole = _KeptBytes(answer, memory, users=user_count) if user_count else None
-        for gathering, placements in self._waiting.items():
-            if gathering.takes_whole_answer and whole is not None:
-                gathering.receive_whole(whole, self.request.byte_range.start)
+        for arriving, placements in self._waiting.items():
+            if arriving.takes_whole_answer and whole is not None:
+                arriving.receive_whole(whole, self.request.byte_range.start)
                 continue
             placed = self._fetches.placements
             parts = zip(
@@ -294,7 +294,7 @@ class Fetch:
                 placed.length_bytes[placements].tolist(),
                 strict=True,
             )
-            gathering.receive([(offset, data[source : source + length]) for offset, source, length in parts])
+            arriving.receive([(offset, data[source : source + length]) for offset, source, length in parts])
         self._waiting.clear()
         if later.any():
             copied = (later & ~np.isin(self._reads, in_place)).nonzero()[0]
@@ -311,8 +311,8 @@ class Fetch:
     def fail(self, error: Exception) -> None:
         """Let everybody who needs a part of the answer have the error."""
         self._answer = error
-        for gathering in self._waiting:
-            gathering.fail(error)
+        for arriving in self._waiting:
+            arriving.fail(error)
         self._waiting.clear()
 
     def forget_from(self, read: int) -> None:
@@ -348,7 +348,7 @@ class _KeptParts:
         sources: npt.NDArray[np.int64],
         lengths: npt.NDArray[np.int64],
         places: npt.NDArray[np.intp],
-        memory: Room,
+        memory: Quota,
         *,
         whole: _KeptBytes | None,
         whole_reads: npt.NDArray[np.int64],

@@ -15,7 +15,7 @@ from coldparquet.plan.coalesce import coalesce
 from coldparquet.plan.columns import ColumnMatcher
 from coldparquet.plan.model import MetadataRequest
 from coldparquet.ranges import ByteRange
-from coldparquet.scan.look import FirstLooks, ParquetDraft
+from coldparquet.scan.pruning import ParquetDraft, SidecarPrunings
 from coldparquet.storage.requests import RangeRequest
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from coldparquet.options import Coalescing
     from coldparquet.plan.blooms import BloomProbes
     from coldparquet.plan.statistics import BloomAnswers
-    from coldparquet.scan.look import Draft
     from coldparquet.scan.model import Question
+    from coldparquet.scan.pruning import Draft
     from coldparquet.storage.base import ObjectStore
 
 
@@ -77,7 +77,9 @@ class BloomCopies:
         return draft.metadata.source == "catalogue" or self._catalogue.has_version_of(draft.partition.location)
 
 
-def asked_ahead(question: Question, sidecars: Mapping[str, Sidecar]) -> tuple[FirstLooks | None, list[AskedPartition]]:
+def asked_ahead(
+    question: Question, sidecars: Mapping[str, Sidecar]
+) -> tuple[SidecarPrunings | None, list[AskedPartition]]:
     """Say what a question will ask of the filters of partitions, before it is known which entries of the catalogue count.
 
     Filters come from the catalogue as the sidecars did, so that they need not wait for the listing that tells it. Those of
@@ -89,17 +91,17 @@ def asked_ahead(question: Question, sidecars: Mapping[str, Sidecar]) -> tuple[Fi
             looks_up_values(predicate, sidecar, matcher.places(sidecar)) for sidecar in sidecars.values()
         ):
             return None, []
-        looks = FirstLooks(question, matcher, list(sidecars.values()))
+        prunings = SidecarPrunings(question, matcher, list(sidecars.values()))
         asked: list[AskedPartition] = []
         for index, name in enumerate(sidecars):
-            look, position = looks.at(index)
-            probes = look.bloom_probes(position)
+            pruning, position = prunings.at(index)
+            probes = pruning.bloom_probes(position)
             wanted = None if probes is None else probes.wanted_blocks()
             if wanted is not None:
                 asked.append(AskedPartition(name=name, wanted=wanted))
     except (FormatError, UnsupportedError):
         return None, []  # perhaps of an entry that does not count: whoever plans with it will say so
-    return looks, asked
+    return prunings, asked
 
 
 BLOOM_REASON = "bloom filter"
@@ -177,7 +179,7 @@ async def fetch_bloom_ranges(  # noqa: PLR0913 - knobs are required keywords her
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CloserLook:
+class Evidence:
     """What was fetched beyond the sidecar, to read less of the data."""
 
     blooms: BloomAnswers | None = None
@@ -189,11 +191,11 @@ class CloserLook:
     requests: tuple[MetadataRequest, ...] = ()
 
 
-async def look_closer(draft: ParquetDraft, copies: BloomCopies) -> CloserLook:
+async def gather_evidence(draft: ParquetDraft, copies: BloomCopies) -> Evidence:
     """Fetch what the draft of a partition's plan asks for.
 
-    Requests: for bloom filters those of :meth:`coldparquet.scan.closer.BloomCopies.hand_out`, or those of
-    :func:`coldparquet.scan.closer.fetch_blooms`; for pages 1, or none where the ``_pages`` of the partition came
+    Requests: for bloom filters those of :meth:`coldparquet.scan.evidence.BloomCopies.hand_out`, or those of
+    :func:`coldparquet.scan.evidence.fetch_blooms`; for pages 1, or none where the ``_pages`` of the partition came
     with its sidecar. All in one round trip, unless the length or the place of bloom filters is not known.
     """
     spent: list[MetadataRequest] = []
@@ -203,7 +205,7 @@ async def look_closer(draft: ParquetDraft, copies: BloomCopies) -> CloserLook:
     else:  # one of the two has nothing to wait for, and needs no task
         blooms, found = await _blooms(draft, copies, spent), await _pages(draft, spent)
     notes = (*(copies.notes if blooms is not None else ()), *(blooms.notes if blooms is not None else ()), *found.notes)
-    return CloserLook(blooms=blooms, pages=found.pages, pages_etag=found.etag, notes=notes, requests=tuple(spent))
+    return Evidence(blooms=blooms, pages=found.pages, pages_etag=found.etag, notes=notes, requests=tuple(spent))
 
 
 async def _blooms(draft: ParquetDraft, copies: BloomCopies, spent: list[MetadataRequest]) -> BloomAnswers | None:
