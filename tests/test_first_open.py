@@ -32,7 +32,7 @@ HEAVY = {
         "sqlglot",
     ),
     *("coldparquet.catalog", "coldparquet.decode", "coldparquet.plan", "coldparquet.scan", "coldparquet.storage"),
-    *("coldparquet.scanning", "coldparquet.table"),
+    *("coldparquet.table", "coldparquet.table_scan"),
 }
 
 SCRIPT = """

@@ -65,9 +65,9 @@ def test_other_names_are_unknown() -> None:
     ("module", "not_loaded"),
     [
         ("coldparquet", "numpy pyarrow fsspec asyncio"),
-        ("coldparquet.pieces", "pandas pyspark aiohttp s3fs botocore sqlglot coldparquet.table coldparquet.scan"),
+        ("coldparquet.pieces", "pandas pyspark aiohttp s3fs botocore sqlglot coldparquet.table coldparquet.table_scan"),
         ("pyspark_coldparquet", "pandas aiohttp s3fs botocore sqlglot coldparquet.table coldparquet.pieces"),
-        ("coldparquet.spark.task", "pandas aiohttp s3fs botocore sqlglot coldparquet.table coldparquet.scan"),
+        ("coldparquet.spark.task", "pandas aiohttp s3fs botocore sqlglot coldparquet.table coldparquet.table_scan"),
     ],
 )
 def test_imports_are_light(module: str, not_loaded: str) -> None:

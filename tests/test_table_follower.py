@@ -13,8 +13,8 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.errors import InvalidInputError, ObjectChangedError
-from coldparquet.follow.changes import EVERYTHING, OnChange, StepLimit
 from coldparquet.follow.follower import FollowedRows, TableFollower
+from coldparquet.follow.progress import EVERYTHING, OnChange, StepLimit
 from coldparquet.follow.state import decode_state, encode_state
 from coldparquet.format.column_versions import RECORD_DTYPE, ColumnVersions, encode_column_versions
 from coldparquet.pieces import read_piece_batches

@@ -47,6 +47,7 @@ async def _import_elsewhere(url: str | None) -> None:
 
 def _import_all(url: str | None) -> None:
     import_module("coldparquet.table")
+    import_module("coldparquet.plan.explain")
     import_module("sqlglot")  # conditions are parsed by Table.scan, which nobody awaits
     if url is not None:
         import_module("coldparquet.storage.open").import_store(url)

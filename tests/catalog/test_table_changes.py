@@ -9,14 +9,8 @@ import pytest
 
 from coldparquet.catalog.table_files import read_table_files
 from coldparquet.errors import ObjectChangedError
-from coldparquet.follow.changes import (
-    EVERYTHING,
-    TableChanges,
-    changes_between,
-    next_state,
-    windows_between,
-    with_growth,
-)
+from coldparquet.follow.changes import TableChanges, changes_between, with_growth
+from coldparquet.follow.progress import EVERYTHING, next_state, windows_between
 from coldparquet.follow.state import PartitionState, TableState, recorded_state
 from coldparquet.format.partition_names import PartitionInterval
 from coldparquet.storage.local import LocalStore

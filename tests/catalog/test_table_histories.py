@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.errors import ObjectChangedError
-from coldparquet.follow.changes import OnChange, StepLimit, changes_between, next_state, windows_between, with_growth
+from coldparquet.follow.changes import changes_between, with_growth
+from coldparquet.follow.progress import OnChange, StepLimit, next_state, windows_between
 from coldparquet.follow.state import PartitionState, TableState, decode_state, encode_state
 from coldparquet.format.partition_names import PartitionInterval
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from coldparquet.catalog.discovery import recorded_locations
 from coldparquet.catalog.partition import Partition
 from coldparquet.errors import NotFoundError, ObjectChangedError
-from coldparquet.follow.changes import RowWindow, changes_between, find_grown, next_state, windows_between, with_growth
+from coldparquet.follow.changes import changes_between, find_grown, with_growth
+from coldparquet.follow.progress import RowWindow, next_state, windows_between
 from coldparquet.follow.state import ListedPartitions, recorded_state
 from coldparquet.format.partition_records import PartitionRecord, PartitionRecords
 from coldparquet.table_scan import Scan
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
     from coldparquet.catalog.snapshot import TableSnapshot
     from coldparquet.catalog.table_files import TableFiles
-    from coldparquet.follow.changes import OnChange, StepLimit, TableChanges
+    from coldparquet.follow.changes import TableChanges
+    from coldparquet.follow.progress import OnChange, StepLimit
     from coldparquet.follow.state import TableState
     from coldparquet.options import ReadOptions
     from coldparquet.pieces.read import ScanPieces
@@ -83,7 +85,7 @@ class TableFollower:
             limit: How much to hand over.
 
         Raises:
-            ObjectChangedError: See :func:`coldparquet.follow.changes.next_state`.
+            ObjectChangedError: See :func:`coldparquet.follow.progress.next_state`.
         """
         found = changes_between(start, now)
         grown: frozenset[int] = frozenset()

@@ -43,8 +43,8 @@ from pyspark.sql.streaming.datasource import (
 
 from coldparquet.concurrency import background
 from coldparquet.errors import InvalidInputError
-from coldparquet.follow.changes import EVERYTHING
 from coldparquet.follow.follower import FollowedRows, TableFollower
+from coldparquet.follow.progress import EVERYTHING
 from coldparquet.follow.state import decode_state, encode_state
 from coldparquet.opening import open_table
 from coldparquet.spark.arrow_schema import arrow_schema_of

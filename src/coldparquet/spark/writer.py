@@ -41,7 +41,7 @@ from coldparquet.format.partition_names import PartitionInterval
 from coldparquet.pieces.frame import installed_release
 from coldparquet.spark.arrow_schema import arrow_schema_of
 from coldparquet.spark.errors import own_errors, told_to_spark
-from coldparquet.spark.options import WriterOptions
+from coldparquet.spark.writer_options import WriterOptions
 from coldparquet.write.begin import begin_write, check_mode, partitioning_of
 from coldparquet.write.commit import abort_write, commit_write
 from coldparquet.write.stage import StagedPart, stage_rows
