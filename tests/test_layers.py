@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from graphlib import CycleError, TopologicalSorter
@@ -140,3 +141,14 @@ def test_times_found_in_metadata_load_no_pandas() -> None:
     )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "UTC False"
+
+
+def test_the_house_is_described_as_it_is() -> None:
+    """``src/README.md`` names every room in the order of the layers, and no module that is not there."""
+    text = (SOURCE.parent / "README.md").read_text(encoding="utf-8")
+    rooms = re.findall(r"(?m)^    (?:  )?(\w+(?:, \w+)*)(?:   .*|)$", text.split("## Rooms")[1].split("## The way")[0])
+    layers = [{name for name in layer if not name.startswith("__")} for layer in LAYERS]
+    assert [set(names.split(", ")) for names in rooms] == layers
+    for name in re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)`", text):
+        path = SOURCE.joinpath(*name.split("."))
+        assert any(p.with_suffix(".py").exists() for p in (path, path.parent)), f"there is no {name}"

@@ -159,7 +159,9 @@ def _compressed(values: bytes) -> bytes:
 @pytest.mark.parametrize("compression", ["snappy", "zstd", "gzip", "brotli", "lz4", "none"])
 async def test_old_sidecars_of_other_files_are_read_as_before(tmp_path: Path, version: str, compression: str) -> None:
     """Among them pages that are marked as not compressed because they are not: they would only have grown."""
-    table = rows_of_all_kinds().append_column("random", pa.array(np.random.default_rng(7).integers(-(2**63), 2**63, ROWS)))
+    table = rows_of_all_kinds().append_column(
+        "random", pa.array(np.random.default_rng(7).integers(-(2**63), 2**63, ROWS))
+    )
     file = written(table, compression=compression, data_page_version=version, use_dictionary=False)
     partition = partition_of(tmp_path, file)
     write_sidecar_without_writer(partition)
