@@ -18,7 +18,6 @@ from tests.support.live_servers import (
     live_questdb,
     live_toxiproxy,
     live_versitygw,
-    missing_commands,
 )
 from tests.support.live_tables import LiveTable
 
@@ -33,7 +32,7 @@ SHOWN_LOG_LINES = 60
 @pytest.fixture(scope="session")
 def questdb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveQuestDB]:
     """A QuestDB with small row groups; its tables are files of this machine."""
-    _need("QuestDB", "java", "mvn")
+    _need_installed("QuestDB", "questdb.sh")
     with live_questdb(tmp_path_factory.mktemp("questdb")) as server:
         yield server
 
@@ -41,7 +40,7 @@ def questdb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveQuestDB]:
 @pytest.fixture(scope="session")
 def minio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveS3]:
     """A MinIO with one bucket."""
-    _need("MinIO", "go")
+    _need_installed("MinIO", "minio.sh")
     with live_minio(tmp_path_factory.mktemp("minio")) as server:
         yield server
 
@@ -49,7 +48,7 @@ def minio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveS3]:
 @pytest.fixture(scope="session")
 def versitygw(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveS3]:
     """A versitygw with one bucket. It takes minutes to build and is the second of its kind, so that tests do without it."""
-    _need_installed("versitygw", "versitygw.sh")
+    _need_installed("versitygw", "versitygw.sh", is_required=False)
     with live_versitygw(tmp_path_factory.mktemp("versitygw")) as server:
         yield server
 
@@ -57,7 +56,7 @@ def versitygw(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveS3]:
 @pytest.fixture(scope="session")
 def localstack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveS3]:
     """The S3 of LocalStack with one bucket. It is 200 MB from PyPI, so that tests do without it rather than fetch it."""
-    _need_installed("LocalStack", "localstack.sh")
+    _need_installed("LocalStack", "localstack.sh", is_required=False)
     with live_localstack(tmp_path_factory.mktemp("localstack")) as server:
         yield server
 
@@ -65,7 +64,7 @@ def localstack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveS3]:
 @pytest.fixture(scope="session")
 def toxiproxy(minio: LiveS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveToxiproxy]:
     """A bad network in front of the MinIO."""
-    _need("toxiproxy", "go", "curl")
+    _need_installed("toxiproxy", "toxiproxy.sh")
     with live_toxiproxy(minio, tmp_path_factory.mktemp("toxiproxy")) as server:
         yield server
 
@@ -76,19 +75,13 @@ def live_table(questdb: LiveQuestDB, request: pytest.FixtureRequest) -> LiveTabl
     return LiveTable(server=questdb, name=re.sub(r"\W+", "_", request.node.name).strip("_"))
 
 
-def _need(server: str, *commands: str) -> None:
-    missing = missing_commands(*commands)
-    if not missing:
+def _need_installed(server: str, script: str, *, is_required: bool = True) -> None:
+    if is_installed(script):
         return
-    message = f"{server} was not started: {' and '.join(missing)} missing on this machine"
-    if os.environ.get(REQUIRED_VARIABLE):
+    message = f"{server} was not started: 'localstack/{script} --install' was never run here"
+    if is_required and os.environ.get(REQUIRED_VARIABLE):
         pytest.fail(f"{message}, and {REQUIRED_VARIABLE} is set")
     pytest.skip(message)  # which the end of the run repeats loudly
-
-
-def _need_installed(server: str, script: str) -> None:
-    if not is_installed(script):
-        pytest.skip(f"{server} was not started: 'localstack/{script} --install' was never run here")
 
 
 @pytest.hookimpl(wrapper=True)

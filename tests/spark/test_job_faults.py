@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 import coldparquet.spark as cold
 from coldparquet.errors import NotFoundError, ObjectChangedError
 from tests.support.answers import day_of_trades
-from tests.support.live_servers import REQUIRED_VARIABLE, live_minio, missing_commands
+from tests.support.live_servers import REQUIRED_VARIABLE, is_installed, live_minio
 from tests.support.spark_jobs import COLUMNS, DAYS, ROWS, WHERE, make_trades, prices, prices_found
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ def test_a_partition_that_vanishes_during_the_job(spark: SparkSession, tmp_path:
 @pytest.mark.slow
 @pytest.mark.integration
 def test_minio_with_credentials_that_a_person_passes(spark: SparkSession, tmp_path: Path) -> None:
-    if missing := missing_commands("go"):
-        message = f"MinIO was not started: {' and '.join(missing)} missing on this machine"
+    if not is_installed("minio.sh"):
+        message = "MinIO was not started: 'localstack/minio.sh --install' was never run here"
         if os.environ.get(REQUIRED_VARIABLE):
             pytest.fail(f"{message}, and {REQUIRED_VARIABLE} is set")
         pytest.skip(message)

@@ -97,7 +97,7 @@ def missing_commands(*commands: str) -> list[str]:
 
 
 def is_installed(script: str) -> bool:
-    """Tell whether a server is in the cache. Only scripts of servers that tests can do without know the question."""
+    """Tell whether a server is in the cache. Tests never install one: that takes minutes, and several processes would begin at once."""
     return subprocess.run([SCRIPTS / script, "--is-installed"], check=False, timeout=STOP_TIMEOUT_S).returncode == 0
 
 
@@ -113,7 +113,6 @@ def install(script: str) -> None:
 @contextmanager
 def live_questdb(directory: Path, *, settings: Mapping[str, str] = QUESTDB_SETTINGS) -> Iterator[LiveQuestDB]:
     """Run a QuestDB whose root directory is ``directory``; unless told otherwise it makes small row groups."""
-    install("questdb.sh")
     with _running("questdb.sh", directory, settings) as announcement:
         server = LiveQuestDB(http_port=_port(announcement), root=directory)
         _wait_until_healthy(server)
@@ -157,7 +156,6 @@ def live_cold_store(directory: Path, *, seed_days: int, seed_class: str) -> Iter
 @contextmanager
 def live_localstack(directory: Path) -> Iterator[LiveS3]:
     """Run the S3 of LocalStack, which takes any credentials; its log is in ``directory``."""
-    install("localstack.sh")
     with _running("localstack.sh", directory, {}) as announcement:
         endpoint_url = f"http://127.0.0.1:{_port(announcement)}"
         yield LiveS3(endpoint_url=endpoint_url, user="any", password="any", log=directory / "server.log")  # noqa: S106
@@ -171,7 +169,6 @@ def live_toxiproxy(upstream: LiveS3, directory: Path) -> Iterator[LiveToxiproxy]
         upstream: The server.
         directory: For what the script prints.
     """
-    install("toxiproxy.sh")
     with _running("toxiproxy.sh", directory, {}, upstream.endpoint_url.removeprefix("http://")) as announcement:
         control_url, proxy_url = re.findall(r"http://127\.0\.0\.1:\d+", announcement)[:2]
         yield LiveToxiproxy(control_url=control_url, store=replace(upstream, endpoint_url=proxy_url))
@@ -179,7 +176,6 @@ def live_toxiproxy(upstream: LiveS3, directory: Path) -> Iterator[LiveToxiproxy]
 
 @contextmanager
 def _live_s3(script: str, directory: Path, user_variable: str, password_variable: str) -> Iterator[LiveS3]:
-    install(script)
     user, password = secrets.token_hex(8), secrets.token_hex(16)
     with _running(script, directory, {user_variable: user, password_variable: password}) as announcement:
         endpoint_url = f"http://127.0.0.1:{_port(announcement)}"
