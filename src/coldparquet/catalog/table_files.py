@@ -57,7 +57,7 @@ _LARGEST_FILE_BYTES = {
     METADATA_FILE: 16 * 1024 * 1024,
     COLUMN_VERSIONS_FILE: 512 * 1024 * 1024,
 }
-"""Quota for 2 million partitions, for 30,000 columns with the longest names, and for 16 million column versions."""
+"""Enough for 2 million partitions, for 30,000 columns with the longest names, and for 16 million column versions."""
 
 TRANSACTION_HEADER_BYTES = 64
 _VERSION_HEADER_BYTES = {TRANSACTION_FILE: TRANSACTION_HEADER_BYTES, COLUMN_VERSIONS_FILE: 40}

@@ -91,7 +91,7 @@ LARGEST_RAW_INDEX_BYTES = 128 * 1024 * 1024
 LARGEST_SIDECAR_BYTES = 4 * 1024 * 1024
 """A longer sidecar is not packed: it is worth a request of its own."""
 LARGEST_FILE_BYTES = 256 * 1024 * 1024
-"""Quota for half a million partitions, and little enough to be written, and read for that, in memory."""
+"""Enough for half a million partitions, and little enough to be written, and read for that, in memory."""
 
 PREAMBLE = struct.Struct("<8sII")
 """What stands before the first byte that the header's checksum covers."""
