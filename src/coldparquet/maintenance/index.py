@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,7 +12,6 @@ from coldparquet.catalog.discovery import NOT_IN_PARQUET, advice_for_misnamed, d
 from coldparquet.catalog.other_layouts import refuse_inside_logged_table
 from coldparquet.catalog.partition import Partition, look_up_sidecar, shorter_than_committed
 from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE, partition_location
-from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import (
     AccessError,
     ArchivedObjectError,
@@ -27,19 +25,19 @@ from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.maintenance.index_pages import PagesIndexer
 from coldparquet.maintenance.pack import renew_catalogue
+from coldparquet.maintenance.walk import Place, work_on_partitions
 from coldparquet.options import ReadOptions
 from coldparquet.plan.coalescing import choose_coalescing
 from coldparquet.plan.model import StoreSpeed
 from coldparquet.plan.prune import misplaced_times, stated_times_ns
 from coldparquet.scan.closer import fetch_bloom_ranges
 from coldparquet.storage.checked import CheckedStore
-from coldparquet.storage.open import opened_store
 from coldparquet.storage.requests import is_written_after
-from coldparquet.storage.urls import shown_url
 from coldparquet.text import few_names, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    import os
+    from collections.abc import Callable, Mapping, Sequence
 
     from coldparquet.catalog.partition import SidecarLookup
     from coldparquet.catalog.table_files import PartitionLocation
@@ -177,14 +175,8 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
         AccessError: The store refused the credentials for the listing.
     """
     options = options or ReadOptions()
-    label = shown_url(os.fspath(url))
-    async with opened_store(
-        os.fspath(url),
-        storage_options=storage_options,
-        store_options=store_options,
-        store=store,
-        max_concurrency=options.max_concurrency,
-    ) as opened:
+    place = Place(url, storage_options, store_options, store)
+    async with place.opened(max_concurrency=options.max_concurrency) as opened:
         stacked, path = opened.stack.store, opened.path
         locations, notes, findings = await _find_partitions(stacked, path)
         checked = CheckedStore(stacked)
@@ -200,7 +192,9 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
         async def index(location: PartitionLocation) -> IndexedPartition:
             return await index_with_pages(location, indexer, pages_indexer, pages=pages, force=force)
 
-        partitions = await index_partitions(locations, index, at_once=options.max_concurrency, on_progress=on_progress)
+        partitions = await work_on_partitions(
+            locations, index, at_once=options.max_concurrency, on_progress=on_progress
+        )
         catalogue = None
         is_table = all(path.rstrip("/") not in {found.directory_path, found.data_path} for found in locations)
         if is_table and not dry_run:
@@ -213,7 +207,9 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
             " that the names of their directories prune nothing; a timestamp column becomes it by being the file's first sorting"
             " column, ascending and never null"
         )
-    return IndexReport(url=label, partitions=partitions, notes=tuple(notes), findings=findings, catalogue=catalogue)
+    return IndexReport(
+        url=place.label, partitions=partitions, notes=tuple(notes), findings=findings, catalogue=catalogue
+    )
 
 
 async def renew_after_index(
@@ -262,26 +258,6 @@ async def index_with_pages(  # noqa: PLR0913 - what can be told is told by name
         return done
     write = pages_indexer.index if pages else pages_indexer.renew
     return replace(done, pages=await write(location))
-
-
-async def index_partitions(
-    locations: Sequence[PartitionLocation],
-    index: Callable[[PartitionLocation], Awaitable[IndexedPartition]],
-    *,
-    at_once: int,
-    on_progress: Callable[[IndexedPartition, int], None] | None,
-) -> tuple[IndexedPartition, ...]:
-    """Index partitions, ``at_once`` of them at a time; results in their order."""
-    slots = asyncio.Semaphore(at_once)
-
-    async def index_one(location: PartitionLocation) -> IndexedPartition:
-        async with slots:
-            done = await index(location)
-        if on_progress is not None:
-            on_progress(done, len(locations))
-        return done
-
-    return tuple(await gather_or_cancel([index_one(location) for location in locations]))
 
 
 class PartitionIndexer:
