@@ -179,21 +179,17 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
     async with place.opened(max_concurrency=options.max_concurrency) as opened:
         stacked, path = opened.stack.store, opened.path
         locations, notes, findings = await _find_partitions(stacked, path)
-        checked = CheckedStore(stacked)
-        indexer = PartitionIndexer(
-            checked,
+        work = SidecarWork(
+            CheckedStore(stacked),
             options,
-            replaces="all" if force else "stale",
+            replaces="stale",
+            force=force,
+            pages=pages,
             inline_bloom_bytes=inline_bloom_bytes,
             dry_run=dry_run,
         )
-        pages_indexer = PagesIndexer(checked, options, force=force, dry_run=dry_run)
-
-        async def index(location: PartitionLocation) -> IndexedPartition:
-            return await index_with_pages(location, indexer, pages_indexer, pages=pages, force=force)
-
         partitions = await work_on_partitions(
-            locations, index, at_once=options.max_concurrency, on_progress=on_progress
+            locations, work.index, at_once=options.max_concurrency, on_progress=on_progress
         )
         catalogue = None
         is_table = all(path.rstrip("/") not in {found.directory_path, found.data_path} for found in locations)
@@ -240,24 +236,6 @@ async def _find_partitions(
         return (location,), [], ()
     discovery = await discover(store, path, look_inside=True)
     return discovery.locations, list(discovery.other_notes), discovery.unread
-
-
-async def index_with_pages(  # noqa: PLR0913 - what can be told is told by name
-    location: PartitionLocation,
-    indexer: PartitionIndexer,
-    pages_indexer: PagesIndexer,
-    *,
-    pages: bool,
-    force: bool,
-    is_sidecar_absent: bool = False,
-) -> IndexedPartition:
-    """Index one partition, its ``_pages`` as well where that is asked for; only bugs raise."""
-    done = await indexer.index(location, is_sidecar_absent=is_sidecar_absent)
-    is_left_by_dry_run = done.is_stale and done.action != "written"
-    if not (pages or force or done.is_stale) or done.action in {"skipped", "failed"} or is_left_by_dry_run:
-        return done
-    write = pages_indexer.index if pages else pages_indexer.renew
-    return replace(done, pages=await write(location))
 
 
 class PartitionIndexer:
@@ -422,6 +400,54 @@ class PartitionIndexer:
             return None
         more = f"{DATA_FILE} goes on for {size_bytes - described_bytes:,} bytes behind what it describes"
         return f"{more}: an update is under way, or was cut off"
+
+
+class SidecarWork:
+    """What ``index`` and ``migrate`` do to one partition after the other: its sidecar, and ``_pages`` where that is called for.
+
+    Args:
+        store: Where the partitions lie; it should pin versions.
+        options: How to read.
+        replaces: Which sidecars that exist are written anew unless ``force`` takes all; see :class:`PartitionIndexer`.
+        force: Write every sidecar anew, and every ``_pages`` that exists.
+        pages: Write a ``_pages`` beside each sidecar.
+        inline_bloom_bytes: See :func:`index_table`.
+        dry_run: Write nothing, but derive everything that would be written.
+        window_slots: See :class:`~coldparquet.maintenance.index_pages.PagesIndexer`.
+    """
+
+    def __init__(  # noqa: PLR0913 - what can be told is told by name
+        self,
+        store: ObjectStore,
+        options: ReadOptions,
+        *,
+        replaces: Literal["stale", "useless"],
+        force: bool,
+        dry_run: bool,
+        pages: bool = False,
+        inline_bloom_bytes: int | None = None,
+        window_slots: asyncio.Semaphore | None = None,
+    ) -> None:
+        self._indexer = PartitionIndexer(
+            store,
+            options,
+            replaces="all" if force else replaces,
+            inline_bloom_bytes=inline_bloom_bytes,
+            dry_run=dry_run,
+        )
+        self._pages_indexer = PagesIndexer(store, options, force=force, dry_run=dry_run, window_slots=window_slots)
+        self._pages = pages
+        self._force = force
+
+    async def index(self, location: PartitionLocation, *, is_sidecar_absent: bool = False) -> IndexedPartition:
+        """Index one partition; only bugs raise. Requests: as :func:`index_table` says of one."""
+        done = await self._indexer.index(location, is_sidecar_absent=is_sidecar_absent)
+        is_left_by_dry_run = done.is_stale and done.action != "written"
+        wants_pages = self._pages or self._force or done.is_stale
+        if not wants_pages or done.action in {"skipped", "failed"} or is_left_by_dry_run:
+            return done
+        write = self._pages_indexer.index if self._pages else self._pages_indexer.renew
+        return replace(done, pages=await write(location))
 
 
 def _misplaced(location: PartitionLocation, content: SidecarContent, encoded: bytes) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from coldparquet.catalog.discovery import discover
@@ -13,11 +14,9 @@ from coldparquet.format.partition_records import DELTA_BIT
 from coldparquet.maintenance.index import (
     IndexedPartition,
     IndexReport,
-    PartitionIndexer,
-    index_with_pages,
+    SidecarWork,
     renew_after_index,
 )
-from coldparquet.maintenance.index_pages import PagesIndexer
 from coldparquet.maintenance.walk import Place, work_on_partitions
 from coldparquet.options import ReadOptions, StoreOptions
 from coldparquet.storage.checked import CheckedStore
@@ -87,13 +86,8 @@ async def migrate_table(  # noqa: PLR0913 - what can be told is told by name
     async with place.opened(max_concurrency=options.max_concurrency) as opened:
         stacked, path = opened.stack.store, opened.path
         found = await recorded_partitions(stacked, path)
-        checked = CheckedStore(stacked)
-        indexer = PartitionIndexer(checked, options, replaces="all" if force else "useless", dry_run=dry_run)
-        pages_indexer = PagesIndexer(checked, options, force=force, dry_run=dry_run)
-
-        async def migrate(location: PartitionLocation) -> IndexedPartition:
-            return await migrate_partition(location, indexer, pages_indexer, force=force)
-
+        work = SidecarWork(CheckedStore(stacked), options, replaces="useless", force=force, dry_run=dry_run)
+        migrate = partial(migrate_partition, work)
         partitions = await work_on_partitions(
             found.locations, migrate, at_once=options.max_concurrency, on_progress=on_progress
         )
@@ -103,14 +97,12 @@ async def migrate_table(  # noqa: PLR0913 - what can be told is told by name
     return IndexReport(url=place.label, partitions=partitions, notes=found.notes, catalogue=catalogue)
 
 
-async def migrate_partition(
-    location: PartitionLocation, indexer: PartitionIndexer, pages_indexer: PagesIndexer, *, force: bool
-) -> IndexedPartition:
+async def migrate_partition(work: SidecarWork, location: PartitionLocation) -> IndexedPartition:
     """Migrate one partition; only bugs raise."""
     reason = _reason_to_skip(location)
     if reason is not None:
         return IndexedPartition(path=f"{location.directory_path}/{SIDECAR_FILE}", action="skipped", reason=reason)
-    return await index_with_pages(location, indexer, pages_indexer, pages=False, force=force)
+    return await work.index(location)
 
 
 @dataclass(frozen=True, slots=True)
