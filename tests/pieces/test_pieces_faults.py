@@ -58,7 +58,7 @@ async def test_a_partition_that_vanished_is_named() -> None:
     store = await store_of_days()
     pieces = await pieces_of_price(store)
     await store.delete([data_path(0)])
-    with pytest.raises(cp.errors.NotFoundError, match="it was replaced since then") as caught:
+    with pytest.raises(cp.errors.NotFoundError, match="it was deleted or replaced") as caught:
         await read_pieces(pieces, store=store)
     assert (caught.value.kind, caught.value.path) == ("PartitionMissing", data_path(0))
 

@@ -36,7 +36,7 @@ def worker_processes() -> list[int]:
             continue
         with suppress(OSError):
             parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
-            if parent == os.getpid() and b"local_worker" in (process / "cmdline").read_bytes():
+            if parent == os.getpid() and b"coldparquet.pipelines.run" in (process / "cmdline").read_bytes():
                 found.append(int(process.name))
     return found
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from coldparquet.cli import pipeline_commands, publishing_commands, question_commands, showing_commands, upkeep_commands
+from coldparquet.cli import pipeline_commands, question_commands, showing_commands, upkeep_commands
 from coldparquet.text import visible_lines, visible_stream
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ for command in (
     upkeep_commands.pack,
     upkeep_commands.verify,
     upkeep_commands.restore,
-    publishing_commands.publish,
+    upkeep_commands.publish,
     showing_commands.demo,
     showing_commands.bench,
 ):

@@ -26,7 +26,7 @@ from coldparquet.cli.flags import (
 from coldparquet.cli.output import reported_failures
 
 if TYPE_CHECKING:
-    from coldparquet.cli.pipeline_command import EngineChoice
+    from coldparquet.cli.pipeline_run import EngineChoice
 
 ENGINE_PANEL = "Engine"
 
@@ -362,7 +362,7 @@ def convert(
 
 
 def _engine(name: str, processes: int | None, tasks: int | None, credentials: str | None) -> EngineChoice:
-    from coldparquet.cli.pipeline_command import EngineChoice
+    from coldparquet.cli.pipeline_run import EngineChoice
 
     return EngineChoice(name=name, processes=processes, tasks=tasks, credentials=credentials)
 
@@ -377,7 +377,7 @@ def _run(
     destination_options: dict[str, Any] | None = None,
 ) -> None:
     with reported_failures(as_json=as_json):
-        from coldparquet.cli.pipeline_command import run_and_report
+        from coldparquet.cli.pipeline_run import run_and_report
 
         exit_code = run_and_report(
             job,

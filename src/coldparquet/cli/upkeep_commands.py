@@ -1,8 +1,9 @@
-"""The commands that keep a table in order."""
+"""The commands that keep a table in order, and the one that publishes it: thin fronts of what Python users call."""
 # ruff: noqa: PLC0415 - each command imports what it needs, so that --help and --version answer at once
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Annotated
 
@@ -10,11 +11,13 @@ import typer
 
 from coldparquet.cli.flags import (
     COST_PANEL,
+    STORAGE_PANEL,
     Anonymous,
     Deep,
     DryRun,
     EndpointUrl,
     Json,
+    Native,
     Pack,
     Pages,
     Partitions,
@@ -31,6 +34,8 @@ from coldparquet.cli.flags import (
 )
 from coldparquet.cli.output import reported_failures
 from coldparquet.options import KIB, MAX_RESTORE_DAYS, MIB, ReadOptions
+
+_HOUR_S = 3600
 
 
 def index(
@@ -56,18 +61,22 @@ def index(
     """Write the sidecars that are missing beside Parquet files, and renew those that are of another file."""
     storage_options = parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon)
     with reported_failures(as_json=as_json):
-        from coldparquet.cli.index_command import index_and_report
+        from coldparquet.cli.upkeep_output import counted, print_index_report
+        from coldparquet.maintenance.index import index_table
 
-        exit_code = index_and_report(
-            url,
-            storage_options=storage_options,
-            pages=pages,
-            force=force,
-            pack=pack,
-            inline_bloom_bytes=None if inline_blooms_kib is None else inline_blooms_kib * KIB,
-            dry_run=dry_run,
-            as_json=as_json,
-        )
+        with counted("indexing") as advance:
+            indexing = index_table(
+                url,
+                storage_options=storage_options,
+                pages=pages,
+                force=force,
+                pack=pack,
+                inline_bloom_bytes=None if inline_blooms_kib is None else inline_blooms_kib * KIB,
+                dry_run=dry_run,
+                on_progress=advance,
+            )
+            report = asyncio.run(indexing)
+        exit_code = print_index_report(report, as_json=as_json)
     raise typer.Exit(exit_code)
 
 
@@ -91,11 +100,15 @@ def migrate(
     """
     storage_options = parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon)
     with reported_failures(as_json=as_json):
-        from coldparquet.cli.migrate_command import migrate_and_report
+        from coldparquet.cli.upkeep_output import counted, print_index_report
+        from coldparquet.maintenance.migrate import migrate_table
 
-        exit_code = migrate_and_report(
-            url, storage_options=storage_options, force=force, pack=pack, dry_run=dry_run, as_json=as_json
-        )
+        with counted("migrating") as advance:
+            migrating = migrate_table(
+                url, storage_options=storage_options, force=force, pack=pack, dry_run=dry_run, on_progress=advance
+            )
+            report = asyncio.run(migrating)
+        exit_code = print_index_report(report, as_json=as_json)
     raise typer.Exit(exit_code)
 
 
@@ -119,19 +132,23 @@ def compact(
     """
     storage_options = parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon)
     with reported_failures(as_json=as_json):
-        from coldparquet.cli.compact_command import compact_and_report
+        from coldparquet.cli.upkeep_output import counted_rows, print_compaction_report
+        from coldparquet.write.compact import CompactionOptions, compact_table
 
-        exit_code = compact_and_report(
-            url,
-            partitions=partition,
-            storage_options=storage_options,
-            force=force,
-            dry_run=dry_run,
-            purge=purge,
-            pack=pack,
-            purge_after_s=purge_after_hours * 3600,
-            as_json=as_json,
-        )
+        with counted_rows("compacting") as advance:
+            compacting = compact_table(
+                url,
+                partitions=partition,
+                force=force,
+                dry_run=dry_run,
+                purge=purge,
+                pack=pack,
+                options=CompactionOptions(purge_after_s=purge_after_hours * _HOUR_S),
+                storage_options=storage_options,
+                on_progress=advance,
+            )
+            report = asyncio.run(compacting)
+        exit_code = print_compaction_report(report, as_json=as_json)
     raise typer.Exit(exit_code)
 
 
@@ -153,15 +170,19 @@ def pack(
     """
     storage_options = parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon)
     with reported_failures(as_json=as_json):
-        from coldparquet.cli.pack_command import pack_and_report
+        from coldparquet.cli.upkeep_output import counted, print_pack_report
+        from coldparquet.maintenance.pack import pack_table
 
-        exit_code = pack_and_report(
-            url,
-            storage_options=storage_options,
-            bloom_limit_bytes=bloom_limit_mib * MIB,
-            dry_run=dry_run,
-            as_json=as_json,
-        )
+        with counted("packing") as advance:
+            packing = pack_table(
+                url,
+                storage_options=storage_options,
+                bloom_limit_bytes=bloom_limit_mib * MIB,
+                dry_run=dry_run,
+                on_progress=advance,
+            )
+            report = asyncio.run(packing)
+        exit_code = print_pack_report(report, as_json=as_json)
     raise typer.Exit(exit_code)
 
 
@@ -183,11 +204,15 @@ def verify(
     """
     storage_options = parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon)
     with reported_failures(as_json=as_json):
-        from coldparquet.cli.verify_command import verify_and_report
+        from coldparquet.cli.upkeep_output import counted, print_verify_report
+        from coldparquet.maintenance.verify import verify_table
 
-        exit_code = verify_and_report(
-            url, partitions=partition, deep=deep, storage_options=storage_options, as_json=as_json
-        )
+        with counted("verifying") as advance:
+            verifying = verify_table(
+                url, partitions=partition, deep=deep, storage_options=storage_options, on_progress=advance
+            )
+            report = asyncio.run(verifying)
+        exit_code = print_verify_report(report, as_json=as_json)
     raise typer.Exit(exit_code)
 
 
@@ -253,3 +278,83 @@ def restore(
             options=ReadOptions(max_usd=max_usd, prices=price_table(prices)),
         )
         restore_and_report(question, as_json=as_json)
+
+
+def publish(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="The directory of a QuestDB table, with its _txn.")],
+    destination: Annotated[
+        str, typer.Argument(metavar="DESTINATION", help="Where the published table is or shall be: s3://bucket/path.")
+    ],
+    *,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Write nothing; say what would be written, and what that costs.")
+    ] = False,
+    native: Native = "convert",
+    storage_class_after: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--storage-class-after",
+            metavar="DAYSd=CLASS",
+            help="Such as 30d=GLACIER_IR: write the data of partitions that old to this class. May be repeated.",
+        ),
+    ] = None,
+    dropped: Annotated[
+        str,
+        typer.Option(
+            metavar="refuse|keep|remove",
+            help="What to do about published partitions that the source has dropped; refuse publishes nothing.",
+        ),
+    ] = "refuse",
+    purge: Purge = False,
+    purge_after_hours: PurgeAfterHours = 24.0,
+    pack: Pack = False,
+    prices: PricesFlag = None,
+    as_json: Json = False,
+    source_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--source-option",
+            metavar="KEY=VALUE",
+            help="As --storage-option, for the source: follow_links=true if partitions were attached by links.",
+            rich_help_panel=STORAGE_PANEL,
+        ),
+    ] = None,
+    storage_option: StorageOptions = None,
+    endpoint_url: EndpointUrl = None,
+    anon: Anonymous = False,
+) -> None:
+    """Copy a QuestDB table to object storage, as Parquet; readers see the old table or the new one.
+
+    Only what changed is copied, and the next run continues one that was interrupted.
+
+    Native partitions, as the newest one usually is, are written as Parquet. The table may be in use meanwhile; it is only
+    read. Exits with 1 where rows stay behind (--native leave).
+    """
+    storage_options = parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon)
+    source_options = parse_storage_options(source_option, endpoint_url=None, anonymous=False)
+    with reported_failures(as_json=as_json):
+        from coldparquet.cli.upkeep_output import counted_bytes, print_publish_report
+        from coldparquet.publish import PublishOptions, parse_storage_class_rule, publish_table
+
+        options = PublishOptions(
+            dry_run=dry_run,
+            native=native,  # type: ignore[arg-type] # anything else is refused there, with the choices
+            dropped=dropped,  # type: ignore[arg-type] # anything else is refused there, with the choices
+            storage_classes=tuple(map(parse_storage_class_rule, storage_class_after or ())),
+            pack=pack,
+            purge=purge,
+            purge_after_s=purge_after_hours * _HOUR_S,
+            prices=price_table(prices),
+        )
+        with counted_bytes("publishing") as advance:
+            publishing = publish_table(
+                source,
+                destination,
+                options=options,
+                source_options=source_options,
+                storage_options=storage_options,
+                on_progress=advance,
+            )
+            report = asyncio.run(publishing)
+        exit_code = print_publish_report(report, as_json=as_json)
+    raise typer.Exit(exit_code)

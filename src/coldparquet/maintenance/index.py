@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,7 +12,6 @@ from coldparquet.catalog.discovery import NOT_IN_PARQUET, advice_for_misnamed, d
 from coldparquet.catalog.other_layouts import refuse_inside_logged_table
 from coldparquet.catalog.partition import Partition, look_up_sidecar, shorter_than_committed
 from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE, partition_location
-from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import (
     AccessError,
     ArchivedObjectError,
@@ -27,19 +25,19 @@ from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.maintenance.index_pages import PagesIndexer
 from coldparquet.maintenance.pack import renew_catalogue
+from coldparquet.maintenance.walk import Place, work_on_partitions
 from coldparquet.options import ReadOptions
 from coldparquet.plan.coalescing import choose_coalescing
 from coldparquet.plan.model import StoreSpeed
 from coldparquet.plan.prune import misplaced_times, stated_times_ns
 from coldparquet.scan.evidence import fetch_bloom_ranges
 from coldparquet.storage.checked import CheckedStore
-from coldparquet.storage.open import opened_store
 from coldparquet.storage.requests import is_written_after
-from coldparquet.storage.urls import shown_url
 from coldparquet.text import few_names, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    import os
+    from collections.abc import Callable, Mapping, Sequence
 
     from coldparquet.catalog.partition import SidecarLookup
     from coldparquet.catalog.table_files import PartitionLocation
@@ -177,30 +175,22 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
         AccessError: The store refused the credentials for the listing.
     """
     options = options or ReadOptions()
-    label = shown_url(os.fspath(url))
-    async with opened_store(
-        os.fspath(url),
-        storage_options=storage_options,
-        store_options=store_options,
-        store=store,
-        max_concurrency=options.max_concurrency,
-    ) as opened:
+    place = Place(url, storage_options, store_options, store)
+    async with place.opened(max_concurrency=options.max_concurrency) as opened:
         stacked, path = opened.stack.store, opened.path
         locations, notes, findings = await _find_partitions(stacked, path)
-        checked = CheckedStore(stacked)
-        indexer = PartitionIndexer(
-            checked,
+        work = SidecarWork(
+            CheckedStore(stacked),
             options,
-            replaces="all" if force else "stale",
+            replaces="stale",
+            force=force,
+            pages=pages,
             inline_bloom_bytes=inline_bloom_bytes,
             dry_run=dry_run,
         )
-        pages_indexer = PagesIndexer(checked, options, force=force, dry_run=dry_run)
-
-        async def index(location: PartitionLocation) -> IndexedPartition:
-            return await index_with_pages(location, indexer, pages_indexer, pages=pages, force=force)
-
-        partitions = await index_partitions(locations, index, at_once=options.max_concurrency, on_progress=on_progress)
+        partitions = await work_on_partitions(
+            locations, work.index, at_once=options.max_concurrency, on_progress=on_progress
+        )
         catalogue = None
         is_table = all(path.rstrip("/") not in {found.directory_path, found.data_path} for found in locations)
         if is_table and not dry_run:
@@ -213,7 +203,9 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
             " that the names of their directories prune nothing; a timestamp column becomes it by being the file's first sorting"
             " column, ascending and never null"
         )
-    return IndexReport(url=label, partitions=partitions, notes=tuple(notes), findings=findings, catalogue=catalogue)
+    return IndexReport(
+        url=place.label, partitions=partitions, notes=tuple(notes), findings=findings, catalogue=catalogue
+    )
 
 
 async def renew_after_index(
@@ -244,44 +236,6 @@ async def _find_partitions(
         return (location,), [], ()
     discovery = await discover(store, path, ask_inside=True)
     return discovery.locations, list(discovery.other_notes), discovery.unread
-
-
-async def index_with_pages(  # noqa: PLR0913 - what can be told is told by name
-    location: PartitionLocation,
-    indexer: PartitionIndexer,
-    pages_indexer: PagesIndexer,
-    *,
-    pages: bool,
-    force: bool,
-    is_sidecar_absent: bool = False,
-) -> IndexedPartition:
-    """Index one partition, its ``_pages`` as well where that is asked for; only bugs raise."""
-    done = await indexer.index(location, is_sidecar_absent=is_sidecar_absent)
-    is_left_by_dry_run = done.is_stale and done.action != "written"
-    if not (pages or force or done.is_stale) or done.action in {"skipped", "failed"} or is_left_by_dry_run:
-        return done
-    write = pages_indexer.index if pages else pages_indexer.renew
-    return replace(done, pages=await write(location))
-
-
-async def index_partitions(
-    locations: Sequence[PartitionLocation],
-    index: Callable[[PartitionLocation], Awaitable[IndexedPartition]],
-    *,
-    at_once: int,
-    on_progress: Callable[[IndexedPartition, int], None] | None,
-) -> tuple[IndexedPartition, ...]:
-    """Index partitions, ``at_once`` of them at a time; results in their order."""
-    slots = asyncio.Semaphore(at_once)
-
-    async def index_one(location: PartitionLocation) -> IndexedPartition:
-        async with slots:
-            done = await index(location)
-        if on_progress is not None:
-            on_progress(done, len(locations))
-        return done
-
-    return tuple(await gather_or_cancel([index_one(location) for location in locations]))
 
 
 class PartitionIndexer:
@@ -446,6 +400,54 @@ class PartitionIndexer:
             return None
         more = f"{DATA_FILE} goes on for {size_bytes - described_bytes:,} bytes behind what it describes"
         return f"{more}: an update is under way, or was cut off"
+
+
+class SidecarWork:
+    """What ``index`` and ``migrate`` do to one partition after the other: its sidecar, and ``_pages`` where that is called for.
+
+    Args:
+        store: Where the partitions lie; it should pin versions.
+        options: How to read.
+        replaces: Which sidecars that exist are written anew unless ``force`` takes all; see :class:`PartitionIndexer`.
+        force: Write every sidecar anew, and every ``_pages`` that exists.
+        pages: Write a ``_pages`` beside each sidecar.
+        inline_bloom_bytes: See :func:`index_table`.
+        dry_run: Write nothing, but derive everything that would be written.
+        window_slots: See :class:`~coldparquet.maintenance.index_pages.PagesIndexer`.
+    """
+
+    def __init__(  # noqa: PLR0913 - what can be told is told by name
+        self,
+        store: ObjectStore,
+        options: ReadOptions,
+        *,
+        replaces: Literal["stale", "useless"],
+        force: bool,
+        dry_run: bool,
+        pages: bool = False,
+        inline_bloom_bytes: int | None = None,
+        window_slots: asyncio.Semaphore | None = None,
+    ) -> None:
+        self._indexer = PartitionIndexer(
+            store,
+            options,
+            replaces="all" if force else replaces,
+            inline_bloom_bytes=inline_bloom_bytes,
+            dry_run=dry_run,
+        )
+        self._pages_indexer = PagesIndexer(store, options, force=force, dry_run=dry_run, window_slots=window_slots)
+        self._pages = pages
+        self._force = force
+
+    async def index(self, location: PartitionLocation, *, is_sidecar_absent: bool = False) -> IndexedPartition:
+        """Index one partition; only bugs raise. Requests: as :func:`index_table` says of one."""
+        done = await self._indexer.index(location, is_sidecar_absent=is_sidecar_absent)
+        is_left_by_dry_run = done.is_stale and done.action != "written"
+        wants_pages = self._pages or self._force or done.is_stale
+        if not wants_pages or done.action in {"skipped", "failed"} or is_left_by_dry_run:
+            return done
+        write = self._pages_indexer.index if self._pages else self._pages_indexer.renew
+        return replace(done, pages=await write(location))
 
 
 def _misplaced(location: PartitionLocation, content: SidecarContent, encoded: bytes) -> tuple[str, ...]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from coldparquet.catalog.discovery import discover
@@ -14,18 +14,15 @@ from coldparquet.format.partition_records import DELTA_BIT
 from coldparquet.maintenance.index import (
     IndexedPartition,
     IndexReport,
-    PartitionIndexer,
-    index_partitions,
-    index_with_pages,
+    SidecarWork,
     renew_after_index,
 )
-from coldparquet.maintenance.index_pages import PagesIndexer
+from coldparquet.maintenance.walk import Place, work_on_partitions
 from coldparquet.options import ReadOptions, StoreOptions
 from coldparquet.storage.checked import CheckedStore
-from coldparquet.storage.open import opened_store
-from coldparquet.storage.urls import shown_url
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Mapping
 
     from coldparquet.catalog.table_files import PartitionLocation
@@ -85,40 +82,27 @@ async def migrate_table(  # noqa: PLR0913 - what can be told is told by name
         StorageError: The store failed, or the table files kept changing.
     """
     options = options or ReadOptions()
-    label = shown_url(os.fspath(url))
-    async with opened_store(
-        os.fspath(url),
-        storage_options=storage_options,
-        store_options=store_options,
-        store=store,
-        max_concurrency=options.max_concurrency,
-    ) as opened:
+    place = Place(url, storage_options, store_options, store)
+    async with place.opened(max_concurrency=options.max_concurrency) as opened:
         stacked, path = opened.stack.store, opened.path
         found = await recorded_partitions(stacked, path)
-        checked = CheckedStore(stacked)
-        indexer = PartitionIndexer(checked, options, replaces="all" if force else "useless", dry_run=dry_run)
-        pages_indexer = PagesIndexer(checked, options, force=force, dry_run=dry_run)
-
-        async def migrate(location: PartitionLocation) -> IndexedPartition:
-            return await migrate_partition(location, indexer, pages_indexer, force=force)
-
-        partitions = await index_partitions(
+        work = SidecarWork(CheckedStore(stacked), options, replaces="useless", force=force, dry_run=dry_run)
+        migrate = partial(migrate_partition, work)
+        partitions = await work_on_partitions(
             found.locations, migrate, at_once=options.max_concurrency, on_progress=on_progress
         )
         catalogue = None
         if found.locations and not dry_run:
             catalogue = await renew_after_index(stacked, path, options, partitions, make=pack)
-    return IndexReport(url=label, partitions=partitions, notes=found.notes, catalogue=catalogue)
+    return IndexReport(url=place.label, partitions=partitions, notes=found.notes, catalogue=catalogue)
 
 
-async def migrate_partition(
-    location: PartitionLocation, indexer: PartitionIndexer, pages_indexer: PagesIndexer, *, force: bool
-) -> IndexedPartition:
+async def migrate_partition(work: SidecarWork, location: PartitionLocation) -> IndexedPartition:
     """Migrate one partition; only bugs raise."""
     reason = _reason_to_skip(location)
     if reason is not None:
         return IndexedPartition(path=f"{location.directory_path}/{SIDECAR_FILE}", action="skipped", reason=reason)
-    return await index_with_pages(location, indexer, pages_indexer, pages=False, force=force)
+    return await work.index(location)
 
 
 @dataclass(frozen=True, slots=True)

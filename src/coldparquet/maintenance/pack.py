@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -36,17 +35,17 @@ from coldparquet.format.catalogue_file import (
 )
 from coldparquet.format.fetch import FetchedRanges, WantedRanges
 from coldparquet.format.sidecar import parse_sidecar
+from coldparquet.maintenance.walk import Place
 from coldparquet.options import ReadOptions, StoreOptions
 from coldparquet.plan.coalescing import choose_coalescing
 from coldparquet.plan.model import StoreSpeed
 from coldparquet.scan.evidence import fetch_bloom_ranges
 from coldparquet.storage.checked import CheckedStore
-from coldparquet.storage.open import opened_store
 from coldparquet.storage.requests import is_lasting_etag
 from coldparquet.storage.transfer import read_whole
-from coldparquet.storage.urls import shown_url
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     import numpy.typing as npt
@@ -322,19 +321,13 @@ async def pack_table(  # noqa: PLR0913 - what can be told is told by name
     1 to write, none if nothing is new.
     """
     options = options or ReadOptions()
-    label = shown_url(os.fspath(url))
-    async with opened_store(
-        os.fspath(url),
-        storage_options=storage_options,
-        store_options=store_options,
-        store=store,
-        max_concurrency=options.max_concurrency,
-    ) as opened:
+    place = Place(url, storage_options, store_options, store)
+    async with place.opened(max_concurrency=options.max_concurrency) as opened:
         packing = _Packing(
             opened.stack.store, opened.path.rstrip("/"), options, dry_run=dry_run, on_progress=on_progress
         )
         report = await packing.pack(await packing.existing(), changed=None, bloom_limit_bytes=bloom_limit_bytes)
-        return replace(report, url=label)
+        return replace(report, url=place.label)
 
 
 async def renew_catalogue(  # noqa: PLR0913 - what can be told is told by name

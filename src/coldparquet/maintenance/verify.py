@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -28,7 +27,7 @@ from coldparquet.catalog.packed import CATALOGUE_FILE, fetch_catalogue
 from coldparquet.catalog.pages import look_up_pages_file
 from coldparquet.catalog.partition import look_up_sidecar, shorter_than_committed
 from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE, partition_location
-from coldparquet.concurrency import both, gather_or_cancel
+from coldparquet.concurrency import both
 from coldparquet.errors import (
     AccessError,
     ArchivedObjectError,
@@ -42,17 +41,17 @@ from coldparquet.format.fetch import FooterFetch
 from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.format.sidecar import parse_sidecar, verify_chain
 from coldparquet.maintenance.deep_check import PACK_AGAIN, check_data, read_packed_blooms
+from coldparquet.maintenance.walk import Place, work_on_partitions
 from coldparquet.options import ReadOptions, StoreOptions
 from coldparquet.plan.advice import Finding, finding_of_error
 from coldparquet.plan.checks import check_partition
 from coldparquet.plan.columns import columns_left_out, match_columns, table_columns_of_metadata, unified_columns
 from coldparquet.storage.checked import CheckedStore
-from coldparquet.storage.open import opened_store
 from coldparquet.storage.requests import RangeRequest
-from coldparquet.storage.urls import shown_url
 from coldparquet.text import few_names
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from coldparquet.catalog.packed import PackedLookup
@@ -516,14 +515,8 @@ async def verify_table(  # noqa: PLR0913 - what can be told is told by name
         StorageError: The table files kept changing while they were read.
     """
     options = options or ReadOptions()
-    label = shown_url(os.fspath(url))
-    async with opened_store(
-        os.fspath(url),
-        storage_options=storage_options,
-        store_options=store_options,
-        store=store,
-        max_concurrency=options.max_concurrency,
-    ) as opened:
+    place = Place(url, storage_options, store_options, store)
+    async with place.opened(max_concurrency=options.max_concurrency) as opened:
         stacked, path = opened.stack.store, opened.path
         found = await find_verifiable(stacked, path)
         locations = chosen_partitions(found.locations, partitions, path)
@@ -531,20 +524,12 @@ async def verify_table(  # noqa: PLR0913 - what can be told is told by name
         verifier = PartitionVerifier(
             CheckedStore(stacked), options, missing=found.missing, packed=catalogue.packed, deep=deep
         )
-        slots = asyncio.Semaphore(min(options.max_concurrency, _DEEP_AT_ONCE) if deep else options.max_concurrency)
-
-        async def verify_one(location: PartitionLocation) -> VerifiedPartition:
-            async with slots:
-                done = await verifier.verify(location)
-            if on_progress is not None:
-                on_progress(done, len(locations))
-            return done
-
-        verified = await gather_or_cancel([verify_one(location) for location in locations])
+        at_once = min(options.max_concurrency, _DEEP_AT_ONCE) if deep else options.max_concurrency
+        verified = await work_on_partitions(locations, verifier.verify, at_once=at_once, on_progress=on_progress)
     described = [verifier.described[name] for location in locations if (name := location.name) in verifier.described]
     columns = await asyncio.to_thread(_column_findings, found.metadata, described, are_all=partitions is None)
     findings = (*found.findings, *catalogue.findings, *columns)
-    return VerifyReport(url=label, source=found.source, partitions=tuple(verified), findings=findings)
+    return VerifyReport(url=place.label, source=found.source, partitions=verified, findings=findings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,8 @@ from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import ColdParquetError, InvalidInputError
 from coldparquet.options import MIB
 from coldparquet.pipelines.index_job import renew_catalogues
-from coldparquet.pipelines.lakes import plan_tables
-from coldparquet.pipelines.model import WorkItem, WorkPlan, WorkResult, failure
+from coldparquet.pipelines.lakes import TableByTable
+from coldparquet.pipelines.model import WorkPlan, WorkResult, failure
 from coldparquet.storage.local import LocalStore
 from coldparquet.write.compact import CompactionOptions, compact_table
 from coldparquet.write.files import LocalFiles
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from coldparquet.pipelines.lakes import TableToPlan
-    from coldparquet.pipelines.model import Lake, LakeStores, Outcome
+    from coldparquet.pipelines.model import LakeStores, Outcome, WorkItem
     from coldparquet.write.compact import CompactedPartition
 
 _HOUR_S = 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompactJob:
+class CompactJob(TableByTable):
     """Write partitions anew where that is worth it; see :func:`coldparquet.write.compact.compact_table`.
 
     No QuestDB may have the tables open. Partitions of one table may be worked on in several places: each commits by itself,
@@ -62,34 +62,26 @@ class CompactJob:
             raise InvalidInputError(f"purge_after_hours is {self.purge_after_hours}; it must be at least 0")
         self._options()
 
-    async def plan(self, lakes: Sequence[Lake], stores: LakeStores) -> WorkPlan:
-        """Look at the footers of all partitions. Requests: those of a dry run of :func:`compact_table` per table."""
-
-        async def plan_one(table: TableToPlan) -> WorkPlan:
-            store, path = stores.bare_table(table.item)
-            report = await compact_table(
-                path,
-                store=store,
-                store_options=stores.access.store_options,
-                force=self.force,
-                dry_run=True,
-                options=self._options(),
-            )
-            items, settled = [], []
-            for found in report.partitions:
-                size_bytes = 0 if found.before is None else found.before.parquet_size_bytes
-                item = WorkItem(
-                    lake=table.item.lake, table=table.item.table, partition=found.name, cost_bytes=size_bytes
-                )
-                if found.action == "would compact" and not self.dry_run:
-                    items.append(item)
-                else:
-                    settled.append(_result(item, found))
-            place = table.item.table or table.item.lake
-            notes = tuple(f"{place}: {note}" for note in report.notes)
-            return WorkPlan(items=tuple(items), settled=tuple(settled), notes=notes)
-
-        return await plan_tables(lakes, stores, plan_one)
+    async def plan_table(self, table: TableToPlan) -> WorkPlan:
+        """Look at the footers of all partitions. Requests: those of a dry run of :func:`compact_table`."""
+        store, path = table.stores.bare_table(table.item)
+        report = await compact_table(
+            path,
+            store=store,
+            store_options=table.stores.access.store_options,
+            force=self.force,
+            dry_run=True,
+            options=self._options(),
+        )
+        items, settled = [], []
+        for found in report.partitions:
+            size_bytes = 0 if found.before is None else found.before.parquet_size_bytes
+            item = replace(table.item, partition=found.name, cost_bytes=size_bytes)
+            if found.action == "would compact" and not self.dry_run:
+                items.append(item)
+            else:
+                settled.append(_result(item, found))
+        return WorkPlan(items=tuple(items), settled=tuple(settled), notes=table.named(report.notes))
 
     async def run(self, item: WorkItem, stores: LakeStores) -> WorkResult:
         """Write one partition anew and commit it. Requests: those of :func:`compact_table` for one partition."""

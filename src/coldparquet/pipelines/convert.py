@@ -25,13 +25,13 @@ from coldparquet.catalog.table_files import TRANSACTION_FILE
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import ColdParquetError, InvalidInputError, NotFoundError, UnsupportedError
 from coldparquet.format.partition_names import PartitionInterval, parse_partition_directory
+from coldparquet.maintenance.walk import Place
 from coldparquet.opening import open_table
 from coldparquet.options import MIB, ReadOptions
 from coldparquet.pipelines.lakes import TablesToPlan, tables_of
 from coldparquet.pipelines.model import WorkItem, WorkPlan, WorkResult, failure, join_url
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.local import LocalStore
-from coldparquet.storage.open import opened_store
 from coldparquet.storage.transfer import MemoryBudget, StoreSource, upload_object
 from coldparquet.text import few_names
 from coldparquet.write.columns import new_table_metadata
@@ -294,13 +294,8 @@ class ConvertJob:
 
     async def _write_files(self, item: WorkItem, stores: LakeStores) -> WorkResult:
         url, access = item.work["destination"], stores.access
-        async with opened_store(
-            url,
-            storage_options=access.destination_options,
-            store_options=access.store_options,
-            store=None,
-            max_concurrency=access.max_concurrency,
-        ) as opened:
+        place = Place(url, access.destination_options, access.store_options)
+        async with place.opened(max_concurrency=access.max_concurrency) as opened:
             store, path = opened.stack.store, opened.path
             old = await left_overs(store, path)
             options = ReadOptions(symbols="string")

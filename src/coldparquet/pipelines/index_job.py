@@ -9,24 +9,23 @@ from coldparquet.catalog.discovery import discover
 from coldparquet.catalog.pages import PAGES_FILE
 from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE
 from coldparquet.concurrency import both, gather_or_cancel
-from coldparquet.maintenance.index import PartitionIndexer, index_with_pages
-from coldparquet.maintenance.index_pages import PagesIndexer, make_window_slots
+from coldparquet.maintenance.index import SidecarWork
+from coldparquet.maintenance.index_pages import make_window_slots
 from coldparquet.maintenance.migrate import migrate_partition, recorded_partitions
 from coldparquet.maintenance.pack import renew_catalogue
-from coldparquet.pipelines.lakes import listed_objects, location_as_data, location_from_data, plan_tables
-from coldparquet.pipelines.model import WorkItem, WorkPlan, WorkResult
+from coldparquet.pipelines.lakes import TableByTable, listed_objects, location_as_data, location_from_data
+from coldparquet.pipelines.model import WorkItem, WorkPlan, WorkResult, nothing_to_do
 from coldparquet.plan.advice import with_remedy
 from coldparquet.storage.checked import CheckedStore
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Mapping, Sequence
-    from typing import Literal
 
     from coldparquet.catalog.table_files import PartitionLocation
     from coldparquet.maintenance.index import IndexedPartition
     from coldparquet.pipelines.lakes import TableToPlan
-    from coldparquet.pipelines.model import Lake, LakeStores, Outcome
+    from coldparquet.pipelines.model import LakeStores, Outcome
     from coldparquet.plan.advice import Finding
     from coldparquet.storage.requests import ObjectInfo
 
@@ -35,7 +34,7 @@ _ITEMS_AT_ONCE = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IndexJob:
+class IndexJob(TableByTable):
     """Write the missing ``_pm`` of every partition of a lake; see :func:`coldparquet.maintenance.index.index_table`."""
 
     name: ClassVar[str] = "index"
@@ -50,34 +49,30 @@ class IndexJob:
     dry_run: bool = False
     """Write nothing, but derive every sidecar that would be written."""
 
-    async def plan(self, lakes: Sequence[Lake], stores: LakeStores) -> WorkPlan:
+    async def plan_table(self, table: TableToPlan) -> WorkPlan:
         """Find the partitions, and those that are indexed already.
 
         A listing tells which sidecars there are, and which were written after their Parquet files; those are kept without
         looking into them, which ``verify`` does. Where there is none, each sidecar is looked at in its turn.
 
-        Requests per table: those of :func:`~coldparquet.catalog.discovery.discover`, and 1 listing per 1,000 objects.
+        Requests: those of :func:`~coldparquet.catalog.discovery.discover`, and 1 listing per 1,000 objects.
         """
-
-        async def plan_one(table: TableToPlan) -> WorkPlan:
-            found, objects = await both(discover(table.store, table.path, ask_inside=True), listed_objects(table))
-            plan = _plan_partitions(table, found.locations, found.other_notes)
-            plan = replace(plan, settled=(*plan.settled, *(_unread(table.item, one) for one in found.unread)))
-            if objects is None or self.force:
-                return plan
-            kept = {item.partition for item in plan.items if self._is_indexed(f"{_directory(table, item)}/", objects)}
-            items = tuple(
-                replace(
-                    item,
-                    work={**item.work, "is_sidecar_absent": f"{_directory(table, item)}/{SIDECAR_FILE}" not in objects},
-                )
-                for item in plan.items
-                if item.partition not in kept
+        found, objects = await both(discover(table.store, table.path, ask_inside=True), listed_objects(table))
+        plan = _plan_partitions(table, found.locations, found.other_notes)
+        plan = replace(plan, settled=(*plan.settled, *(_unread(table.item, one) for one in found.unread)))
+        if objects is None or self.force:
+            return plan
+        kept = {item.partition for item in plan.items if self._is_indexed(f"{_directory(table, item)}/", objects)}
+        items = tuple(
+            replace(
+                item,
+                work={**item.work, "is_sidecar_absent": f"{_directory(table, item)}/{SIDECAR_FILE}" not in objects},
             )
-            settled = tuple(_settled(item, "kept", None) for item in plan.items if item.partition in kept)
-            return replace(plan, items=items, settled=(*plan.settled, *settled))
-
-        return await plan_tables(lakes, stores, plan_one)
+            for item in plan.items
+            if item.partition not in kept
+        )
+        settled = tuple(nothing_to_do(item, "kept", None) for item in plan.items if item.partition in kept)
+        return replace(plan, items=items, settled=(*plan.settled, *settled))
 
     def _is_indexed(self, prefix: str, objects: Mapping[str, ObjectInfo]) -> bool:
         """Tell whether everything that is asked for was written after the Parquet file, by the times of a listing."""
@@ -88,16 +83,19 @@ class IndexJob:
 
     async def run(self, item: WorkItem, stores: LakeStores) -> WorkResult:
         """Index one partition. Requests: as :func:`~coldparquet.maintenance.index.index_table` says of one."""
-        tools = await _Tools.of(item, stores, replaces="all" if self.force else "stale", job=self)
-        done = await index_with_pages(
-            tools.location,
-            tools.indexer,
-            tools.pages_indexer,
-            pages=self.pages,
+        store, path = stores.table(item)
+        # Its own, which forgets with it which versions it saw.
+        work = SidecarWork(
+            CheckedStore(store),
+            stores.read_options,
+            replaces="stale",
             force=self.force,
-            is_sidecar_absent=item.work.get("is_sidecar_absent", False),
+            pages=self.pages,
+            dry_run=self.dry_run,
+            window_slots=await stores.once("window slots", _window_slots),
         )
-        return _result(item, done)
+        is_sidecar_absent = item.work.get("is_sidecar_absent", False)
+        return _result(item, await work.index(location_from_data(item.work, path), is_sidecar_absent=is_sidecar_absent))
 
     async def finish(self, results: Sequence[WorkResult], plan: WorkPlan, stores: LakeStores) -> tuple[WorkResult, ...]:
         """Renew the catalogues of the tables in which something was written."""
@@ -105,7 +103,7 @@ class IndexJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MigrateJob:
+class MigrateJob(TableByTable):
     """Write the sidecars of older QuestDB tables; see :func:`coldparquet.maintenance.migrate.migrate_table`."""
 
     name: ClassVar[str] = "migrate"
@@ -118,20 +116,23 @@ class MigrateJob:
     dry_run: bool = False
     """Write nothing, but derive every sidecar that would be written."""
 
-    async def plan(self, lakes: Sequence[Lake], stores: LakeStores) -> WorkPlan:
-        """Find the partitions that ``_txn`` names. Requests: those of a listing and the table files per table."""
-
-        async def plan_one(table: TableToPlan) -> WorkPlan:
-            found = await recorded_partitions(table.store, table.path)
-            return _plan_partitions(table, found.locations, found.notes)
-
-        return await plan_tables(lakes, stores, plan_one)
+    async def plan_table(self, table: TableToPlan) -> WorkPlan:
+        """Find the partitions that ``_txn`` names. Requests: those of a listing and the table files."""
+        found = await recorded_partitions(table.store, table.path)
+        return _plan_partitions(table, found.locations, found.notes)
 
     async def run(self, item: WorkItem, stores: LakeStores) -> WorkResult:
         """Migrate one partition. Requests: as :func:`~coldparquet.maintenance.migrate.migrate_table` says of one."""
-        tools = await _Tools.of(item, stores, replaces="all" if self.force else "useless", job=self)
-        done = await migrate_partition(tools.location, tools.indexer, tools.pages_indexer, force=self.force)
-        return _result(item, done)
+        store, path = stores.table(item)
+        work = SidecarWork(
+            CheckedStore(store),
+            stores.read_options,
+            replaces="useless",
+            force=self.force,
+            dry_run=self.dry_run,
+            window_slots=await stores.once("window slots", _window_slots),
+        )
+        return _result(item, await migrate_partition(work, location_from_data(item.work, path)))
 
     async def finish(self, results: Sequence[WorkResult], plan: WorkPlan, stores: LakeStores) -> tuple[WorkResult, ...]:
         """Renew the catalogues of the tables in which something was written."""
@@ -180,14 +181,12 @@ def _plan_partitions(table: TableToPlan, locations: Sequence[PartitionLocation],
     """Make one item per Parquet partition."""
     items, settled = [], []
     for location in locations:
-        data = location_as_data(location, table.path)
-        item = WorkItem(lake=table.item.lake, table=table.item.table, partition=location.name, work=data)
+        item = replace(table.item, partition=location.name, work=location_as_data(location, table.path))
         if location.is_native:
-            settled.append(_settled(item, "skipped", "in QuestDB's native format"))
+            settled.append(nothing_to_do(item, "skipped", "in QuestDB's native format"))
         else:
             items.append(item)
-    place = table.item.table or table.item.lake
-    return WorkPlan(items=tuple(items), settled=tuple(settled), notes=tuple(f"{place}: {note}" for note in notes))
+    return WorkPlan(items=tuple(items), settled=tuple(settled), notes=table.named(notes))
 
 
 def _unread(table: WorkItem, finding: Finding) -> WorkResult:
@@ -203,39 +202,6 @@ def _unread(table: WorkItem, finding: Finding) -> WorkResult:
 
 def _directory(table: TableToPlan, item: WorkItem) -> str:
     return location_from_data(item.work, table.path).directory_path
-
-
-def _settled(item: WorkItem, action: str, reason: str | None) -> WorkResult:
-    return WorkResult(
-        table=item.table_url, partition=item.partition, outcome="nothing to do", action=action, reason=reason
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Tools:
-    """What writes the sidecar of one partition. Each has a store of its own, which forgets what it saw with it."""
-
-    location: PartitionLocation
-    indexer: PartitionIndexer
-    pages_indexer: PagesIndexer
-
-    @classmethod
-    async def of(
-        cls,
-        item: WorkItem,
-        stores: LakeStores,
-        *,
-        replaces: Literal["stale", "useless", "all"],
-        job: IndexJob | MigrateJob,
-    ) -> _Tools:
-        store, path = stores.table(item)
-        checked, options = CheckedStore(store), stores.read_options
-        slots = await stores.once("window slots", _window_slots)
-        return cls(
-            location=location_from_data(item.work, path),
-            indexer=PartitionIndexer(checked, options, replaces=replaces, dry_run=job.dry_run),
-            pages_indexer=PagesIndexer(checked, options, force=job.force, dry_run=job.dry_run, window_slots=slots),
-        )
 
 
 async def _window_slots() -> asyncio.Semaphore:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from coldparquet.pipelines.model import NOT_OPENED, Lake, WorkItem, WorkPlan, fa
 from coldparquet.storage.local import LocalStore
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from coldparquet.pipelines.model import LakeStores, WorkResult
     from coldparquet.storage.base import ObjectStore
@@ -182,6 +183,12 @@ class TableToPlan:
     store: ObjectStore
     path: str
     """Of its directory, without a trailing slash."""
+    stores: LakeStores
+
+    def named(self, notes: Iterable[str]) -> tuple[str, ...]:
+        """Say of which table notes are."""
+        place = self.item.table or self.item.lake
+        return tuple(f"{place}: {note}" for note in notes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,24 +198,6 @@ class TablesToPlan:
     tables: tuple[TableToPlan, ...]
     failures: tuple[WorkResult, ...]
     """One for each lake, or directory of one, that could not be opened."""
-
-
-async def plan_tables(
-    lakes: Sequence[Lake], stores: LakeStores, plan_one: Callable[[TableToPlan], Awaitable[WorkPlan]]
-) -> WorkPlan:
-    """Plan table after table, some at once."""
-    slots = asyncio.Semaphore(_TABLES_AT_ONCE)
-
-    async def plan(table: TableToPlan) -> WorkPlan:
-        async with slots:
-            try:
-                return await plan_one(table)
-            except ColdParquetError as error:
-                return WorkPlan(items=(), settled=(failure(table.item, error),))
-
-    found = await tables_of(lakes, stores)
-    plans = await gather_or_cancel([plan(table) for table in found.tables])
-    return join_plans([WorkPlan(items=(), settled=found.failures), *plans])
 
 
 async def listed_objects(table: TableToPlan) -> dict[str, ObjectInfo] | None:
@@ -247,7 +236,7 @@ async def tables_of(lakes: Sequence[Lake], stores: LakeStores) -> TablesToPlan:
         for table in found.tables:
             item = WorkItem(lake=lake.url, table=table)
             store, path = stores.table(item)
-            tables.setdefault(item.table_url, TableToPlan(item=item, store=store, path=path))
+            tables.setdefault(item.table_url, TableToPlan(item=item, store=store, path=path, stores=stores))
         for directory, error in found.failures.items():
             item = WorkItem(lake=lake.url, table=directory)
             failures[item.table_url] = _not_opened(item, error)
@@ -267,6 +256,40 @@ async def _search(lake: Lake, stores: LakeStores, slots: asyncio.Semaphore) -> F
 
 def _not_opened(place: WorkItem, error: ColdParquetError) -> WorkResult:
     return replace(failure(place, error), action=NOT_OPENED)
+
+
+class TableByTable(ABC):
+    """A job that is planned one table after the other, some at once, and has nothing to finish unless it says so."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    async def plan_table(self, table: TableToPlan) -> WorkPlan:
+        """Find out what is left to do in one table; an error of ours is the result of this table alone."""
+
+    async def plan(self, lakes: Sequence[Lake], stores: LakeStores) -> WorkPlan:
+        """Plan all tables. Requests: those of :func:`search_tables` for each lake, and of :meth:`plan_table` for each table."""
+        slots = asyncio.Semaphore(_TABLES_AT_ONCE)
+
+        async def plan_one(table: TableToPlan) -> WorkPlan:
+            async with slots:
+                try:
+                    return await self.plan_table(table)
+                except ColdParquetError as error:
+                    return WorkPlan(items=(), settled=(failure(table.item, error),))
+
+        found = await tables_of(lakes, stores)
+        plans = await gather_or_cancel([plan_one(table) for table in found.tables])
+        return join_plans([WorkPlan(items=(), settled=found.failures), *plans])
+
+    async def finish(
+        self,
+        results: Sequence[WorkResult],  # noqa: ARG002 - for jobs that finish something
+        plan: WorkPlan,  # noqa: ARG002
+        stores: LakeStores,  # noqa: ARG002
+    ) -> tuple[WorkResult, ...]:
+        """Do nothing."""
+        return ()
 
 
 def location_as_data(location: PartitionLocation, table_path: str) -> dict[str, Any]:

@@ -366,6 +366,13 @@ def failure(item: WorkItem, error: BaseException, *, elapsed_s: float = 0.0) -> 
     )
 
 
+def nothing_to_do(item: WorkItem, action: str, reason: str | None) -> WorkResult:
+    """Say of an item that it needs no work, or cannot have any."""
+    return WorkResult(
+        table=item.table_url, partition=item.partition, outcome="nothing to do", action=action, reason=reason
+    )
+
+
 def reason_of(error: BaseException) -> str:
     """Say what an error says, with the name of the file that it is about."""
     if not isinstance(error, ColdParquetError):

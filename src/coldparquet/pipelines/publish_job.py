@@ -8,23 +8,21 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from coldparquet.catalog.table_files import TRANSACTION_FILE
 from coldparquet.errors import InvalidInputError
-from coldparquet.pipelines.lakes import plan_tables
-from coldparquet.pipelines.model import WorkItem, WorkPlan, WorkResult, join_url
+from coldparquet.pipelines.lakes import TableByTable
+from coldparquet.pipelines.model import WorkPlan, WorkResult, join_url, nothing_to_do
 from coldparquet.publish.publisher import publish_table
 from coldparquet.publish.report import PublishOptions
 from coldparquet.publish.source import parse_storage_class_rule
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from coldparquet.pipelines.lakes import TableToPlan
-    from coldparquet.pipelines.model import Lake, LakeStores, Outcome
+    from coldparquet.pipelines.model import LakeStores, Outcome, WorkItem
 
 _HOUR_S = 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PublishJob:
+class PublishJob(TableByTable):
     """Publish every QuestDB table of a lake; see :func:`coldparquet.publish.publisher.publish_table`.
 
     One item is one table, because a table appears as a whole. What has been copied already is found there, by size and
@@ -59,22 +57,13 @@ class PublishJob:
             raise InvalidInputError("publish needs a destination, such as s3://bucket/published", field="destination")
         self._options()
 
-    async def plan(self, lakes: Sequence[Lake], stores: LakeStores) -> WorkPlan:
-        """Find the tables that have a ``_txn``. Requests: 1 listing per table."""
-
-        async def plan_one(table: TableToPlan) -> WorkPlan:
-            listing = await table.store.list(table.path)
-            if any(info.path.rpartition("/")[2] == TRANSACTION_FILE for info in listing.objects):
-                return WorkPlan(items=(table.item,))
-            skipped = WorkResult(
-                table=table.item.table_url,
-                outcome="nothing to do",
-                action="skipped",
-                reason=f"there is no {TRANSACTION_FILE}: only tables of a QuestDB are published",
-            )
-            return WorkPlan(items=(), settled=(skipped,))
-
-        return await plan_tables(lakes, stores, plan_one)
+    async def plan_table(self, table: TableToPlan) -> WorkPlan:
+        """Publish it if it has a ``_txn``. 1 listing."""
+        listing = await table.store.list(table.path)
+        if any(info.path.rpartition("/")[2] == TRANSACTION_FILE for info in listing.objects):
+            return WorkPlan(items=(table.item,))
+        why = f"there is no {TRANSACTION_FILE}: only tables of a QuestDB are published"
+        return WorkPlan(items=(), settled=(nothing_to_do(table.item, "skipped", why),))
 
     async def run(self, item: WorkItem, stores: LakeStores) -> WorkResult:
         """Publish one table. Requests: those of :func:`publish_table`."""
@@ -115,10 +104,6 @@ class PublishJob:
                 "purged": list(report.purged),
             },
         )
-
-    async def finish(self, results: Sequence[WorkResult], plan: WorkPlan, stores: LakeStores) -> tuple[WorkResult, ...]:  # noqa: ARG002 - every job has this step
-        """Do nothing: each table was committed by itself."""
-        return ()
 
     def _options(self) -> PublishOptions:
         native: Any = self.native  # anything but the choices is refused there

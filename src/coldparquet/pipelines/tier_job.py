@@ -17,8 +17,8 @@ from coldparquet.format.pages import chunk_places
 from coldparquet.format.pages_file import encode_pages_file
 from coldparquet.options import KIB, RestoreTerms
 from coldparquet.pipelines.index_job import renew_catalogues
-from coldparquet.pipelines.lakes import listed_objects, location_as_data, location_from_data, plan_tables
-from coldparquet.pipelines.model import WorkItem, WorkPlan, WorkResult
+from coldparquet.pipelines.lakes import TableByTable, listed_objects, location_as_data, location_from_data
+from coldparquet.pipelines.model import WorkItem, WorkPlan, WorkResult, nothing_to_do
 from coldparquet.prices import BYTES_PER_PRICED_GB, STANDARD, PriceTable
 from coldparquet.publish.source import parse_storage_class_rule, storage_class_of
 from coldparquet.storage.checked import CheckedStore
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from coldparquet.catalog.table_files import PartitionLocation
     from coldparquet.pipelines.lakes import TableToPlan
-    from coldparquet.pipelines.model import Lake, LakeStores
+    from coldparquet.pipelines.model import LakeStores
     from coldparquet.publish.source import StorageClassRule
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.requests import ObjectInfo
@@ -45,7 +45,7 @@ _MAY_BE_ARCHIVED = frozenset({"GLACIER", "DEEP_ARCHIVE", "INTELLIGENT_TIERING"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TierJob:
+class TierJob(TableByTable):
     """Move the Parquet files of old partitions to other storage classes, and restore those of young ones from archives.
 
     A file is moved by a copy onto itself inside of the store: no byte passes through here. Sidecars and table files, which
@@ -89,33 +89,27 @@ class TierJob:
                 raise InvalidInputError(f"{name} is {value}; it must be at least 0", field=name)
         _ = self._rules, self._terms
 
-    async def plan(self, lakes: Sequence[Lake], stores: LakeStores) -> WorkPlan:
+    async def plan_table(self, table: TableToPlan) -> WorkPlan:
         """Compare the class of every partition with that of its age.
 
-        Requests per table: those of :func:`~coldparquet.catalog.discovery.discover`, 1 listing per 1,000 objects and, where
+        Requests: those of :func:`~coldparquet.catalog.discovery.discover`, 1 listing per 1,000 objects and, where
         partitions are to be restored, 1 HEAD for each in a class that may be archived.
         """
         now_s = time.time()
-
-        async def plan_one(table: TableToPlan) -> WorkPlan:
-            if not table.store.has_storage_classes:
-                raise classes_unsupported(table.path)
-            found = await discover(table.store, table.path)
-            objects = await listed_objects(table)
-            if objects is None:
-                raise AccessError(
-                    "the table cannot be listed, and only a listing tells storage classes", path=table.path
-                )
-            decisions = await gather_or_cancel(
-                [self._decide(table, location, objects, now_s) for location in found.locations]
-            )
-            items = tuple(made for made in decisions if isinstance(made, WorkItem))
-            settled = tuple(made for made in decisions if isinstance(made, WorkResult))
-            if not self.dry_run:
-                return WorkPlan(items=items, settled=settled)
-            return WorkPlan(items=(), settled=(*settled, *map(_would_do, items)))
-
-        return await plan_tables(lakes, stores, plan_one)
+        if not table.store.has_storage_classes:
+            raise classes_unsupported(table.path)
+        found = await discover(table.store, table.path)
+        objects = await listed_objects(table)
+        if objects is None:
+            raise AccessError("the table cannot be listed, and only a listing tells storage classes", path=table.path)
+        decisions = await gather_or_cancel(
+            [self._decide(table, location, objects, now_s) for location in found.locations]
+        )
+        items = tuple(made for made in decisions if isinstance(made, WorkItem))
+        settled = tuple(made for made in decisions if isinstance(made, WorkResult))
+        if not self.dry_run:
+            return WorkPlan(items=items, settled=settled)
+        return WorkPlan(items=(), settled=(*settled, *map(_would_do, items)))
 
     async def run(self, item: WorkItem, stores: LakeStores) -> WorkResult:
         """Move or restore one partition. 2 requests; up to 6 more where a ``_pages`` is made to name another ETag."""
@@ -126,7 +120,7 @@ class TierJob:
             return await self._restore(item, location, info, store)
         storage_class = item.work["storage_class"]
         if info.etag is None or (info.storage_class or STANDARD) == storage_class:
-            return _kept(item, f"in {storage_class} already")
+            return nothing_to_do(item, "kept", f"in {storage_class} already")
         etag = await store.change_class(location.data_path, storage_class=storage_class, if_match=info.etag)
         has_pages = item.work["has_pages"] and etag is not None and etag != info.etag
         renewed = (
@@ -151,7 +145,7 @@ class TierJob:
         self, table: TableToPlan, location: PartitionLocation, objects: Mapping[str, ObjectInfo], now_s: float
     ) -> WorkItem | WorkResult:
         """Say what to do about one partition."""
-        item = WorkItem(lake=table.item.lake, table=table.item.table, partition=location.name)
+        item = replace(table.item, partition=location.name)
         info = objects.get(location.data_path)
         if location.is_native or info is None or location.directory is None:
             why = (
@@ -159,7 +153,7 @@ class TierJob:
                 if location.is_native
                 else "there is no data.parquet, or no time in its name"
             )
-            return replace(_kept(item, why), action="skipped")
+            return nothing_to_do(item, "skipped", why)
         ended_s = location.directory.stop_ns / _SECOND_NS
         current, size_bytes = info.storage_class or STANDARD, info.size_bytes or 0
         work: dict[str, Any] = {
@@ -175,10 +169,10 @@ class TierJob:
                 return restore
         wanted = storage_class_of(ended_s, self._rules, now_s=now_s)
         if wanted is None or wanted == current:
-            return _kept(item, None)
+            return nothing_to_do(item, "kept", None)
         obstacle = self._obstacle(current, size_bytes)
         if obstacle is not None:
-            return replace(_kept(item, obstacle), action="skipped")
+            return nothing_to_do(item, "skipped", obstacle)
         return replace(
             item, work={**work, "action": "move", "storage_class": wanted, **_prices(current, wanted, size_bytes)}
         )
@@ -189,7 +183,7 @@ class TierJob:
             return None
         archived = ArchivedObject.of(item.partition, info)
         if archived.is_being_restored:
-            return _kept(item, "a restore is under way")
+            return nothing_to_do(item, "kept", "a restore is under way")
         offer = restore_offer([archived], tier=self._terms.tier, days=self._terms.days, prices=PriceTable.default())
         dollars = None if offer is None else offer.dollars
         return replace(item, work={**item.work, "action": "restore", "dollars": dollars})
@@ -208,7 +202,7 @@ class TierJob:
         self, item: WorkItem, location: PartitionLocation, info: ObjectInfo, store: ObjectStore
     ) -> WorkResult:
         if not needs_restore(info):
-            return _kept(item, "it can be read by now")
+            return nothing_to_do(item, "kept", "it can be read by now")
         ticket = await request_restores(
             store,
             [ArchivedObject.of(location.name, info)],
@@ -281,10 +275,4 @@ def _would_do(item: WorkItem) -> WorkResult:
         size_bytes=item.work["size_bytes"],
         dollars=item.work["dollars"],
         details=_facts(item),
-    )
-
-
-def _kept(item: WorkItem, reason: str | None) -> WorkResult:
-    return WorkResult(
-        table=item.table_url, partition=item.partition, outcome="nothing to do", action="kept", reason=reason
     )

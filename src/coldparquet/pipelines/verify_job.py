@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from coldparquet.maintenance.deep_check import read_packed_blooms
@@ -13,15 +13,15 @@ from coldparquet.maintenance.verify import (
     find_verifiable,
     open_catalogue,
 )
-from coldparquet.pipelines.lakes import location_as_data, location_from_data, plan_tables
-from coldparquet.pipelines.model import WorkItem, WorkPlan, WorkResult
+from coldparquet.pipelines.lakes import TableByTable, location_as_data, location_from_data
+from coldparquet.pipelines.model import WorkPlan, WorkResult
 from coldparquet.storage.checked import CheckedStore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from coldparquet.pipelines.lakes import TableToPlan
-    from coldparquet.pipelines.model import Lake, LakeStores
+    from coldparquet.pipelines.model import LakeStores, WorkItem
     from coldparquet.plan.advice import Finding
 
 _ITEMS_AT_ONCE = 32
@@ -30,7 +30,7 @@ _DEEP_AT_ONCE = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VerifyJob:
+class VerifyJob(TableByTable):
     """Check every partition of a lake; see :func:`coldparquet.maintenance.verify.verify_table`.
 
     It writes nothing, so that it checks everything every time. What it finds wrong fails the partition; a warning or advice
@@ -49,39 +49,34 @@ class VerifyJob:
         """Few where all data is read."""
         return _DEEP_AT_ONCE if self.deep else _ITEMS_AT_ONCE
 
-    async def plan(self, lakes: Sequence[Lake], stores: LakeStores) -> WorkPlan:
+    async def plan_table(self, table: TableToPlan) -> WorkPlan:
         """Find the partitions, and check what is about a table as a whole.
 
-        Requests per table: those of :func:`~coldparquet.maintenance.verify.find_verifiable`, and 1 or more for a catalogue.
+        Requests: those of :func:`~coldparquet.maintenance.verify.find_verifiable`, and 1 or more for a catalogue.
         """
-
-        async def plan_one(table: TableToPlan) -> WorkPlan:
-            found = await find_verifiable(table.store, table.path)
-            is_partition = any(location.directory_path == table.path for location in found.locations)
-            catalogue = None if is_partition else await open_catalogue(table.store, table.path)
-            notes: tuple[Finding, ...] = ()
-            if catalogue is not None:
-                blooms = await read_packed_blooms(table.store, catalogue.file, deep=self.deep and not self.dry_run)
-                notes = (*catalogue_findings(catalogue, found.locations), *blooms.findings)
-            items = tuple(
-                WorkItem(
-                    lake=table.item.lake,
-                    table=table.item.table,
-                    partition=location.name,
-                    cost_bytes=location.committed_size_bytes or 0,
-                    work={
-                        "location": location_as_data(location, table.path),
-                        "is_missing": location.name in found.missing,
-                    },
-                )
-                for location in found.locations
+        found = await find_verifiable(table.store, table.path)
+        is_partition = any(location.directory_path == table.path for location in found.locations)
+        catalogue = None if is_partition else await open_catalogue(table.store, table.path)
+        notes: tuple[Finding, ...] = ()
+        if catalogue is not None:
+            blooms = await read_packed_blooms(table.store, catalogue.file, deep=self.deep and not self.dry_run)
+            notes = (*catalogue_findings(catalogue, found.locations), *blooms.findings)
+        items = tuple(
+            replace(
+                table.item,
+                partition=location.name,
+                cost_bytes=location.committed_size_bytes or 0,
+                work={
+                    "location": location_as_data(location, table.path),
+                    "is_missing": location.name in found.missing,
+                },
             )
-            about_table = _result(table.item, (*found.findings, *notes))
-            if self.dry_run:
-                return WorkPlan(items=(), settled=(about_table, *map(_would_verify, items)))
-            return WorkPlan(items=items, settled=(about_table,))
-
-        return await plan_tables(lakes, stores, plan_one)
+            for location in found.locations
+        )
+        about_table = _result(table.item, (*found.findings, *notes))
+        if self.dry_run:
+            return WorkPlan(items=(), settled=(about_table, *map(_would_verify, items)))
+        return WorkPlan(items=items, settled=(about_table,))
 
     async def run(self, item: WorkItem, stores: LakeStores) -> WorkResult:
         """Check one partition. Requests: see :meth:`PartitionVerifier.verify`; 1 per table and process for a catalogue."""
@@ -116,10 +111,6 @@ class VerifyJob:
             row_groups=done.row_groups,
             checksum=done.checksum,
         )
-
-    async def finish(self, results: Sequence[WorkResult], plan: WorkPlan, stores: LakeStores) -> tuple[WorkResult, ...]:  # noqa: ARG002 - every job has this step
-        """Do nothing."""
-        return ()
 
 
 def _would_verify(item: WorkItem) -> WorkResult:

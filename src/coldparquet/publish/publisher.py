@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from coldparquet.catalog.discovery import PUBLISHING_FILE
@@ -17,6 +15,7 @@ from coldparquet.concurrency import gather_or_cancel
 from coldparquet.format.partition_records import PartitionRecords, partition_stops
 from coldparquet.format.txn import Lag, LeftBehind, encode_txn
 from coldparquet.maintenance.pack import renew_catalogue
+from coldparquet.maintenance.walk import Place
 from coldparquet.options import ReadOptions, StoreOptions
 from coldparquet.prices import BYTES_PER_PRICED_GB, STANDARD
 from coldparquet.publish.changes import plan_changes
@@ -34,11 +33,10 @@ from coldparquet.publish.native import NativeConverter
 from coldparquet.publish.report import PublishCost, PublishedPartition, PublishOptions, PublishProgress, PublishReport
 from coldparquet.publish.source import is_parquet, read_content, read_source, record_of
 from coldparquet.publish.transfer import PartitionWriter, purge_versions
-from coldparquet.storage.open import opened_store
 from coldparquet.storage.transfer import MemoryBudget, upload_request_count
-from coldparquet.storage.urls import shown_url
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Mapping, Sequence
 
     from coldparquet.catalog.table_files import PartitionLocation
@@ -233,14 +231,14 @@ async def publish_table(  # noqa: PLR0913 - what can be told is told by name
         StorageError: A store failed. Publish again: nothing is copied twice.
     """
     options = options or PublishOptions()
-    labels = shown_url(os.fspath(source)), shown_url(os.fspath(destination))
-    opening = partial(opened_store, store_options=store_options, max_concurrency=options.max_concurrency)
+    origin = Place(source, source_options, store_options)
+    place = Place(destination, storage_options, store_options, store)
     async with (
-        opening(os.fspath(source), storage_options=source_options, store=None) as opened,
-        opening(os.fspath(destination), storage_options=storage_options, store=store) as target,
+        origin.opened(max_concurrency=options.max_concurrency) as opened,
+        place.opened(max_concurrency=options.max_concurrency) as target,
     ):
         run = _Run(opened.stack, target.stack, target.path.rstrip("/"), options, on_progress)
-        return await run.publish(opened.path.rstrip("/"), labels)
+        return await run.publish(opened.path.rstrip("/"), (origin.label, place.label))
 
 
 class _Run:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
@@ -33,15 +32,14 @@ from coldparquet.format.page_headers import count_pages, offset_index_span
 from coldparquet.format.partition_names import parse_partition_directory
 from coldparquet.maintenance.index import PartitionIndexer
 from coldparquet.maintenance.pack import renew_catalogue
+from coldparquet.maintenance.walk import Place
 from coldparquet.options import MIB, ReadOptions
 from coldparquet.plan.advice import compaction_reason
 from coldparquet.publish.destination import is_manifest_name
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.local import LocalStore
-from coldparquet.storage.open import opened_store
 from coldparquet.storage.requests import RangeRequest
 from coldparquet.storage.transfer import MemoryBudget
-from coldparquet.storage.urls import shown_url
 from coldparquet.text import few_names
 from coldparquet.write.files import FileOperations, LocalFiles, no_server
 from coldparquet.write.options import WriteOptions
@@ -57,6 +55,7 @@ from coldparquet.write.versions import (
 )
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Collection, Mapping
 
     from coldparquet.catalog.table_files import PartitionLocation, TableFiles
@@ -556,20 +555,14 @@ async def compact_table(  # noqa: PLR0913 - what can be told is told by name
     of a scan; those of writing; and 2 for the commit. Those of :func:`coldparquet.maintenance.pack.renew_catalogue`.
     """
     options = options or CompactionOptions()
-    label = shown_url(os.fspath(url))
-    async with opened_store(
-        os.fspath(url),
-        storage_options=storage_options,
-        store_options=store_options,
-        store=store,
-        max_concurrency=options.max_concurrency,
-    ) as opened:
+    place = Place(url, storage_options, store_options, store)
+    async with place.opened(max_concurrency=options.max_concurrency) as opened:
         if files is None and isinstance(opened.bare, LocalStore):
             files = LocalFiles()
         run = CompactionRun(opened.stack.store, opened.path.rstrip("/"), options, files, on_progress)
         try:
             return await run.compact(
-                label,
+                place.label,
                 partitions,
                 force=force,
                 dry_run=dry_run,

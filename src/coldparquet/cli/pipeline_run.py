@@ -13,7 +13,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from coldparquet.cli.output import FAILED, action_word, output_console, print_json, print_listed, progress_bar
+from coldparquet.cli.output import FAILED, action_word, output_console, print_json, print_listed
+from coldparquet.cli.upkeep_output import counted
 from coldparquet.pipelines.model import NOT_OPENED, job_from_dict
 from coldparquet.pipelines.run import LocalEngine, run_pipeline
 from coldparquet.text import human_bytes, human_dollars, human_seconds, plural, visible
@@ -52,12 +53,7 @@ def run_and_report(
 ) -> int:
     """Run a job and print what happened."""
     made = job_from_dict(job)
-    with _started(engine) as started, progress_bar() as progress:
-        task = progress.add_task(made.name, total=None, unit="items")
-
-        def advance(_result: WorkResult, total: int) -> None:
-            progress.update(task, total=total, advance=1)
-
+    with _started(engine) as started, counted(made.name, unit="items") as advance:
         report = asyncio.run(
             run_pipeline(
                 made,
