@@ -11,7 +11,7 @@ from coldparquet.storage.limit import LimitedStore
 from coldparquet.storage.log import TraceStore, round_trips
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.requests import FetchedRange, RangeRequest
-from coldparquet_testing.store_contract import CONTENT, StoreContract, request_for
+from coldparquet_testing.store_contract import CONTENT, request_for
 from coldparquet_testing.stores import FaultStore, Hang, scripted
 
 if TYPE_CHECKING:
@@ -56,26 +56,6 @@ class Gated(MemoryStore):
 async def settle() -> None:
     for _ in range(20):
         await asyncio.sleep(0)
-
-
-class TestLimitedStore(StoreContract):
-    @pytest.fixture
-    def store(self) -> LimitedStore:
-        return LimitedStore(MemoryStore(), max_concurrency=2)
-
-    @pytest.fixture
-    def root(self) -> str:
-        return "bucket/trades"
-
-
-class TestTraceStore(StoreContract):
-    @pytest.fixture
-    def store(self) -> TraceStore:
-        return TraceStore(MemoryStore())
-
-    @pytest.fixture
-    def root(self) -> str:
-        return "bucket/trades"
 
 
 async def test_never_more_than_the_limit_in_flight() -> None:

@@ -20,7 +20,7 @@ from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.refusals import BrokenBodyError
 from coldparquet.storage.requests import FetchedRange, RangeRequest
 from coldparquet.storage.retry import RetryStore
-from coldparquet_testing.store_contract import CONTENT, StoreContract, request_for
+from coldparquet_testing.store_contract import CONTENT, request_for
 
 if TYPE_CHECKING:
     import logging
@@ -87,16 +87,6 @@ def scripted(*failures: ColdParquetError | Cut | None) -> Scripted:
 
 def ranges_of(store: Scripted) -> list[tuple[ByteRange | SuffixRange, str | None, int]]:
     return [(request.byte_range, request.if_match, request.attempt) for request in store.requests]
-
-
-class TestRetryStore(StoreContract):
-    @pytest.fixture
-    def store(self) -> RetryStore:
-        return RetryStore(MemoryStore(), max_attempts=3)
-
-    @pytest.fixture
-    def root(self) -> str:
-        return "bucket/trades"
 
 
 async def test_a_get_is_sent_again_after_growing_waits() -> None:

@@ -13,12 +13,15 @@ from coldparquet.options import StoreOptions
 from coldparquet.storage.base import Call, Effect, Operation, StoreWrapper
 from coldparquet.storage.cache import CachedStore
 from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.hedge import HedgedStore
 from coldparquet.storage.limit import LimitedStore
 from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.open import stack_store
 from coldparquet.storage.requests import ObjectInfo, Upload, UploadedPart
 from coldparquet.storage.retry import RetryStore
+from coldparquet_testing.store_contract import StoreContract
+from coldparquet_testing.stores import DyingStore, FaultStore, LatencyStore, scripted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -175,7 +178,38 @@ class Seen(StoreWrapper):
 
 
 def stack(store: ObjectStore) -> ObjectStore:
-    return CachedStore(CheckedStore(stack_store(store, store_options=StoreOptions(), max_concurrency=2).store))
+    return CachedStore(CheckedStore(bare_stack(store)))
+
+
+def bare_stack(store: ObjectStore) -> ObjectStore:
+    return stack_store(store, store_options=StoreOptions(), max_concurrency=4).store
+
+
+WRAPPERS: dict[str, Callable[[ObjectStore], ObjectStore]] = {
+    "nothing": StoreWrapper,
+    "retries": lambda store: RetryStore(store, max_attempts=3),
+    "limit": lambda store: LimitedStore(store, max_concurrency=2),
+    "hedges": HedgedStore,
+    "trace": TraceStore,
+    "checks": CheckedStore,
+    "faults": lambda store: FaultStore(store, scripted({})),
+    "latency": lambda store: LatencyStore(store, first_byte_s=0.0001, bandwidth_bytes_per_s=1e9),
+    "deaths": DyingStore,
+    "bare stack": bare_stack,
+    "stack": stack,
+}
+every_wrapper = pytest.mark.parametrize("wrap", WRAPPERS.values(), ids=WRAPPERS)
+
+
+@every_wrapper
+class TestWrapped(StoreContract):
+    @pytest.fixture
+    def store(self, wrap: Callable[[ObjectStore], ObjectStore]) -> ObjectStore:
+        return wrap(MemoryStore())
+
+    @pytest.fixture
+    def root(self) -> str:
+        return "bucket/trades"
 
 
 def answering(verb: Verb, *failures: StorageError) -> AsyncMock:
@@ -186,7 +220,7 @@ def answering(verb: Verb, *failures: StorageError) -> AsyncMock:
 
 
 @every_verb
-@pytest.mark.parametrize("wrap", [StoreWrapper, CheckedStore, TraceStore, stack])
+@every_wrapper
 async def test_arguments_and_answers_go_through_as_they_are(
     verb: Verb, wrap: Callable[[ObjectStore], ObjectStore]
 ) -> None:

@@ -91,7 +91,7 @@ def write_file(
         try:
             descriptor = _open_temporary(temporary, os.O_EXCL)
             try:
-                _write_all(descriptor, data, 0, give_up)
+                write_all(descriptor, data, 0, give_up)
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
@@ -115,7 +115,7 @@ def write_part(upload: Upload, number: int, give_up: threading.Event, *, start: 
     with translated_errors(upload.path, None):
         descriptor = _open_temporary(_temporary_of(upload), 0)
         try:
-            _write_all(descriptor, data, start, give_up)
+            write_all(descriptor, data, start, give_up)
         finally:
             os.close(descriptor)
     return UploadedPart(number=number, size_bytes=len(data), etag=str(number), crc32=zlib.crc32(data))
@@ -204,7 +204,8 @@ def _open_temporary(temporary: Path, flags: int) -> int:
         return os.open(temporary, flags, _FILE_MODE)
 
 
-def _write_all(descriptor: int, data: bytes, start: int, give_up: threading.Event) -> None:
+def write_all(descriptor: int, data: bytes, start: int, give_up: threading.Event) -> None:
+    """Write bytes at a place in a file, unless told to give up meanwhile."""
     remaining = memoryview(data)
     while remaining and not give_up.is_set():
         written = os.pwrite(descriptor, remaining[:_WRITE_BYTES], start)

@@ -180,7 +180,7 @@ class RetryStore(StoreWrapper):
 
         All pieces come from one version of the object: those after the first are asked for with its ETag.
         """
-        failures = self._failures()
+        failures = _Failures(self._clock())
         body = _Body(request)
         began_again = False
         while True:
@@ -199,15 +199,12 @@ class RetryStore(StoreWrapper):
 
     async def send(self, call: Call[Answer]) -> Answer:
         """Make a call until there is an answer; a listing of several pages begins at its first one again."""
-        failures = self._failures()
+        failures = _Failures(self._clock())
         while True:
             try:
                 return await call.make(self._store)
             except ColdParquetError as error:
                 await self._next_attempt(error, failures, effect=call.effect)
-
-    def _failures(self) -> _Failures:
-        return _Failures(started_s=self._clock())
 
     async def _next_attempt(
         self,
