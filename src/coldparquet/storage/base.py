@@ -1,9 +1,8 @@
 """What every store can do, and how a wrapper of a store is one function around its calls.
 
 A store is anything that holds objects under paths: S3, a local disk, a dictionary, any fsspec filesystem. Paths have
-no scheme (``bucket/db/trades/2024-03-01.12/_pm``); local ones are absolute file paths. Wrappers
-(:class:`~coldparquet.storage.checked.CheckedStore`, :class:`~coldparquet.storage.limit.LimitedStore`,
-:class:`~coldparquet.storage.log.TraceStore`) are stores themselves and can be stacked.
+no scheme (``bucket/db/trades/2024-03-01.12/_pm``); local ones are absolute file paths. Wrappers are stores themselves
+and can be stacked.
 """
 
 from __future__ import annotations

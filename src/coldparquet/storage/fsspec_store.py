@@ -115,7 +115,11 @@ class FsspecStore(StagedUploads, PlainStore):
             asked = clipped(asked, object_size_bytes=size_bytes)
         if asked.length_bytes == 0:
             return FetchedRange(data=b"", start=asked.start, etag=None, object_size_bytes=size_bytes)
-        data = await self._read(replace(request, byte_range=asked), asked)
+        request = replace(request, byte_range=asked)
+        try:
+            data = bytes(await self._call("cat_file", request, start=asked.start, end=asked.stop))
+        except _NothingThereError:
+            data = b""
         return FetchedRange(data=data, start=asked.start, etag=None, object_size_bytes=size_bytes)
 
     async def info(self, path: str) -> ObjectInfo:
@@ -196,12 +200,6 @@ class FsspecStore(StagedUploads, PlainStore):
             raise NotFoundError("this is a directory; an object was expected", kind="IsADirectory", path=request.path)
         size_bytes: int | None = found.get("size")
         return size_bytes
-
-    async def _read(self, request: RangeRequest, asked: ByteRange) -> bytes:
-        try:
-            return bytes(await self._call("cat_file", request, start=asked.start, end=asked.stop))
-        except _NothingThereError:
-            return b""
 
     async def _call(
         self, method: str, request: RangeRequest, *arguments: Any, local_file: str | None = None, **options: Any

@@ -1,8 +1,6 @@
 """A second GET for what takes unusually long: when one is sent, and which answer counts.
 
-When a GET is slow enough for a second one to be sent, and whether that may be: learned from the newest GETs.
-
-Only the slowest twentieth is worth it, as AnyBlob found for S3 (https://www.vldb.org/pvldb/vol16/p2769-durner.pdf). In a
+When a GET is slow is learned from the newest ones. Only the slowest twentieth is worth it, as AnyBlob found for S3 (https://www.vldb.org/pvldb/vol16/p2769-durner.pdf). In a
 partial outage everything is slow, and a second request for everything would double what the store suffers from.
 """
 

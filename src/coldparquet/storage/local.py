@@ -1,8 +1,6 @@
-"""Files on this machine, read and written in threads, so that others see all of a file or nothing. Linux and macOS.
+"""Files on this machine, so that others see all of a file or nothing, and a crash loses none that was reported as written.
 
-Writing files so that others see all of one or nothing, and that a crash loses none that was reported as written.
-
-Everything here blocks, and runs in a thread that cancelling waits for (:func:`~coldparquet.concurrency.run_to_end`).
+Linux and macOS. Everything here but the store blocks, and runs in a thread that cancelling waits for (:func:`~coldparquet.concurrency.run_to_end`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Requests that are sent again where another attempt may succeed; a broken body goes on where it ended.
 
-What to do about a failure is decided in :mod:`coldparquet.storage.retry`; here it is done. Failures are counted,
-not time: a transfer that makes progress may take as long as it wants.
-
-Whether a request that failed is sent again, and when: a pure function, so that every case can be tested.
+Whether and when one is sent again, a pure function decides, so that every case can be tested. Failures are counted, not
+time: a transfer that makes progress may take as long as it wants.
 
 The waits are "full jitter": evenly spread between nothing and a bound that grows with every failure, so that clients
 which failed together do not come back together. Source:

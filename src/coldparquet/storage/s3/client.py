@@ -1,6 +1,4 @@
-"""Sends requests to S3 and reads the answers: the address of a bucket is worked out once.
-
-Sends requests to S3 and reads the answers, with as little processor time as Python allows.
+"""Sends requests to S3 and reads the answers, with as little processor time as Python allows.
 
 aiohttp moves the bytes and botocore signs; s3fs, which brings both, spends several times as much on a 64 KiB GET.
 No request is repeated here, other than once when the answer names the region in which the bucket lies. Credentials that
