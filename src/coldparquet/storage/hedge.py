@@ -248,11 +248,8 @@ class _Race:
         """Note that the first is slow, and send the second if that may be."""
         self.was_slow = True
         if self._may_start_second():
-            self._second = asyncio.create_task(self._send_second())
+            self._second = asyncio.create_task(self._seconds.get(replace(self._request, is_hedge=True)))
             self._second.add_done_callback(self._end_first)
-
-    async def _send_second(self) -> FetchedRange:
-        return await self._seconds.get(replace(self._request, is_hedge=True))
 
     def _end_first(self, second: asyncio.Task[FetchedRange]) -> None:
         """Let the second one's answer end the first. An error of it is of no interest."""

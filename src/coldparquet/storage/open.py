@@ -105,15 +105,11 @@ def _s3_path_and_version(rest: str) -> tuple[str, str | None]:
 
 
 def _open_local(path: str, options: dict[str, Any]) -> tuple[ObjectStore, str]:
-    absolute = _absolute(path)
-    return LocalStore(within=None if options.get("follow_links") else absolute), absolute
-
-
-def _absolute(path: str) -> str:
     local = Path(path)
     with contextlib.suppress(RuntimeError):  # no such user: the name itself begins with a tilde
         local = local.expanduser()
-    return str(local.absolute())
+    absolute = str(local.absolute())
+    return LocalStore(within=None if options.get("follow_links") else absolute), absolute
 
 
 def _open_s3(rest: str, options: dict[str, Any], store_options: StoreOptions | None) -> tuple[ObjectStore, str]:
