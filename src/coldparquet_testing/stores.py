@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal
 
 from coldparquet.errors import ColdParquetError, NotFoundError, StorageError
 from coldparquet.storage.base import StoreWrapper
@@ -21,10 +21,11 @@ from coldparquet.storage.base import StoreWrapper
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from coldparquet.storage.base import ObjectStore
-    from coldparquet.storage.requests import FetchedRange, Listing, ObjectInfo, RangeRequest, Upload, UploadedPart
+    from coldparquet.storage.base import Answer, Call, ObjectStore
+    from coldparquet.storage.requests import FetchedRange, RangeRequest
 
-Result = TypeVar("Result")
+_AT_ONCE = frozenset({"abort upload", "remove unfinished", "delete", "restore", "change class"})
+"""Calls that :class:`LatencyStore` does not delay: no reader or writer waits for them one by one."""
 
 
 class LatencyStore(StoreWrapper):
@@ -32,7 +33,7 @@ class LatencyStore(StoreWrapper):
 
     Args:
         store: Where the requests go. Closing this store closes it.
-        first_byte_s: Delay of every request but deletions; listings and writes included.
+        first_byte_s: Delay of GETs, questions about objects, listings and writes.
         bandwidth_bytes_per_s: Transfer rate of each request on its own; None for no limit.
         sleep: How to wait; a test may put a fake clock here.
     """
@@ -56,42 +57,11 @@ class LatencyStore(StoreWrapper):
         await self._delay(len(fetched.data))
         return fetched
 
-    async def info(self, path: str) -> ObjectInfo:
-        """Ask after the first-byte delay."""
-        await self._delay(0)
-        return await super().info(path)
-
-    async def list(self, path: str, *, first_page_only: bool = False) -> Listing:
-        """List after the first-byte delay."""
-        await self._delay(0)
-        return await super().list(path, first_page_only=first_page_only)
-
-    async def list_between(self, path: str, *, start: str, stop: str) -> tuple[ObjectInfo, ...]:
-        """List after the first-byte delay."""
-        await self._delay(0)
-        return await super().list_between(path, start=start, stop=stop)
-
-    async def put(
-        self, path: str, data: bytes, *, overwrite: bool, if_match: str | None = None, storage_class: str | None = None
-    ) -> str | None:
-        """Wait as long as the transfer would take, then write."""
-        await self._delay(len(data))
-        return await super().put(path, data, overwrite=overwrite, if_match=if_match, storage_class=storage_class)
-
-    async def start_upload(self, path: str, *, storage_class: str | None = None) -> Upload:
-        """Begin after the first-byte delay."""
-        await self._delay(0)
-        return await super().start_upload(path, storage_class=storage_class)
-
-    async def upload_part(self, upload: Upload, number: int, *, start: int, data: bytes) -> UploadedPart:
-        """Wait as long as the transfer would take, then send."""
-        await self._delay(len(data))
-        return await super().upload_part(upload, number, start=start, data=data)
-
-    async def finish_upload(self, upload: Upload, parts: Sequence[UploadedPart], *, overwrite: bool) -> str | None:
-        """Finish after the first-byte delay."""
-        await self._delay(0)
-        return await super().finish_upload(upload, parts, overwrite=overwrite)
+    async def send(self, call: Call[Answer]) -> Answer:
+        """Wait as long as the first byte, and the transfer of what is written, would take; then make the call."""
+        if call.operation not in _AT_ONCE:
+            await self._delay(call.size_bytes)
+        return await call.make(self._store)
 
     async def _delay(self, transferred_bytes: int) -> None:
         transfer_s = transferred_bytes / self._bandwidth_bytes_per_s if self._bandwidth_bytes_per_s else 0.0
@@ -185,64 +155,17 @@ class DyingStore(StoreWrapper):
         self.call_count = 0
         self.is_dead = False
 
-    async def get(self, request: RangeRequest) -> FetchedRange:
-        """Fetch one range, or die."""
-        return await self._call(lambda: self._store.get(request))
-
-    async def info(self, path: str) -> ObjectInfo:
-        """Ask, or die."""
-        return await self._call(lambda: self._store.info(path))
-
-    async def list(self, path: str, *, first_page_only: bool = False) -> Listing:
-        """List, or die."""
-        return await self._call(lambda: self._store.list(path, first_page_only=first_page_only))
-
-    async def list_between(self, path: str, *, start: str, stop: str) -> tuple[ObjectInfo, ...]:
-        """List, or die."""
-        return await self._call(lambda: self._store.list_between(path, start=start, stop=stop))
-
-    async def put(
-        self, path: str, data: bytes, *, overwrite: bool, if_match: str | None = None, storage_class: str | None = None
-    ) -> str | None:
-        """Write, or die."""
-        return await self._call(
-            lambda: self._store.put(path, data, overwrite=overwrite, if_match=if_match, storage_class=storage_class)
-        )
-
-    async def start_upload(self, path: str, *, storage_class: str | None = None) -> Upload:
-        """Begin an upload, or die."""
-        return await self._call(lambda: self._store.start_upload(path, storage_class=storage_class))
-
-    async def upload_part(self, upload: Upload, number: int, *, start: int, data: bytes) -> UploadedPart:
-        """Send one part, or die."""
-        return await self._call(lambda: self._store.upload_part(upload, number, start=start, data=data))
-
-    async def finish_upload(self, upload: Upload, parts: Sequence[UploadedPart], *, overwrite: bool) -> str | None:
-        """Finish an upload, or die."""
-        return await self._call(lambda: self._store.finish_upload(upload, parts, overwrite=overwrite))
-
-    async def abort_upload(self, upload: Upload) -> None:
-        """Abort an upload, or die."""
-        await self._call(lambda: self._store.abort_upload(upload))
-
-    async def remove_unfinished(self, path: str, *, started_before_s: float) -> int:
-        """Remove what was left behind, or die."""
-        return await self._call(lambda: self._store.remove_unfinished(path, started_before_s=started_before_s))
-
-    async def delete(self, paths: Sequence[str]) -> None:
-        """Remove objects, or die."""
-        await self._call(lambda: self._store.delete(paths))
-
-    async def _call(self, call: Callable[[], Awaitable[Result]]) -> Result:
+    async def send(self, call: Call[Answer]) -> Answer:
+        """Make a call, or die."""
         number = self.call_count
         self.call_count += 1
         if self.is_dead:
             raise _killed()
         if number != self._at_call:
-            return await call()
+            return await call.make(self._store)
         self.is_dead = True
         if self._dies_after:
-            await call()
+            await call.make(self._store)
         raise _killed()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,12 +18,10 @@ from tests.support.questdb_tables import assert_same_rows
 from tests.support.table_copies import copy_table
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
     from pathlib import Path
 
-    from coldparquet.storage.requests import FetchedRange, Listing, ObjectInfo, RangeRequest, Upload, UploadedPart
+    from coldparquet.storage.base import Answer, Call
 
-Result = TypeVar("Result")
 PATH = "bucket/db/t"
 
 
@@ -42,52 +40,18 @@ class FalteringStore(StoreWrapper):
         self._seen: set[str] = set()
         self.conditional_writes: Counter[str] = Counter()
 
-    async def get(self, request: RangeRequest) -> FetchedRange:
-        return await self._falter(f"get {request.path}", lambda: self._store.get(request))
-
-    async def info(self, path: str) -> ObjectInfo:
-        return await self._falter(f"info {path}", lambda: self._store.info(path))
-
-    async def list(self, path: str, *, first_page_only: bool = False) -> Listing:
-        return await self._falter(f"list {path}", lambda: self._store.list(path, first_page_only=first_page_only))
-
-    async def put(
-        self, path: str, data: bytes, *, overwrite: bool, if_match: str | None = None, storage_class: str | None = None
-    ) -> str | None:
-        async def write() -> str | None:
-            etag = await self._store.put(
-                path, data, overwrite=overwrite, if_match=if_match, storage_class=storage_class
-            )
-            self.conditional_writes[path] += not overwrite or if_match is not None
-            return etag
-
-        return await self._falter(f"put {path}", write)
-
-    async def start_upload(self, path: str, *, storage_class: str | None = None) -> Upload:
-        return await self._falter(f"start {path}", lambda: self._store.start_upload(path, storage_class=storage_class))
-
-    async def upload_part(self, upload: Upload, number: int, *, start: int, data: bytes) -> UploadedPart:
-        return await self._falter(
-            f"part {number} {upload.path}", lambda: self._store.upload_part(upload, number, start=start, data=data)
-        )
-
-    async def finish_upload(self, upload: Upload, parts: Sequence[UploadedPart], *, overwrite: bool) -> str | None:
-        async def finish() -> str | None:
-            etag = await self._store.finish_upload(upload, parts, overwrite=overwrite)
-            self.conditional_writes[upload.path] += 1
-            return etag
-
-        return await self._falter(f"finish {upload.path}", finish)
-
-    async def _falter(self, call_name: str, call: Callable[[], Awaitable[Result]]) -> Result:
-        is_first = call_name not in self._seen
-        self._seen.add(call_name)
+    async def send(self, call: Call[Answer]) -> Answer:
+        part = call.reason if call.operation == "upload part" else ""
+        name = f"{call.operation} {call.path} {part}"
+        is_first = name not in self._seen
+        self._seen.add(name)
         if is_first and not self._loses_answers:
             raise StorageError("slow down", kind="SlowDown", status=503)
-        result = await call()
+        answer = await super().send(call)
+        self.conditional_writes[call.path] += call.effect == "conditional write"
         if is_first:
             raise StorageError("the connection was reset", kind="ConnectionFailed")
-        return result
+        return answer
 
 
 async def test_everything_is_turned_away_once(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from coldparquet.ranges import ByteRange
 from coldparquet.storage.hedge import BUDGET_SHARE, LEAST_SAMPLES, HedgedStore, HedgePace
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.retry import FIRST_WAIT_S
-from coldparquet_testing.store_contract import CONTENT, StoreContract, request_for
+from coldparquet_testing.store_contract import CONTENT, request_for
 from tests.support.virtual_time import run_in_virtual_time
 
 if TYPE_CHECKING:
@@ -83,16 +83,6 @@ async def timed(store: HedgedStore, wanted: RangeRequest) -> tuple[bytes, float]
     started_s = asyncio.get_running_loop().time()
     data = (await store.get(wanted)).data
     return data, round(asyncio.get_running_loop().time() - started_s, 6)
-
-
-class TestHedgedStore(StoreContract):
-    @pytest.fixture
-    def store(self) -> HedgedStore:
-        return HedgedStore(MemoryStore())
-
-    @pytest.fixture
-    def root(self) -> str:
-        return "bucket/trades"
 
 
 def test_a_slow_get_is_sent_again_and_the_second_wins() -> None:

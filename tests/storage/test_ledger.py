@@ -205,19 +205,26 @@ def record(started_s: float, finished_s: float) -> RequestRecord:
 
 
 @pytest.mark.parametrize(
-    "spans",
+    ("spans", "expected"),
     [
-        [(0.0, 1.0), (0.0, 2.0), (0.5, 3.0)],
-        [(0.0, 5.0), (1.0, 2.0), (3.0, 4.0), (5.0, 6.0)],
-        [(0.0, 9.0), (0.0, 1.0), (1.0, 2.0), (2.0, 3.0)],
-        [(0.0, 1.0), (0.9, 2.0), (2.1, 3.0), (1.0, 1.5)],
+        ([], 0),
+        ([(0, 1)], 1),
+        ([(0, 1), (0, 2), (0.5, 3)], 1),
+        ([(0, 1), (1, 2), (2, 3)], 3),
+        ([(1, 1), (0, 1)], 2),
+        ([(2, 3), (0, 1), (0, 2)], 2),
+        ([(0, 5), (1, 2), (3, 4), (5, 6)], 3),
+        ([(0, 2), (1, 3), (2, 4)], 2),
+        ([(0, 9), (0, 1), (1, 2), (2, 3)], 3),
+        ([(0, 1), (0.9, 2), (2.1, 3), (1, 1.5)], 3),
     ],
 )
-def test_round_trips_are_counted_as_requests_end(spans: list[tuple[float, float]]) -> None:
+def test_round_trips_are_the_longest_chain(spans: list[tuple[float, float]], expected: int) -> None:
+    assert round_trips(spans) == expected
     ledger = Ledger()
-    for started_s, finished_s in sorted(spans, key=lambda span: span[1]):
+    for started_s, finished_s in sorted(spans, key=lambda span: (span[1], span[0])):
         ledger.add(record(started_s, finished_s))
-    assert ledger.totals.round_trips == round_trips(spans)
+    assert ledger.totals.round_trips == expected
 
 
 def test_time_counts_while_anything_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

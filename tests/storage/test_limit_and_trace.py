@@ -8,10 +8,10 @@ import pytest
 from coldparquet.errors import InvalidInputError, NotFoundError
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.limit import LimitedStore
-from coldparquet.storage.log import TraceStore, round_trips
+from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.requests import FetchedRange, RangeRequest
-from coldparquet_testing.store_contract import CONTENT, StoreContract, request_for
+from coldparquet_testing.store_contract import CONTENT, request_for
 from coldparquet_testing.stores import FaultStore, Hang, scripted
 
 if TYPE_CHECKING:
@@ -56,26 +56,6 @@ class Gated(MemoryStore):
 async def settle() -> None:
     for _ in range(20):
         await asyncio.sleep(0)
-
-
-class TestLimitedStore(StoreContract):
-    @pytest.fixture
-    def store(self) -> LimitedStore:
-        return LimitedStore(MemoryStore(), max_concurrency=2)
-
-    @pytest.fixture
-    def root(self) -> str:
-        return "bucket/trades"
-
-
-class TestTraceStore(StoreContract):
-    @pytest.fixture
-    def store(self) -> TraceStore:
-        return TraceStore(MemoryStore())
-
-    @pytest.fixture
-    def root(self) -> str:
-        return "bucket/trades"
 
 
 async def test_never_more_than_the_limit_in_flight() -> None:
@@ -184,22 +164,3 @@ async def test_trace_clear_starts_anew() -> None:
     assert list(store.records) == []
     await store.get(request_for("x", FIRST_BYTES))
     assert [(record.started_s, record.finished_s) for record in store.records] == [(0.0, 1.0)]
-
-
-@pytest.mark.parametrize(
-    ("spans", "expected"),
-    [
-        ([], 0),
-        ([(0, 1)], 1),
-        ([(0, 1), (0, 2), (0.5, 3)], 1),
-        ([(0, 1), (1, 2), (2, 3)], 3),
-        ([(1, 1), (0, 1)], 2),
-        ([(2, 3), (0, 1), (0, 2)], 2),
-        ([(0, 5), (1, 2), (3, 4), (5, 6)], 3),
-        ([(0, 2), (1, 3), (2, 4)], 2),
-        ([(0, 9), (0, 1), (1, 2), (2, 3)], 3),
-        ([(0, 1), (0.9, 2), (2.1, 3), (1, 1.5)], 3),
-    ],
-)
-def test_round_trips_are_the_longest_chain(spans: list[tuple[float, float]], expected: int) -> None:
-    assert round_trips(spans) == expected

@@ -8,8 +8,8 @@ import pytest
 
 from coldparquet.plan.model import StoreSpeed
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.base import StoreWrapper
-from coldparquet.storage.log import Operation, RequestRecord, SpeedMeter, SpeedSamples
+from coldparquet.storage.base import Operation, StoreWrapper
+from coldparquet.storage.log import RequestRecord, SpeedMeter, SpeedSamples
 from coldparquet.storage.memory import MemoryStore
 
 MIB = 1024 * 1024

@@ -7,28 +7,8 @@ import pytest
 from coldparquet.errors import StorageError
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.memory import MemoryStore
-from coldparquet_testing.store_contract import CONTENT, StoreContract, request_for
+from coldparquet_testing.store_contract import CONTENT, request_for
 from coldparquet_testing.stores import Failure, FaultStore, Hang, LatencyStore, ShortBody, scripted, seeded
-
-
-class TestFaultStoreWithoutFaults(StoreContract):
-    @pytest.fixture
-    def store(self) -> FaultStore:
-        return FaultStore(MemoryStore(), scripted({}))
-
-    @pytest.fixture
-    def root(self) -> str:
-        return "bucket/trades"
-
-
-class TestLatencyStore(StoreContract):
-    @pytest.fixture
-    def store(self) -> LatencyStore:
-        return LatencyStore(MemoryStore(), first_byte_s=0.0001, bandwidth_bytes_per_s=1e9)
-
-    @pytest.fixture
-    def root(self) -> str:
-        return "bucket/trades"
 
 
 async def test_latency_is_first_byte_and_transfer() -> None:

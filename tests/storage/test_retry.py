@@ -20,13 +20,11 @@ from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.refusals import BrokenBodyError
 from coldparquet.storage.requests import FetchedRange, RangeRequest
 from coldparquet.storage.retry import RetryStore
-from coldparquet_testing.store_contract import CONTENT, StoreContract, request_for
+from coldparquet_testing.store_contract import CONTENT, request_for
 
 if TYPE_CHECKING:
     import logging
     from collections.abc import Callable
-
-    from coldparquet.storage.requests import Upload
 
 PATH = "table/x"
 ETAG = '"version-1"'
@@ -47,7 +45,6 @@ class Scripted(MemoryStore):
 
     failures: deque[ColdParquetError | Cut | None] = field(default_factory=deque)
     requests: list[RangeRequest] = field(default_factory=list)
-    calls: list[str] = field(default_factory=list)
     etag: str | None = ETAG
 
     def __post_init__(self) -> None:
@@ -65,34 +62,6 @@ class Scripted(MemoryStore):
         if request.if_match not in (None, self.etag):
             raise ObjectChangedError("replaced", path=request.path)
         return fetched
-
-    async def put(
-        self, path: str, data: bytes, *, overwrite: bool, if_match: str | None = None, storage_class: str | None = None
-    ) -> str:
-        self._fail("put")
-        return await super().put(path, data, overwrite=overwrite, if_match=if_match, storage_class=storage_class)
-
-    async def finish_upload(self, upload: Upload, parts: Any, *, overwrite: bool) -> str:
-        self._fail("finish")
-        return await super().finish_upload(upload, parts, overwrite=overwrite)
-
-    async def info(self, path: str) -> Any:
-        self._fail("info")
-        return await super().info(path)
-
-    async def list(self, path: str, *, first_page_only: bool = False) -> Any:
-        self._fail("list")
-        return await super().list(path, first_page_only=first_page_only)
-
-    async def delete(self, paths: Any) -> None:
-        self._fail("delete")
-        await super().delete(paths)
-
-    def _fail(self, call: str) -> None:
-        self.calls.append(call)
-        failure = self.failures.popleft() if self.failures else None
-        if isinstance(failure, ColdParquetError):
-            raise copy(failure)
 
 
 @dataclass
@@ -118,16 +87,6 @@ def scripted(*failures: ColdParquetError | Cut | None) -> Scripted:
 
 def ranges_of(store: Scripted) -> list[tuple[ByteRange | SuffixRange, str | None, int]]:
     return [(request.byte_range, request.if_match, request.attempt) for request in store.requests]
-
-
-class TestRetryStore(StoreContract):
-    @pytest.fixture
-    def store(self) -> RetryStore:
-        return RetryStore(MemoryStore(), max_attempts=3)
-
-    @pytest.fixture
-    def root(self) -> str:
-        return "bucket/trades"
 
 
 async def test_a_get_is_sent_again_after_growing_waits() -> None:
@@ -263,48 +222,6 @@ async def test_store_that_ignores_the_condition() -> None:
     inner = Ignoring(failures=deque([Cut(100, etag='"older"'), None, Cut(100, etag='"older"'), None]))
     with pytest.raises(ObjectChangedError):
         await Patience().store(inner).get(request_for(PATH, ByteRange(10, 700), if_match='"older"'))
-
-
-@pytest.mark.parametrize("call", ["put", "info", "list", "delete"])
-async def test_repeatable_calls(call: str) -> None:
-    inner, patience = scripted(RESET, RESET), Patience()
-    store = patience.store(inner)
-    calls: dict[str, Callable[[], Any]] = {
-        "put": lambda: store.put(PATH, b"new", overwrite=True),
-        "info": lambda: store.info(PATH),
-        "list": lambda: store.list("table"),
-        "delete": lambda: store.delete([PATH]),
-    }
-    await calls[call]()
-    assert inner.calls == [call] * 3
-
-
-@pytest.mark.parametrize("condition", [{"overwrite": False}, {"overwrite": True, "if_match": "1"}], ids=str)
-async def test_a_conditional_put_whose_outcome_is_unknown_is_not_sent_again(condition: dict[str, Any]) -> None:
-    path = PATH if "if_match" in condition else "table/new"
-    inner, patience = scripted(StorageError("reset", kind="ConnectionFailed")), Patience()
-    with pytest.raises(StorageError, match="whether it was written before the failure is not known") as caught:
-        await patience.store(inner).put(path, b"new", **condition)
-    assert (inner.calls, caught.value.details["attempts"]) == (["put"], 1)
-
-    inner = scripted(
-        StorageError("slow down", kind="SlowDown"), StorageError("refused", kind="ConnectionFailed", was_sent=False)
-    )
-    await patience.store(inner).put(path, b"new", **condition)
-    assert inner.calls == ["put"] * 3
-
-
-@pytest.mark.parametrize("overwrite", [True, False])
-async def test_the_end_of_an_upload_is_not_sent_again(overwrite: bool) -> None:
-    inner, patience = scripted(), Patience()
-    store = patience.store(inner)
-    upload = await store.start_upload("table/new")
-    part = await store.upload_part(upload, 1, start=0, data=b"abc")
-    inner.failures.append(StorageError("internal", kind="ServerError", status=500))
-    with pytest.raises(StorageError, match="not known"):
-        await store.finish_upload(upload, [part], overwrite=overwrite)
-    assert inner.calls == ["finish"]
-    await store.finish_upload(upload, [part], overwrite=overwrite)
 
 
 async def test_cancelled_while_it_waits() -> None:

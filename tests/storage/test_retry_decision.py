@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -18,13 +18,15 @@ from coldparquet.errors import (
 )
 from coldparquet.storage.refusals import BrokenBodyError
 from coldparquet.storage.retry import (
-    Effect,
     GiveUp,
     Retry,
     decide_retry,
     is_throttled,
     parse_retry_after,
 )
+
+if TYPE_CHECKING:
+    from coldparquet.storage.base import Effect
 
 TRANSIENT: list[ColdParquetError] = [
     StorageError("slow down", kind="SlowDown", status=503),

@@ -19,7 +19,7 @@ from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.open import StoreStack, stack_store
 from coldparquet.storage.s3.store import S3Store
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
-from coldparquet_testing.store_contract import CONTENT, StoreContract, request_for
+from coldparquet_testing.store_contract import CONTENT, request_for
 from coldparquet_testing.stores import Failure, FaultStore, Hang, scripted
 from tests.support.scripted_server import client_has_gone, respond, scripted_server
 
@@ -31,16 +31,6 @@ if TYPE_CHECKING:
 
 OBJECT = bytes(range(256)) * 4_000
 PATIENT = StoreOptions(stall_timeout_s=2.0)
-
-
-class TestStoreStack(StoreContract):
-    @pytest.fixture
-    def store(self) -> ObjectStore:
-        return stack_store(MemoryStore(), store_options=StoreOptions(), max_concurrency=4).store
-
-    @pytest.fixture
-    def root(self) -> str:
-        return "bucket/trades"
 
 
 @pytest.fixture

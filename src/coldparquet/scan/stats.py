@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from coldparquet.plan.model import StoreSpeed
     from coldparquet.prices import PriceTable, RequestKind
-    from coldparquet.storage.log import Ledger, Operation, RequestRecord
+    from coldparquet.storage.base import Operation
+    from coldparquet.storage.log import Ledger, RequestRecord
     from coldparquet.telemetry import Attributes
 
 

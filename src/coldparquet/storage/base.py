@@ -1,19 +1,19 @@
-"""What every store can do.
+"""What every store can do, and how a wrapper of a store is one function around its calls.
 
 A store is anything that holds objects under paths: S3, a local disk, a dictionary, any fsspec filesystem. Paths have
-no scheme (``bucket/db/trades/2024-03-01.12/_pm``); local ones are absolute file paths. Wrappers
-(:class:`~coldparquet.storage.checked.CheckedStore`, :class:`~coldparquet.storage.limit.LimitedStore`,
-:class:`~coldparquet.storage.log.TraceStore`) are stores themselves and can be stacked.
+no scheme (``bucket/db/trades/2024-03-01.12/_pm``); local ones are absolute file paths. Wrappers are stores themselves
+and can be stacked.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from coldparquet.storage.refusals import classes_unsupported, restore_unsupported, versions_not_listed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from coldparquet.prices import RestoreTier
     from coldparquet.storage.requests import FetchedRange, Listing, ObjectInfo, RangeRequest, Upload, UploadedPart
@@ -273,8 +273,53 @@ class PlainStore:
         raise classes_unsupported(path)
 
 
+Operation: TypeAlias = Literal[
+    "get",
+    "info",
+    "list",
+    "put",
+    "start upload",
+    "upload part",
+    "finish upload",
+    "abort upload",
+    "remove unfinished",
+    "delete",
+    "restore",
+    "change class",
+]
+"""The calls of a store."""
+
+OBJECT_WRITES: frozenset[Operation] = frozenset({"put", "finish upload", "change class"})
+"""Those behind which an object has another version; they answer its ETag."""
+
+Effect: TypeAlias = Literal["read", "repeatable write", "conditional write"]
+"""What sending a request twice does: nothing; the same as sending it once; or the second one finds what the first one wrote
+and calls it somebody else's."""
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[Answer]):
+    """One call of a store, and what wrappers have to know of it."""
+
+    operation: Operation
+    path: str
+    """The object or directory; of a deletion the first one."""
+    reason: str
+    """What it is for, for the log."""
+    effect: Effect
+    make: Callable[[ObjectStore], Awaitable[Answer]]
+    """Makes the call to a store; each time it is another attempt."""
+    size_bytes: int = 0
+    """Bytes of data that it may bring or sends."""
+
+
 class StoreWrapper:
-    """A store that does whatever the store within does. Wrappers derive from it and change what is theirs.
+    """A store that does whatever the store within does. A wrapper derives from it and overrides :meth:`send`.
+
+    Every verb goes through :meth:`send`; one that a wrapper treats in another way it overrides by itself. So do most with
+    :meth:`get`, whose request tells more than a :class:`Call`, and which has to be cheap.
 
     Args:
         store: Where the requests go. Closing this store closes it.
@@ -282,6 +327,10 @@ class StoreWrapper:
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
+
+    async def send(self, call: Call[Answer]) -> Answer:
+        """Make a call to the store within."""
+        return await call.make(self._store)
 
     @property
     def label(self) -> str:
@@ -305,61 +354,150 @@ class StoreWrapper:
 
     async def get(self, request: RangeRequest) -> FetchedRange:
         """Fetch one range; see :class:`~coldparquet.storage.base.ObjectStore` for this and all below."""
-        return await self._store.get(request)
+        size_bytes = request.byte_range.length_bytes
+        return await self.send(
+            Call("get", request.path, request.reason, "read", lambda store: store.get(request), size_bytes)
+        )
 
     async def info(self, path: str) -> ObjectInfo:
         """Tell what is known about one object."""
-        return await self._store.info(path)
+        return await self.send(Call("info", path, "size and storage class", "read", lambda store: store.info(path)))
 
     async def infos_at_hand(self, paths: Sequence[str]) -> tuple[ObjectInfo | None, ...] | None:
-        """Tell what is known about objects without a request."""
+        """Tell what is known about objects without a request; so it does not go through :meth:`send`."""
         return await self._store.infos_at_hand(paths)
 
     async def list(self, path: str, *, first_page_only: bool = False) -> Listing:
         """List one level."""
-        return await self._store.list(path, first_page_only=first_page_only)
+        return await self.send(
+            Call("list", path, "listing", "read", lambda store: store.list(path, first_page_only=first_page_only))
+        )
 
     async def list_between(self, path: str, *, start: str, stop: str) -> tuple[ObjectInfo, ...]:
         """List the objects between two paths."""
-        return await self._store.list_between(path, start=start, stop=stop)
+        return await self.send(
+            Call(
+                "list",
+                path,
+                "listing of versions",
+                "read",
+                lambda store: store.list_between(path, start=start, stop=stop),
+            )
+        )
 
     async def put(
         self, path: str, data: bytes, *, overwrite: bool, if_match: str | None = None, storage_class: str | None = None
     ) -> str | None:
         """Write one whole object."""
-        return await self._store.put(path, data, overwrite=overwrite, if_match=if_match, storage_class=storage_class)
+        return await self.send(
+            Call(
+                "put",
+                path,
+                f"write {len(data):,} bytes",
+                "repeatable write" if overwrite and if_match is None else "conditional write",
+                lambda store: store.put(
+                    path, data, overwrite=overwrite, if_match=if_match, storage_class=storage_class
+                ),
+                len(data),
+            )
+        )
 
     async def start_upload(self, path: str, *, storage_class: str | None = None) -> Upload:
-        """Begin to write an object in parts."""
-        return await self._store.start_upload(path, storage_class=storage_class)
+        """Begin to write an object in parts. An upload of which only the answer was lost has no parts, and costs nothing."""
+        return await self.send(
+            Call(
+                "start upload",
+                path,
+                "write in parts",
+                "repeatable write",
+                lambda store: store.start_upload(path, storage_class=storage_class),
+            )
+        )
 
     async def upload_part(self, upload: Upload, number: int, *, start: int, data: bytes) -> UploadedPart:
-        """Send one part."""
-        return await self._store.upload_part(upload, number, start=start, data=data)
+        """Send one part; the last one of a number counts."""
+        return await self.send(
+            Call(
+                "upload part",
+                upload.path,
+                f"part {number}: write {len(data):,} bytes",
+                "repeatable write",
+                lambda store: store.upload_part(upload, number, start=start, data=data),
+                len(data),
+            )
+        )
 
     async def finish_upload(self, upload: Upload, parts: Sequence[UploadedPart], *, overwrite: bool) -> str | None:
-        """Make the object of its parts."""
-        return await self._store.finish_upload(upload, parts, overwrite=overwrite)
+        """Make the object of its parts. A finished upload cannot be finished again, whether it may overwrite or not."""
+        return await self.send(
+            Call(
+                "finish upload",
+                upload.path,
+                f"join {len(parts):,} parts",
+                "conditional write",
+                lambda store: store.finish_upload(upload, parts, overwrite=overwrite),
+            )
+        )
 
     async def abort_upload(self, upload: Upload) -> None:
         """Throw an unfinished upload away."""
-        await self._store.abort_upload(upload)
+        await self.send(
+            Call(
+                "abort upload",
+                upload.path,
+                "throw the parts away",
+                "repeatable write",
+                lambda store: store.abort_upload(upload),
+            )
+        )
 
     async def remove_unfinished(self, path: str, *, started_before_s: float) -> int:
-        """Remove what killed uploads left behind."""
-        return await self._store.remove_unfinished(path, started_before_s=started_before_s)
+        """Remove what killed uploads left behind; what a failed attempt removed is not counted."""
+        return await self.send(
+            Call(
+                "remove unfinished",
+                path,
+                "left behind by killed uploads",
+                "repeatable write",
+                lambda store: store.remove_unfinished(path, started_before_s=started_before_s),
+            )
+        )
 
     async def delete(self, paths: Sequence[str]) -> None:
         """Remove objects."""
-        await self._store.delete(paths)
+        await self.send(
+            Call(
+                "delete",
+                paths[0] if paths else "",
+                f"delete {len(paths):,} objects",
+                "repeatable write",
+                lambda store: store.delete(paths),
+            )
+        )
 
     async def restore(self, path: str, *, days: int, tier: RestoreTier) -> None:
         """Ask for a restored copy."""
-        await self._store.restore(path, days=days, tier=tier)
+        await self.send(
+            Call(
+                "restore",
+                path,
+                f"restore for {days:,} days, {tier}",
+                "repeatable write",
+                lambda store: store.restore(path, days=days, tier=tier),
+            )
+        )
 
     async def change_class(self, path: str, *, storage_class: str, if_match: str) -> str | None:
-        """Move to another storage class."""
-        return await self._store.change_class(path, storage_class=storage_class, if_match=if_match)
+        """Move to another storage class; of a move of which the answer was lost nobody knows the new version."""
+        return await self.send(
+            Call(
+                "change class",
+                path,
+                f"move to {storage_class}",
+                "conditional write",
+                lambda store: store.change_class(path, storage_class=storage_class, if_match=if_match),
+            )
+        )
 
     async def aclose(self) -> None:
         """Close the store within."""

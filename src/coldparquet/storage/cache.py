@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from coldparquet.concurrency import run_to_end
 from coldparquet.errors import ObjectChangedError
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.base import StoreWrapper
+from coldparquet.storage.base import OBJECT_WRITES, StoreWrapper
 from coldparquet.storage.log import note_cache_hit
 from coldparquet.storage.requests import FetchedRange, clipped, is_lasting_etag
 
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from coldparquet.ranges import SuffixRange
+    from coldparquet.storage.base import Answer, Call
     from coldparquet.storage.checked import CheckedStore
     from coldparquet.storage.disk_cache import DiskRanges
-    from coldparquet.storage.requests import RangeRequest, Upload, UploadedPart
+    from coldparquet.storage.requests import RangeRequest
 
 
 class CachedStore(StoreWrapper):
@@ -100,17 +101,11 @@ class CachedStore(StoreWrapper):
         """Tell whether somebody found another version of the object than he relied on."""
         return self._checked.has_changed(path)
 
-    async def put(
-        self, path: str, data: bytes, *, overwrite: bool, if_match: str | None = None, storage_class: str | None = None
-    ) -> str | None:
-        """Write through the store within, and forget what was there."""
-        self._forget((path,))
-        return await super().put(path, data, overwrite=overwrite, if_match=if_match, storage_class=storage_class)
-
-    async def finish_upload(self, upload: Upload, parts: Sequence[UploadedPart], *, overwrite: bool) -> str | None:
-        """Finish through the store within, and forget what was there."""
-        self._forget((upload.path,))
-        return await super().finish_upload(upload, parts, overwrite=overwrite)
+    async def send(self, call: Call[Answer]) -> Answer:
+        """Make a call, and forget the object that it writes."""
+        if call.operation in OBJECT_WRITES:
+            self._forget((call.path,))
+        return await call.make(self._store)
 
     async def delete(self, paths: Sequence[str]) -> None:
         """Remove through the store within, and forget what was there."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from coldparquet.errors import ObjectChangedError, StorageError
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.base import StoreWrapper
+from coldparquet.storage.base import OBJECT_WRITES, StoreWrapper
 from coldparquet.storage.checksums import check_whole
 from coldparquet.storage.refusals import object_changed, version_changed
 from coldparquet.storage.requests import clipped, is_lasting_etag
@@ -18,15 +18,8 @@ from coldparquet.storage.requests import clipped, is_lasting_etag
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from coldparquet.storage.base import ObjectStore
-    from coldparquet.storage.requests import (
-        FetchedRange,
-        ObjectInfo,
-        RangeRequest,
-        StoredChecksum,
-        Upload,
-        UploadedPart,
-    )
+    from coldparquet.storage.base import Answer, Call, ObjectStore
+    from coldparquet.storage.requests import FetchedRange, ObjectInfo, RangeRequest, StoredChecksum
 
 
 class CheckedStore(StoreWrapper):
@@ -149,29 +142,15 @@ class CheckedStore(StoreWrapper):
         """Let the next request for ``path`` see whatever version the object has by then."""
         self._pins.pop(path, None)
 
-    async def put(
-        self, path: str, data: bytes, *, overwrite: bool, if_match: str | None = None, storage_class: str | None = None
-    ) -> str | None:
-        """Write through the store within, and forget the version that was there."""
-        self.forget(path)
-        etag = await super().put(path, data, overwrite=overwrite, if_match=if_match, storage_class=storage_class)
+    async def send(self, call: Call[Answer]) -> Answer:
+        """Make a call, and forget the version of the object that it writes."""
+        if call.operation not in OBJECT_WRITES:
+            return await call.make(self._store)
+        self.forget(call.path)
+        answer = await call.make(self._store)
         # A read that was under way during the write may have pinned the old version again.
-        self.forget(path)
-        return etag
-
-    async def finish_upload(self, upload: Upload, parts: Sequence[UploadedPart], *, overwrite: bool) -> str | None:
-        """Finish through the store within, and forget the version that was there."""
-        self.forget(upload.path)
-        etag = await super().finish_upload(upload, parts, overwrite=overwrite)
-        self.forget(upload.path)
-        return etag
-
-    async def change_class(self, path: str, *, storage_class: str, if_match: str) -> str | None:
-        """Move through the store within, and forget the version that was there."""
-        self.forget(path)
-        etag = await super().change_class(path, storage_class=storage_class, if_match=if_match)
-        self.forget(path)
-        return etag
+        self.forget(call.path)
+        return answer
 
     async def delete(self, paths: Sequence[str]) -> None:
         """Remove through the store within, and forget the versions that were there."""

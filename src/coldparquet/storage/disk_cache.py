@@ -219,7 +219,9 @@ class DiskCache:
             with suppress(OSError):
                 file.path.unlink()
             held_bytes -= file.size_bytes
-        self._remove_empty_groups()
+        for group in self._root.iterdir():
+            with suppress(OSError):  # not empty
+                group.rmdir()
         return held_bytes
 
     def _files(self) -> list[_File]:
@@ -234,11 +236,6 @@ class DiskCache:
                 else:
                     files.append(_File(status.st_mtime_ns, path, status.st_size))
         return files
-
-    def _remove_empty_groups(self) -> None:
-        for group in self._root.iterdir():
-            with suppress(OSError):
-                group.rmdir()
 
 
 def group_of(*words: str) -> str:

@@ -17,6 +17,7 @@ import time
 import uuid
 import zlib
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,10 +32,12 @@ from coldparquet.errors import (
 )
 from coldparquet.ranges import ByteRange, SuffixRange
 from coldparquet.storage.base import PlainStore
-from coldparquet.storage.refusals import already_exists
+from coldparquet.storage.local import write_all
+from coldparquet.storage.refusals import already_exists, no_object_size, no_versions
 from coldparquet.storage.requests import FetchedRange, Listing, ObjectInfo, RangeRequest, Upload, UploadedPart, clipped
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Awaitable, Callable, Sequence
 
     from fsspec import AbstractFileSystem
@@ -53,7 +56,7 @@ class StagedUploads:
 
     async def upload_part(self, upload: Upload, number: int, *, start: int, data: bytes) -> UploadedPart:
         """Write one part into the temporary file."""
-        await run_to_end(lambda _give_up: _write_at(upload.upload_id, data, start))
+        await run_to_end(partial(_write_at, upload.upload_id, data, start))
         return UploadedPart(number=number, size_bytes=len(data), etag=str(number), crc32=zlib.crc32(data))
 
     async def abort_upload(self, upload: Upload) -> None:
@@ -65,13 +68,10 @@ class StagedUploads:
         return 0
 
 
-def _write_at(name: str, data: bytes, start: int) -> None:
+def _write_at(name: str, data: bytes, start: int, give_up: threading.Event) -> None:
     descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        remaining = memoryview(data)
-        while remaining:
-            written = os.pwrite(descriptor, remaining, start)
-            start, remaining = start + written, remaining[written:]
+        write_all(descriptor, data, start, give_up)
     finally:
         os.close(descriptor)
 
@@ -110,19 +110,22 @@ class FsspecStore(StagedUploads, PlainStore):
         asked = request.byte_range
         if isinstance(asked, SuffixRange):
             size_bytes = await self._object_size(request)
+            if size_bytes is None:
+                raise no_object_size(self.label, request.path)
             asked = clipped(asked, object_size_bytes=size_bytes)
         if asked.length_bytes == 0:
             return FetchedRange(data=b"", start=asked.start, etag=None, object_size_bytes=size_bytes)
-        data = await self._read(replace(request, byte_range=asked), asked)
+        request = replace(request, byte_range=asked)
+        try:
+            data = bytes(await self._call("cat_file", request, start=asked.start, end=asked.stop))
+        except _NothingThereError:
+            data = b""
         return FetchedRange(data=data, start=asked.start, etag=None, object_size_bytes=size_bytes)
 
     async def info(self, path: str) -> ObjectInfo:
         """Tell the size of one object. Versions, times and checksums go by another name in every filesystem."""
         request = RangeRequest(path=path, byte_range=ByteRange(0, 0), reason="what is known of the object")
-        found = await self._call("info", request)
-        if found.get("type") == "directory":
-            raise NotFoundError("this is a directory; an object was expected", kind="IsADirectory", path=path)
-        return ObjectInfo(path=path, size_bytes=found.get("size"), etag=None)
+        return ObjectInfo(path=path, size_bytes=await self._object_size(request), etag=None)
 
     async def list(self, path: str, *, first_page_only: bool = False) -> Listing:  # noqa: ARG002 - all is one page
         """List one level."""
@@ -185,33 +188,18 @@ class FsspecStore(StagedUploads, PlainStore):
 
     def _refuse_condition(self, path: str, if_match: str | None) -> None:
         if if_match is not None:
-            raise UnsupportedError(
-                f"{self.label} does not tell versions, so if_match cannot be honoured", kind="NoVersions", path=path
-            )
+            raise no_versions(self.label, path)
 
     async def _refuse_existing(self, request: RangeRequest, *, overwrite: bool) -> None:
         if not overwrite and await self._call("exists", request):
             raise already_exists(request.path)
 
-    async def _object_size(self, request: RangeRequest) -> int:
-        info = await self._call("info", request)
-        size_bytes = info.get("size")
-        if info.get("type") == "directory":
+    async def _object_size(self, request: RangeRequest) -> int | None:
+        found = await self._call("info", request)
+        if found.get("type") == "directory":
             raise NotFoundError("this is a directory; an object was expected", kind="IsADirectory", path=request.path)
-        if size_bytes is None:
-            raise UnsupportedError(
-                f"{self.label} does not tell the object's size, which is needed to read its end; "
-                "write a sidecar for the file, then its end need not be read",
-                kind="NoObjectSize",
-                path=request.path,
-            )
-        return int(size_bytes)
-
-    async def _read(self, request: RangeRequest, asked: ByteRange) -> bytes:
-        try:
-            return bytes(await self._call("cat_file", request, start=asked.start, end=asked.stop))
-        except _NothingThereError:
-            return b""
+        size_bytes: int | None = found.get("size")
+        return size_bytes
 
     async def _call(
         self, method: str, request: RangeRequest, *arguments: Any, local_file: str | None = None, **options: Any

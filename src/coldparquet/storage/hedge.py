@@ -1,8 +1,6 @@
 """A second GET for what takes unusually long: when one is sent, and which answer counts.
 
-When a GET is slow enough for a second one to be sent, and whether that may be: learned from the newest GETs.
-
-Only the slowest twentieth is worth it, as AnyBlob found for S3 (https://www.vldb.org/pvldb/vol16/p2769-durner.pdf). In a
+When a GET is slow is learned from the newest ones. Only the slowest twentieth is worth it, as AnyBlob found for S3 (https://www.vldb.org/pvldb/vol16/p2769-durner.pdf). In a
 partial outage everything is slow, and a second request for everything would double what the store suffers from.
 """
 
@@ -250,11 +248,8 @@ class _Race:
         """Note that the first is slow, and send the second if that may be."""
         self.was_slow = True
         if self._may_start_second():
-            self._second = asyncio.create_task(self._send_second())
+            self._second = asyncio.create_task(self._seconds.get(replace(self._request, is_hedge=True)))
             self._second.add_done_callback(self._end_first)
-
-    async def _send_second(self) -> FetchedRange:
-        return await self._seconds.get(replace(self._request, is_hedge=True))
 
     def _end_first(self, second: asyncio.Task[FetchedRange]) -> None:
         """Let the second one's answer end the first. An error of it is of no interest."""

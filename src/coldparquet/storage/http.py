@@ -6,6 +6,8 @@ import asyncio
 import base64
 import binascii
 import re
+import time
+import urllib.request
 from contextlib import suppress
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
@@ -34,17 +36,33 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Awaitable, Callable, Mapping
 
+    from coldparquet.storage.base import Answer
     from coldparquet.storage.requests import ChecksumAlgorithm
 
 
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})", re.ASCII)
+_WHOLE_SIZE = re.compile(r"/(\d{1,18})$", re.ASCII)
 _MAX_REFUSAL_BYTES = 64 * 1024
 
 
-async def take_range(
+RANGE_ANSWERS = frozenset(
+    {
+        HTTPStatus.OK,
+        HTTPStatus.PARTIAL_CONTENT,
+        HTTPStatus.NOT_MODIFIED,
+        HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE,
+    }
+)
+
+
+async def take_ranged_answer(
     response: aiohttp.ClientResponse, request: RangeRequest, *, stall_timeout_s: float
 ) -> FetchedRange:
-    """Return the bytes of a 200, 206 or 416 answer, after its headers were compared with the request."""
+    """Return the bytes of an answer of :data:`RANGE_ANSWERS`, after its headers were compared with the request."""
+    if response.status == HTTPStatus.NOT_MODIFIED and request.if_none_match is not None:
+        start = request.byte_range.start if isinstance(request.byte_range, ByteRange) else 0
+        etag = response.headers.get("ETag", request.if_none_match)
+        return FetchedRange(data=b"", start=start, etag=etag, object_size_bytes=None, is_unchanged=True)
     if response.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
         # So that the connection can serve again.
         await read_up_to(response, _MAX_REFUSAL_BYTES, stall_s=stall_timeout_s)
@@ -163,18 +181,6 @@ def _facts(response: aiohttp.ClientResponse, request: RangeRequest) -> dict[str,
     }
 
 
-_WHOLE_SIZE = re.compile(r"/(\d{1,18})$", re.ASCII)
-
-RANGE_ANSWERS = frozenset(
-    {
-        HTTPStatus.OK,
-        HTTPStatus.PARTIAL_CONTENT,
-        HTTPStatus.NOT_MODIFIED,
-        HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE,
-    }
-)
-
-
 def range_headers(request: RangeRequest) -> dict[str, str]:
     """Return the headers that ask for a range, and for the version that is wanted."""
     asked = request.byte_range
@@ -189,17 +195,6 @@ def range_headers(request: RangeRequest) -> dict[str, str]:
     if request.if_none_match is not None:
         headers["If-None-Match"] = request.if_none_match
     return headers
-
-
-async def take_ranged_answer(
-    response: aiohttp.ClientResponse, request: RangeRequest, *, stall_timeout_s: float
-) -> FetchedRange:
-    """Return the bytes of an answer with one of the statuses :data:`RANGE_ANSWERS`. Errors as for ``take_range``."""
-    if response.status == HTTPStatus.NOT_MODIFIED and request.if_none_match is not None:
-        start = request.byte_range.start if isinstance(request.byte_range, ByteRange) else 0
-        etag = response.headers.get("ETag", request.if_none_match)
-        return FetchedRange(data=b"", start=start, etag=etag, object_size_bytes=None, is_unchanged=True)
-    return await take_range(response, request, stall_timeout_s=stall_timeout_s)
 
 
 def may_be_whole(request: RangeRequest) -> bool:
@@ -324,3 +319,37 @@ class HttpSessions:
 def connector(*, max_connections: int, tls: bool | ssl.SSLContext) -> aiohttp.TCPConnector:
     """Make the pool of connections of one session."""
     return aiohttp.TCPConnector(limit=max_connections, ttl_dns_cache=_DNS_CACHE_S, ssl=tls)
+
+
+def environment_proxy(scheme: str, host: str) -> str | None:
+    """Return the proxy that the environment names for a host; None goes straight."""
+    # Looked up here and not by aiohttp's trust_env, which would also read ~/.netrc for every request.
+    proxy = urllib.request.getproxies().get(scheme)
+    return None if proxy is None or urllib.request.proxy_bypass(host) else proxy
+
+
+async def exchanged(
+    request: Awaitable[aiohttp.ClientResponse],
+    take: Callable[[aiohttp.ClientResponse], Awaitable[Answer]],
+    *,
+    path: str,
+    started_s: float,
+    **facts: Any,
+) -> Answer:
+    """Wait for the head of an answer and let ``take`` read it; what breaks off becomes an error, as by ``connection_error``.
+
+    Errors of aiohttp are not kept as ``__context__``: they hold the request with its signature.
+    """
+    try:
+        response = await request
+        try:
+            return await take(response)
+        finally:
+            # Gives the connection back, or closes it where the body was not read to its end.
+            response.release()
+    except BrokenBodyError as error:
+        error.details["elapsed_s"] = time.monotonic() - started_s
+        raise
+    except CONNECTION_FAILURES as error:
+        failure = connection_error(error, path=path, elapsed_s=time.monotonic() - started_s, **facts)
+    raise failure

@@ -17,12 +17,10 @@ from coldparquet.storage.log import Turn
 from coldparquet.storage.retry import is_throttled
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from types import TracebackType
 
-    from coldparquet.prices import RestoreTier
-    from coldparquet.storage.base import ObjectStore
-    from coldparquet.storage.requests import FetchedRange, Listing, ObjectInfo, RangeRequest, Upload, UploadedPart
+    from coldparquet.storage.base import Answer, Call, ObjectStore
+    from coldparquet.storage.requests import FetchedRange, RangeRequest
 
 
 SMALL_LIMIT = 8
@@ -199,67 +197,10 @@ class LimitedStore(StoreWrapper):
         async with Slot(self.in_flight, request.byte_range.length_bytes):
             return await self._store.get(request)
 
-    async def info(self, path: str) -> ObjectInfo:
-        """Wait for a free slot, then ask."""
-        async with Slot(self.in_flight):
-            return await super().info(path)
-
-    async def list(self, path: str, *, first_page_only: bool = False) -> Listing:
-        """Wait for a free slot, then list."""
-        async with Slot(self.in_flight):
-            return await super().list(path, first_page_only=first_page_only)
-
-    async def list_between(self, path: str, *, start: str, stop: str) -> tuple[ObjectInfo, ...]:
-        """Wait for a free slot, then list."""
-        async with Slot(self.in_flight):
-            return await super().list_between(path, start=start, stop=stop)
-
-    async def put(
-        self, path: str, data: bytes, *, overwrite: bool, if_match: str | None = None, storage_class: str | None = None
-    ) -> str | None:
-        """Wait for a free slot, then write."""
-        async with Slot(self.in_flight, len(data)):
-            return await super().put(path, data, overwrite=overwrite, if_match=if_match, storage_class=storage_class)
-
-    async def start_upload(self, path: str, *, storage_class: str | None = None) -> Upload:
-        """Wait for a free slot, then begin."""
-        async with Slot(self.in_flight):
-            return await super().start_upload(path, storage_class=storage_class)
-
-    async def upload_part(self, upload: Upload, number: int, *, start: int, data: bytes) -> UploadedPart:
-        """Wait for a free slot, then send."""
-        async with Slot(self.in_flight, len(data)):
-            return await super().upload_part(upload, number, start=start, data=data)
-
-    async def finish_upload(self, upload: Upload, parts: Sequence[UploadedPart], *, overwrite: bool) -> str | None:
-        """Wait for a free slot, then finish."""
-        async with Slot(self.in_flight):
-            return await super().finish_upload(upload, parts, overwrite=overwrite)
-
-    async def abort_upload(self, upload: Upload) -> None:
-        """Wait for a free slot, then abort."""
-        async with Slot(self.in_flight):
-            await super().abort_upload(upload)
-
-    async def remove_unfinished(self, path: str, *, started_before_s: float) -> int:
-        """Wait for a free slot, then remove."""
-        async with Slot(self.in_flight):
-            return await super().remove_unfinished(path, started_before_s=started_before_s)
-
-    async def delete(self, paths: Sequence[str]) -> None:
-        """Wait for a free slot, then remove."""
-        async with Slot(self.in_flight):
-            await super().delete(paths)
-
-    async def restore(self, path: str, *, days: int, tier: RestoreTier) -> None:
-        """Wait for a free slot, then ask."""
-        async with Slot(self.in_flight):
-            await super().restore(path, days=days, tier=tier)
-
-    async def change_class(self, path: str, *, storage_class: str, if_match: str) -> str | None:
-        """Wait for a free slot, then move."""
-        async with Slot(self.in_flight):
-            return await super().change_class(path, storage_class=storage_class, if_match=if_match)
+    async def send(self, call: Call[Answer]) -> Answer:
+        """Wait for a free slot, then make the call."""
+        async with Slot(self.in_flight, call.size_bytes):
+            return await call.make(self._store)
 
     async def aclose(self) -> None:
         """Close the store within."""

@@ -1,8 +1,6 @@
-"""Files on this machine, read and written in threads, so that others see all of a file or nothing. Linux and macOS.
+"""Files on this machine, so that others see all of a file or nothing, and a crash loses none that was reported as written.
 
-Writing files so that others see all of one or nothing, and that a crash loses none that was reported as written.
-
-Everything here blocks, and runs in a thread that cancelling waits for (:func:`~coldparquet.concurrency.run_to_end`).
+Linux and macOS. Everything here but the store blocks, and runs in a thread that cancelling waits for (:func:`~coldparquet.concurrency.run_to_end`).
 """
 
 from __future__ import annotations
@@ -91,7 +89,7 @@ def write_file(
         try:
             descriptor = _open_temporary(temporary, os.O_EXCL)
             try:
-                _write_all(descriptor, data, 0, give_up)
+                write_all(descriptor, data, 0, give_up)
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
@@ -115,7 +113,7 @@ def write_part(upload: Upload, number: int, give_up: threading.Event, *, start: 
     with translated_errors(upload.path, None):
         descriptor = _open_temporary(_temporary_of(upload), 0)
         try:
-            _write_all(descriptor, data, start, give_up)
+            write_all(descriptor, data, start, give_up)
         finally:
             os.close(descriptor)
     return UploadedPart(number=number, size_bytes=len(data), etag=str(number), crc32=zlib.crc32(data))
@@ -204,7 +202,8 @@ def _open_temporary(temporary: Path, flags: int) -> int:
         return os.open(temporary, flags, _FILE_MODE)
 
 
-def _write_all(descriptor: int, data: bytes, start: int, give_up: threading.Event) -> None:
+def write_all(descriptor: int, data: bytes, start: int, give_up: threading.Event) -> None:
+    """Write bytes at a place in a file, unless told to give up meanwhile."""
     remaining = memoryview(data)
     while remaining and not give_up.is_set():
         written = os.pwrite(descriptor, remaining[:_WRITE_BYTES], start)

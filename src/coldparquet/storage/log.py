@@ -17,21 +17,21 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from statistics import median
 from time import monotonic
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
 from coldparquet import telemetry
 from coldparquet.errors import ColdParquetError
 from coldparquet.plan.model import CONNECTION_BYTES_PER_S, FIRST_BYTE_S, StoreSpeed
 from coldparquet.storage.base import StoreWrapper
+from coldparquet.storage.requests import ObjectInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
     from contextvars import Token
 
-    from coldparquet.prices import RestoreTier
     from coldparquet.ranges import ByteRange, SuffixRange
-    from coldparquet.storage.base import ObjectStore
-    from coldparquet.storage.requests import FetchedRange, Listing, ObjectInfo, RangeRequest, Role, Upload, UploadedPart
+    from coldparquet.storage.base import Answer, Call, ObjectStore, Operation
+    from coldparquet.storage.requests import FetchedRange, RangeRequest, Role
 
 
 KEPT_RECORDS = 16_384
@@ -364,21 +364,8 @@ class SpeedMeter:
         return samples
 
 
-Operation: TypeAlias = Literal[
-    "get",
-    "info",
-    "list",
-    "put",
-    "start upload",
-    "upload part",
-    "finish upload",
-    "abort upload",
-    "remove unfinished",
-    "delete",
-    "restore",
-    "change class",
-]
-"""The calls of a store."""
+_TELLING_THEIR_ETAG = frozenset({"put", "finish upload"})
+"""Writes whose answer is the ETag of what they wrote."""
 
 _FIRST_SERVER_ERROR = 500
 
@@ -474,77 +461,19 @@ class TraceStore(StoreWrapper):
     async def get(self, request: RangeRequest) -> FetchedRange:
         """Fetch one range and record it."""
         with self._recorded("get", request.path, request.reason, request) as notes:
-            fetched = await super().get(request)
+            fetched = await self._store.get(request)
             notes.fetched_bytes, notes.etag = len(fetched.data), fetched.etag
             return fetched
 
-    async def info(self, path: str) -> ObjectInfo:
-        """Ask and record it."""
-        with self._recorded("info", path, "size and storage class") as notes:
-            found = await super().info(path)
-            notes.etag, notes.storage_class = found.etag, found.storage_class
-            return found
-
-    async def list(self, path: str, *, first_page_only: bool = False) -> Listing:
-        """List and record it."""
-        with self._recorded("list", path, "listing"):
-            return await super().list(path, first_page_only=first_page_only)
-
-    async def list_between(self, path: str, *, start: str, stop: str) -> tuple[ObjectInfo, ...]:
-        """List and record it."""
-        with self._recorded("list", path, "listing of versions"):
-            return await super().list_between(path, start=start, stop=stop)
-
-    async def put(
-        self, path: str, data: bytes, *, overwrite: bool, if_match: str | None = None, storage_class: str | None = None
-    ) -> str | None:
-        """Write and record it."""
-        with self._recorded("put", path, f"write {len(data):,} bytes") as notes:
-            notes.etag = await super().put(
-                path, data, overwrite=overwrite, if_match=if_match, storage_class=storage_class
-            )
-            return notes.etag
-
-    async def start_upload(self, path: str, *, storage_class: str | None = None) -> Upload:
-        """Begin an upload and record it."""
-        with self._recorded("start upload", path, "write in parts"):
-            return await super().start_upload(path, storage_class=storage_class)
-
-    async def upload_part(self, upload: Upload, number: int, *, start: int, data: bytes) -> UploadedPart:
-        """Send one part and record it."""
-        with self._recorded("upload part", upload.path, f"part {number}: write {len(data):,} bytes"):
-            return await super().upload_part(upload, number, start=start, data=data)
-
-    async def finish_upload(self, upload: Upload, parts: Sequence[UploadedPart], *, overwrite: bool) -> str | None:
-        """Finish an upload and record it."""
-        with self._recorded("finish upload", upload.path, f"join {len(parts):,} parts") as notes:
-            notes.etag = await super().finish_upload(upload, parts, overwrite=overwrite)
-            return notes.etag
-
-    async def abort_upload(self, upload: Upload) -> None:
-        """Abort an upload and record it."""
-        with self._recorded("abort upload", upload.path, "throw the parts away"):
-            await super().abort_upload(upload)
-
-    async def remove_unfinished(self, path: str, *, started_before_s: float) -> int:
-        """Remove and record it, as one request."""
-        with self._recorded("remove unfinished", path, "left behind by killed uploads"):
-            return await super().remove_unfinished(path, started_before_s=started_before_s)
-
-    async def delete(self, paths: Sequence[str]) -> None:
-        """Remove and record it, as one request under the first path."""
-        with self._recorded("delete", paths[0] if paths else "", f"delete {len(paths):,} objects"):
-            await super().delete(paths)
-
-    async def restore(self, path: str, *, days: int, tier: RestoreTier) -> None:
-        """Ask for a restored copy and record it."""
-        with self._recorded("restore", path, f"restore for {days:,} days, {tier}"):
-            await super().restore(path, days=days, tier=tier)
-
-    async def change_class(self, path: str, *, storage_class: str, if_match: str) -> str | None:
-        """Move to another storage class and record it."""
-        with self._recorded("change class", path, f"move to {storage_class}"):
-            return await super().change_class(path, storage_class=storage_class, if_match=if_match)
+    async def send(self, call: Call[Answer]) -> Answer:
+        """Make a call and record it, as one request however many it takes."""
+        with self._recorded(call.operation, call.path, call.reason) as notes:
+            answer = await call.make(self._store)
+            if isinstance(answer, ObjectInfo):
+                notes.etag, notes.storage_class = answer.etag, answer.storage_class
+            elif isinstance(answer, str) and call.operation in _TELLING_THEIR_ETAG:
+                notes.etag = answer
+            return answer
 
     @contextmanager
     def _recorded(

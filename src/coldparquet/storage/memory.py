@@ -78,7 +78,9 @@ class MemoryStore(PlainStore):
                 objects.append(_listed(found, stored))
         if not directories and not objects:
             raise NotFoundError("nothing lies below this path", path=path)
-        return Listing(directories=tuple(sorted(directories)), objects=tuple(sorted(objects, key=_path)))
+        return Listing(
+            directories=tuple(sorted(directories)), objects=tuple(sorted(objects, key=lambda info: info.path))
+        )
 
     async def list_between(self, path: str, *, start: str, stop: str) -> tuple[ObjectInfo, ...]:
         """List the objects between two paths, with their versions."""
@@ -88,7 +90,7 @@ class MemoryStore(PlainStore):
             for found, stored in self._objects.items()
             if found.startswith(prefix) and start < found < stop
         ]
-        return tuple(sorted(between, key=_path))
+        return tuple(sorted(between, key=lambda info: info.path))
 
     async def put(
         self, path: str, data: bytes, *, overwrite: bool, if_match: str | None = None, storage_class: str | None = None
@@ -194,7 +196,3 @@ def _listed(path: str, stored: _Stored) -> ObjectInfo:
         modified_s=stored.modified_s,
         storage_class=stored.storage_class,
     )
-
-
-def _path(info: ObjectInfo) -> str:
-    return info.path

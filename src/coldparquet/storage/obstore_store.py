@@ -90,7 +90,7 @@ class ObstoreStore(StagedUploads, PlainStore):
         """List one level. 1 request per 1,000 entries."""
         key = self._key(path)
         found = await self._call(obstore.list_with_delimiter_async(self._store, f"{key}/" if key else None), path)
-        objects = sorted((self._listed(entry) for entry in found["objects"]), key=_path_of)
+        objects = sorted((self._listed(entry) for entry in found["objects"]), key=lambda info: info.path)
         directories = sorted(self._path(name) for name in found["common_prefixes"])
         if not objects and not directories:
             raise NotFoundError("there is no such object or directory; check the path", path=path)
@@ -245,7 +245,3 @@ def _translated(error: Exception, path: str, **facts: Any) -> Exception:
         case _:
             translated = StorageError(f"the store failed ({cause}); try again", path=path, **facts)
     return translated
-
-
-def _path_of(info: ObjectInfo) -> str:
-    return info.path

@@ -1,8 +1,6 @@
 """From a URL, as users write it, to a store and the path in it.
 
-What lies between whoever reads and the store: patience, limits and the ledger, in the one order that makes sense.
-
-From the top down:
+Between a reader and the store lie retries, limits and the ledger, in the one order that makes sense, from the top down:
 
 * RetryStore waits outside of the limits, so that a request that waits for its next attempt is in nobody's way.
 * LimitedStore counts a GET once, whether it is hedged or not, and sees every attempt that the store turns away.
@@ -32,7 +30,7 @@ from coldparquet.storage.limit import LimitedStore
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.log import SpeedMeter, TraceStore
 from coldparquet.storage.retry import RetryStore
-from coldparquet.storage.urls import _LOCAL_SCHEMES, _S3_SCHEMES, errors_name_urls
+from coldparquet.storage.urls import LOCAL_SCHEMES, S3_SCHEMES, errors_name_urls
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -73,9 +71,9 @@ def open_store(
         raise InvalidInputError(f"a URL of {lost[1]} begins with {lost[1]}://, with two slashes", kind="BadUrl")
     if url.startswith("/") or (not separator and "::" not in url):
         return _open_local(url, options)
-    if scheme in _LOCAL_SCHEMES:
+    if scheme in LOCAL_SCHEMES:
         return _open_local(rest, options)
-    if scheme in _S3_SCHEMES:
+    if scheme in S3_SCHEMES:
         return _open_s3(rest, options, store_options)
     if scheme in _WEB_SCHEMES:
         return _open_web(url, options, store_options)
@@ -86,7 +84,7 @@ def import_store(url: str) -> None:
     """Import what :func:`open_store` will need for a URL, which takes up to half a second. Mistakes are left to it."""
     scheme = url.partition("://")[0]
     with contextlib.suppress(ImportError, ValueError):
-        if scheme in _S3_SCHEMES:
+        if scheme in S3_SCHEMES:
             importlib.import_module("coldparquet.storage.s3.store")
             return
         if scheme in _WEB_SCHEMES:
@@ -98,7 +96,7 @@ def import_store(url: str) -> None:
 def s3_path(url: str) -> str | None:
     """Return the path that :func:`open_store` makes of an S3 URL; None of any other URL."""
     scheme, _, rest = url.partition("://")
-    return _s3_path_and_version(rest)[0] if scheme in _S3_SCHEMES else None
+    return _s3_path_and_version(rest)[0] if scheme in S3_SCHEMES else None
 
 
 def _s3_path_and_version(rest: str) -> tuple[str, str | None]:
@@ -107,15 +105,11 @@ def _s3_path_and_version(rest: str) -> tuple[str, str | None]:
 
 
 def _open_local(path: str, options: dict[str, Any]) -> tuple[ObjectStore, str]:
-    absolute = _absolute(path)
-    return LocalStore(within=None if options.get("follow_links") else absolute), absolute
-
-
-def _absolute(path: str) -> str:
     local = Path(path)
     with contextlib.suppress(RuntimeError):  # no such user: the name itself begins with a tilde
         local = local.expanduser()
-    return str(local.absolute())
+    absolute = str(local.absolute())
+    return LocalStore(within=None if options.get("follow_links") else absolute), absolute
 
 
 def _open_s3(rest: str, options: dict[str, Any], store_options: StoreOptions | None) -> tuple[ObjectStore, str]:

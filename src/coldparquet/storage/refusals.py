@@ -60,6 +60,23 @@ def versions_not_listed(path: str) -> UnsupportedError:
     return UnsupportedError("this store does not list the versions of objects", path=path)
 
 
+def no_versions(label: str, path: str) -> UnsupportedError:
+    """Make the error for stores that cannot tell whether an object still has a version."""
+    return UnsupportedError(
+        f"{label} does not tell versions, so if_match cannot be honoured", kind="NoVersions", path=path
+    )
+
+
+def no_object_size(label: str, path: str) -> UnsupportedError:
+    """Make the error for stores that can neither read the end of an object nor tell where it is."""
+    return UnsupportedError(
+        f"{label} does not tell the object's size, which is needed to read its end; "
+        "write a sidecar for the file, then its end need not be read",
+        kind="NoObjectSize",
+        path=path,
+    )
+
+
 def object_changed(request: RangeRequest, *, found_etag: str | None) -> ObjectChangedError:
     """Make the error for an object that no longer has the version of ``request.if_match``."""
     return version_changed(request.path, request.if_match, found_etag=found_etag)

@@ -1,9 +1,7 @@
 """Requests that are sent again where another attempt may succeed; a broken body goes on where it ended.
 
-What to do about a failure is decided in :mod:`coldparquet.storage.retry`; here it is done. Failures are counted,
-not time: a transfer that makes progress may take as long as it wants.
-
-Whether a request that failed is sent again, and when: a pure function, so that every case can be tested.
+Whether and when one is sent again, a pure function decides, so that every case can be tested. Failures are counted, not
+time: a transfer that makes progress may take as long as it wants.
 
 The waits are "full jitter": evenly spread between nothing and a bound that grows with every failure, so that clients
 which failed together do not come back together. Source:
@@ -21,7 +19,7 @@ import time
 from dataclasses import dataclass, field, replace
 from datetime import UTC
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Literal
 
 from coldparquet.errors import ColdParquetError, ObjectChangedError, StorageError
 from coldparquet.ranges import ByteRange
@@ -30,11 +28,10 @@ from coldparquet.storage.refusals import BrokenBodyError, object_changed
 from coldparquet.storage.requests import FetchedRange, clipped, is_lasting_etag
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable
 
-    from coldparquet.prices import RestoreTier
-    from coldparquet.storage.base import ObjectStore
-    from coldparquet.storage.requests import Listing, ObjectInfo, RangeRequest, Upload, UploadedPart
+    from coldparquet.storage.base import Answer, Call, Effect, ObjectStore
+    from coldparquet.storage.requests import RangeRequest
 
 
 FIRST_WAIT_S, GROWTH = 0.02, 4.0
@@ -52,10 +49,6 @@ _TRANSIENT_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
 """501 and 505 stay what they are, however often one asks."""
 
 _SECONDS = re.compile(r"\d{1,9}", re.ASCII)
-
-Effect: TypeAlias = Literal["read", "repeatable write", "conditional write"]
-"""What sending a request twice does: nothing; the same as sending it once; or the second one finds what the first one wrote
-and calls it somebody else's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +131,6 @@ def _has_new_credentials(error: ColdParquetError) -> bool:
     return error.details.get("credentials_renewed") is True
 
 
-Result = TypeVar("Result")
-
 _LOGGER = logging.getLogger("coldparquet")
 _SILENT_S = 1.0
 """So long a store is tried to be reached before that is said, and between saying so and saying it again."""
@@ -187,7 +178,7 @@ class RetryStore(StoreWrapper):
 
         All pieces come from one version of the object: those after the first are asked for with its ETag.
         """
-        failures = self._failures()
+        failures = _Failures(self._clock())
         body = _Body(request)
         began_again = False
         while True:
@@ -204,80 +195,14 @@ class RetryStore(StoreWrapper):
                 made_progress = body.keep(error)
                 await self._next_attempt(error, failures, effect="read", made_progress=made_progress, request=request)
 
-    async def info(self, path: str) -> ObjectInfo:
-        """Ask until there is an answer."""
-        return await self._repeated("read", lambda: self._store.info(path))
-
-    async def list(self, path: str, *, first_page_only: bool = False) -> Listing:
-        """List until there is an answer; a listing of several pages begins at its first one again."""
-        return await self._repeated("read", lambda: self._store.list(path, first_page_only=first_page_only))
-
-    async def list_between(self, path: str, *, start: str, stop: str) -> tuple[ObjectInfo, ...]:
-        """List until there is an answer; a listing of several pages begins at its first one again."""
-        return await self._repeated("read", lambda: self._store.list_between(path, start=start, stop=stop))
-
-    async def put(
-        self, path: str, data: bytes, *, overwrite: bool, if_match: str | None = None, storage_class: str | None = None
-    ) -> str | None:
-        """Write; see the class for when it is tried again."""
-        effect: Effect = "repeatable write" if overwrite and if_match is None else "conditional write"
-        return await self._repeated(
-            effect,
-            lambda: self._store.put(path, data, overwrite=overwrite, if_match=if_match, storage_class=storage_class),
-        )
-
-    async def start_upload(self, path: str, *, storage_class: str | None = None) -> Upload:
-        """Begin an upload. One of which only the answer was lost has no parts, and costs nothing."""
-        return await self._repeated(
-            "repeatable write", lambda: self._store.start_upload(path, storage_class=storage_class)
-        )
-
-    async def upload_part(self, upload: Upload, number: int, *, start: int, data: bytes) -> UploadedPart:
-        """Send one part; the last one of a number counts."""
-        return await self._repeated(
-            "repeatable write", lambda: self._store.upload_part(upload, number, start=start, data=data)
-        )
-
-    async def finish_upload(self, upload: Upload, parts: Sequence[UploadedPart], *, overwrite: bool) -> str | None:
-        """Finish an upload; a finished one cannot be finished again, whether it may overwrite or not."""
-        return await self._repeated(
-            "conditional write", lambda: self._store.finish_upload(upload, parts, overwrite=overwrite)
-        )
-
-    async def abort_upload(self, upload: Upload) -> None:
-        """Abort an upload; one that is gone is fine."""
-        await self._repeated("repeatable write", lambda: self._store.abort_upload(upload))
-
-    async def remove_unfinished(self, path: str, *, started_before_s: float) -> int:
-        """Remove what is left; what a failed attempt removed is not counted."""
-        return await self._repeated(
-            "repeatable write", lambda: self._store.remove_unfinished(path, started_before_s=started_before_s)
-        )
-
-    async def delete(self, paths: Sequence[str]) -> None:
-        """Remove objects; those that are gone are fine."""
-        await self._repeated("repeatable write", lambda: self._store.delete(paths))
-
-    async def restore(self, path: str, *, days: int, tier: RestoreTier) -> None:
-        """Ask for a restore; one that is under way is fine."""
-        await self._repeated("repeatable write", lambda: self._store.restore(path, days=days, tier=tier))
-
-    async def change_class(self, path: str, *, storage_class: str, if_match: str) -> str | None:
-        """Move to another class; of a move of which the answer was lost nobody knows the new version."""
-        return await self._repeated(
-            "conditional write", lambda: self._store.change_class(path, storage_class=storage_class, if_match=if_match)
-        )
-
-    async def _repeated(self, effect: Effect, call: Callable[[], Awaitable[Result]]) -> Result:
-        failures = self._failures()
+    async def send(self, call: Call[Answer]) -> Answer:
+        """Make a call until there is an answer; a listing of several pages begins at its first one again."""
+        failures = _Failures(self._clock())
         while True:
             try:
-                return await call()
+                return await call.make(self._store)
             except ColdParquetError as error:
-                await self._next_attempt(error, failures, effect=effect)
-
-    def _failures(self) -> _Failures:
-        return _Failures(started_s=self._clock())
+                await self._next_attempt(error, failures, effect=call.effect)
 
     async def _next_attempt(
         self,

@@ -243,11 +243,7 @@ async def _send_parts(
                 group.create_task(send_some())
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from errors.exceptions[0].__cause__
-    return sorted(parts, key=_number)
-
-
-def _number(part: UploadedPart) -> int:
-    return part.number
+    return sorted(parts, key=lambda part: part.number)
 
 
 async def _abort(store: ObjectStore, upload: Upload) -> None:

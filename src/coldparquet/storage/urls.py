@@ -110,10 +110,10 @@ def name_url(error: BaseException | None, url: str, path: str) -> None:
         error.path = f"{scheme}://{error.path}"
 
 
-_LOCAL_SCHEMES = ("file", "local")
+LOCAL_SCHEMES = ("file", "local")
 
 
-_S3_SCHEMES = ("s3", "s3a")
+S3_SCHEMES = ("s3", "s3a")
 
 
 def shown_url(url: str) -> str:
@@ -121,4 +121,4 @@ def shown_url(url: str) -> str:
 
     Local and S3 URLs hold no secrets, but their paths may hold any character.
     """
-    return url if url.partition("://")[0] in (*_LOCAL_SCHEMES, *_S3_SCHEMES) else without_secrets(url)
+    return url if url.partition("://")[0] in (*LOCAL_SCHEMES, *S3_SCHEMES) else without_secrets(url)

@@ -7,7 +7,7 @@ import re
 import time
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urldefrag, urljoin, urlsplit
 
 import aiohttp
@@ -20,7 +20,6 @@ from coldparquet.errors import (
     InvalidInputError,
     NotFoundError,
     StorageError,
-    UnsupportedError,
 )
 from coldparquet.options import StoreOptions
 from coldparquet.ranges import ByteRange, SuffixRange
@@ -31,6 +30,8 @@ from coldparquet.storage.http import (
     USER_AGENT,
     HttpSessions,
     connector,
+    environment_proxy,
+    exchanged,
     object_size,
     range_headers,
     seconds_of_date,
@@ -39,21 +40,20 @@ from coldparquet.storage.http import (
 from coldparquet.storage.http_errors import (
     CONNECTION_FAILURES,
     MAX_ERROR_BODY_BYTES,
-    connection_error,
     head_in_time,
     parse_refusal,
     read_up_to,
     request_timeout,
 )
 from coldparquet.storage.log import note_answer
-from coldparquet.storage.refusals import BrokenBodyError, object_changed, object_replaced
+from coldparquet.storage.refusals import no_object_size, no_versions, object_changed, object_replaced
 from coldparquet.storage.requests import FetchedRange, Listing, ObjectInfo, RangeRequest, clipped
-from coldparquet.storage.s3.client import environment_proxy
 from coldparquet.storage.urls import mapping_option, refuse_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
 
+    from coldparquet.storage.base import Answer
     from coldparquet.storage.fsspec_store import FsspecStore
 
 
@@ -118,8 +118,6 @@ def unsound_options(
     )
 
 
-Answer = TypeVar("Answer")
-
 _REDIRECTIONS = frozenset(
     {
         HTTPStatus.MOVED_PERMANENTLY,
@@ -183,10 +181,7 @@ class WebConnection:
         await self._others.aclose()
 
     async def exchange(self, call: WebCall, take: Callable[[aiohttp.ClientResponse], Awaitable[Answer]]) -> Answer:
-        """Send ``call`` and let ``take`` read an accepted answer; everything else becomes an error.
-
-        Errors of aiohttp are not kept as ``__context__``: they hold the request with its signature.
-        """
+        """Send ``call`` and let ``take`` read an accepted answer; everything else becomes an error."""
         started_s = time.monotonic()
         home = url = self._url(call.path)
         is_home = True
@@ -210,28 +205,18 @@ class WebConnection:
     ) -> Answer | _Redirection:
         sessions = self._own if is_home else self._others
         session = await sessions.session(is_hedge=call.is_hedge)
-        failure: Exception
-        try:
-            response = await self._get(session, call, url, is_home=is_home)
+
+        async def take_or_refuse(response: aiohttp.ClientResponse) -> Answer | _Redirection:
             note_answer(http_status=response.status)
-            try:
-                if response.status in call.accepted:
-                    return await take(response)
-                if response.status in _REDIRECTIONS:
-                    return _Redirection(response.headers.get("Location", ""))
-                body = await read_up_to(response, MAX_ERROR_BODY_BYTES, stall_s=self.stall_timeout_s)
-                elapsed_s = time.monotonic() - started_s
-                failure = web_refusal(response, body, path=call.path, elapsed_s=elapsed_s, **call.facts)
-            finally:
-                # Gives the connection back, or closes it where the body was not read to its end.
-                response.release()
-        except BrokenBodyError as error:
-            error.details["elapsed_s"] = time.monotonic() - started_s
-            raise
-        except CONNECTION_FAILURES as error:
-            elapsed_s = time.monotonic() - started_s
-            failure = connection_error(error, path=call.path, elapsed_s=elapsed_s, **_ADVICE, **call.facts)
-        raise failure
+            if response.status in call.accepted:
+                return await take(response)
+            if response.status in _REDIRECTIONS:
+                return _Redirection(response.headers.get("Location", ""))
+            body = await read_up_to(response, MAX_ERROR_BODY_BYTES, stall_s=self.stall_timeout_s)
+            raise web_refusal(response, body, path=call.path, elapsed_s=time.monotonic() - started_s, **call.facts)
+
+        head = self._get(session, call, url, is_home=is_home)
+        return await exchanged(head, take_or_refuse, path=call.path, started_s=started_s, **_ADVICE, **call.facts)
 
     async def _get(
         self, session: aiohttp.ClientSession, call: WebCall, url: URL, *, is_home: bool
@@ -532,12 +517,7 @@ class WebStore(StoreWrapper):
                     raise
         size_bytes = (await self.info(request.path)).size_bytes
         if size_bytes is None:
-            raise UnsupportedError(
-                f"{self.label} does not tell the object's size, which is needed to read its end; "
-                "write a sidecar for the file, then its end need not be read",
-                kind="NoObjectSize",
-                path=request.path,
-            )
+            raise no_object_size(self.label, request.path)
         self._knows_suffixes = False
         wanted = clipped(request.byte_range, object_size_bytes=size_bytes)
         if wanted.length_bytes == 0:
@@ -586,11 +566,7 @@ class WebStore(StoreWrapper):
         fetched = await self._connection.exchange(_call(request), take)
         # Many servers do not look at If-Match.
         if request.if_match is not None and fetched.etag is None:
-            raise UnsupportedError(
-                f"{self.label} does not tell versions, so if_match cannot be honoured",
-                kind="NoVersions",
-                path=request.path,
-            )
+            raise no_versions(self.label, request.path)
         if request.if_match not in (None, fetched.etag):
             raise object_changed(request, found_etag=fetched.etag)
         return fetched

@@ -1,6 +1,4 @@
-"""Sends requests to S3 and reads the answers: the address of a bucket is worked out once.
-
-Sends requests to S3 and reads the answers, with as little processor time as Python allows.
+"""Sends requests to S3 and reads the answers, with as little processor time as Python allows.
 
 aiohttp moves the bytes and botocore signs; s3fs, which brings both, spends several times as much on a 64 KiB GET.
 No request is repeated here, other than once when the answer names the region in which the bucket lies. Credentials that
@@ -14,25 +12,29 @@ import io
 import re
 import ssl
 import time
-import urllib.request
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, urlsplit
 
 import aiohttp
 from botocore.exceptions import BotoCoreError
 from yarl import URL
 
-from coldparquet.errors import AccessError, ColdParquetError, InvalidInputError, StorageError
+from coldparquet.errors import AccessError, ColdParquetError, InvalidInputError
 from coldparquet.options import StoreOptions
-from coldparquet.storage.http import READ_BUFFER_BYTES, USER_AGENT, HttpSessions, connector
+from coldparquet.storage.http import (
+    READ_BUFFER_BYTES,
+    USER_AGENT,
+    HttpSessions,
+    connector,
+    environment_proxy,
+    exchanged,
+)
 from coldparquet.storage.http_errors import (
-    CONNECTION_FAILURES,
     EXPIRED_CODES,
     MAX_ERROR_BODY_BYTES,
     S3Refusal,
-    connection_error,
     head_in_time,
     parse_refusal,
     read_up_to,
@@ -40,12 +42,12 @@ from coldparquet.storage.http_errors import (
     request_timeout,
 )
 from coldparquet.storage.log import note_answer
-from coldparquet.storage.refusals import BrokenBodyError
 from coldparquet.storage.s3.identity import RequestSigner, S3Account, parse_s3_options, resolve_account, stated_account
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+    from coldparquet.storage.base import Answer
     from coldparquet.storage.s3.identity import S3Options
 
 
@@ -90,16 +92,6 @@ def bucket_address(bucket: str, region: str, account: S3Account, options: S3Opti
         region=region,
         proxy=environment_proxy(parts.scheme, host),
     )
-
-
-def environment_proxy(scheme: str, host: str) -> str | None:
-    """Return the proxy that the environment names for a host; None goes straight."""
-    # Looked up here and not by aiohttp's trust_env, which would also read ~/.netrc for every request.
-    proxy = urllib.request.getproxies().get(scheme)
-    return None if proxy is None or urllib.request.proxy_bypass(host) else proxy
-
-
-Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,8 +176,7 @@ class S3Connection:
     async def exchange(self, call: S3Call, take: Callable[[aiohttp.ClientResponse], Awaitable[Answer]]) -> Answer:
         """Send ``call`` and let ``take`` read an accepted answer; everything else becomes an error.
 
-        A wrong region is corrected once. Errors of aiohttp are not kept as ``__context__``: they hold the request with
-        its signature.
+        A wrong region is corrected once.
         """
         started_s = time.monotonic()
         account = await self._resolved()
@@ -216,33 +207,25 @@ class S3Connection:
         # Unsigned, as SigV4 allows: proxies rewrite such headers. No compression, or ranges would lose their meaning.
         headers.update({"Accept-Encoding": "identity", "User-Agent": USER_AGENT, **call.headers})
         session = await self._sessions.session(is_hedge=call.is_hedge)
-        failure: StorageError
-        try:
-            request = session.request(
-                call.method,
-                URL(url, encoded=True),
-                headers=headers,
-                data=io.BytesIO(call.body) if call.method in ("PUT", "POST") else None,
-                allow_redirects=False,
-                proxy=address.proxy,
-                timeout=request_timeout(self._store_options, body_bytes=len(call.body)),
-            )
-            response = await head_in_time(request, self._store_options, body_bytes=len(call.body))
+        request = session.request(
+            call.method,
+            URL(url, encoded=True),
+            headers=headers,
+            data=io.BytesIO(call.body) if call.method in ("PUT", "POST") else None,
+            allow_redirects=False,
+            proxy=address.proxy,
+            timeout=request_timeout(self._store_options, body_bytes=len(call.body)),
+        )
+
+        async def take_or_refuse(response: aiohttp.ClientResponse) -> Answer | S3Refusal:
             note_answer(http_status=response.status, storage_class=response.headers.get("x-amz-storage-class"))
-            try:
-                if response.status in call.accepted:
-                    return await take(response)
-                body = await read_up_to(response, MAX_ERROR_BODY_BYTES, stall_s=self.stall_timeout_s)
-                return parse_refusal(response.status, response.headers, body, redact=signer.redact)
-            finally:
-                # Gives the connection back, or closes it where the body was not read to its end.
-                response.release()
-        except BrokenBodyError as error:
-            error.details["elapsed_s"] = time.monotonic() - started_s
-            raise
-        except CONNECTION_FAILURES as error:
-            failure = connection_error(error, path=call.path, elapsed_s=time.monotonic() - started_s, **call.facts)
-        raise failure
+            if response.status in call.accepted:
+                return await take(response)
+            body = await read_up_to(response, MAX_ERROR_BODY_BYTES, stall_s=self.stall_timeout_s)
+            return parse_refusal(response.status, response.headers, body, redact=signer.redact)
+
+        head = head_in_time(request, self._store_options, body_bytes=len(call.body))
+        return await exchanged(head, take_or_refuse, path=call.path, started_s=started_s, **call.facts)
 
     def _address(self, bucket: str, account: S3Account) -> BucketAddress:
         address = self._addresses.get(bucket)

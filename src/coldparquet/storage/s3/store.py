@@ -16,21 +16,8 @@ from coldparquet.storage.http import RANGE_ANSWERS, may_be_whole, range_headers,
 from coldparquet.storage.http_errors import parse_refusal, refusal_error
 from coldparquet.storage.refusals import already_exists, version_gone
 from coldparquet.storage.requests import Listing, ObjectInfo, Upload, UploadedPart
-from coldparquet.storage.s3 import xml as s3_writes
+from coldparquet.storage.s3 import xml as s3_xml
 from coldparquet.storage.s3.client import S3Call, S3Connection, encoded_query, object_call
-from coldparquet.storage.s3.xml import (
-    ASK_FOR_CHECKSUM,
-    MAX_PAGE_BYTES,
-    ListedPage,
-    ListingProgress,
-    WriteAnswer,
-    info_from_headers,
-    parse_list_page,
-    parse_upload_page,
-    restore_document,
-    restore_refusal,
-    take_write_answer,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,7 +28,6 @@ if TYPE_CHECKING:
     from coldparquet.prices import RestoreTier
     from coldparquet.storage.http_errors import S3Refusal, XmlReader
     from coldparquet.storage.requests import FetchedRange, RangeRequest
-    from coldparquet.storage.s3.xml import UnfinishedUpload
 
 _RESTORING = frozenset({HTTPStatus.OK, HTTPStatus.ACCEPTED})
 """200: there is a restored copy already, and it stays longer now."""
@@ -111,7 +97,7 @@ class S3Store:
         """Fetch one range, clipped at the end of the object. 1 request. See :class:`ObjectStore` for the errors."""
         headers = range_headers(request)
         if may_be_whole(request):
-            headers |= ASK_FOR_CHECKSUM
+            headers |= s3_xml.ASK_FOR_CHECKSUM
         call = object_call(
             "GET",
             request.path,
@@ -131,9 +117,9 @@ class S3Store:
         """Ask with HEAD, checksum, class and restore state included. 1 request. See :class:`ObjectStore` for the errors."""
 
         async def take(response: aiohttp.ClientResponse) -> ObjectInfo:
-            return info_from_headers(path, response.headers)
+            return s3_xml.info_from_headers(path, response.headers)
 
-        call = object_call("HEAD", path, self._version_of(path), headers=ASK_FOR_CHECKSUM)
+        call = object_call("HEAD", path, self._version_of(path), headers=s3_xml.ASK_FOR_CHECKSUM)
         return await self._connection.exchange(call, take)
 
     async def infos_at_hand(self, paths: Sequence[str]) -> None:
@@ -144,7 +130,7 @@ class S3Store:
         bucket, prefix = _folder(path)
         directories: set[str] = set()
         objects: dict[str, ObjectInfo] = {}
-        progress = ListingProgress(path)
+        progress = s3_xml.ListingProgress(path)
         exists = False
         token: str | None = None
         while True:
@@ -173,7 +159,7 @@ class S3Store:
         common = start[:length].removeprefix(f"{bucket}/")
         prefix = common if common.startswith(prefix) else prefix
         found: dict[str, ObjectInfo] = {}
-        progress = ListingProgress(path)
+        progress = s3_xml.ListingProgress(path)
         token: str | None = None
         while True:
             page = await self._list_page(path, bucket, prefix, token, behind=start.removeprefix(f"{bucket}/"))
@@ -187,16 +173,16 @@ class S3Store:
         self, path: str, data: bytes, *, overwrite: bool, if_match: str | None = None, storage_class: str | None = None
     ) -> str | None:
         """Write one object. 1 request; S3 takes up to 5 GiB in one. See :class:`ObjectStore` for the errors."""
-        crc32 = await s3_writes.crc32_of(data)
+        crc32 = await s3_xml.crc32_of(data)
         headers = {
             "Content-Type": "application/octet-stream",
-            **s3_writes.checksum_headers(crc32),
-            **s3_writes.class_header(storage_class),
+            **s3_xml.checksum_headers(crc32),
+            **s3_xml.class_header(storage_class),
         }
         answer = await self._write(
             object_call("PUT", path, headers=headers, body=data), overwrite=overwrite, if_match=if_match
         )
-        s3_writes.check_stored_crc(answer, crc32, path=path)
+        s3_xml.check_stored_crc(answer, crc32, path=path)
         return answer.headers.get("ETag")
 
     async def start_upload(self, path: str, *, storage_class: str | None = None) -> Upload:
@@ -204,22 +190,22 @@ class S3Store:
         headers = {
             "Content-Type": "application/octet-stream",
             "x-amz-checksum-algorithm": "CRC32",
-            **s3_writes.class_header(storage_class),
+            **s3_xml.class_header(storage_class),
         }
         answer = await self._exchange(object_call("POST", path, {"uploads": ""}, headers=headers))
-        upload_id = s3_writes.parse_upload_id(answer.body, path=path)
+        upload_id = s3_xml.parse_upload_id(answer.body, path=path)
         return Upload(path=path, upload_id=upload_id, storage_class=storage_class)
 
     async def upload_part(self, upload: Upload, number: int, *, start: int, data: bytes) -> UploadedPart:  # noqa: ARG002 - S3 orders parts by number
         """Send one part. 1 request. See :class:`ObjectStore` for the errors."""
-        crc32 = await s3_writes.crc32_of(data)
+        crc32 = await s3_xml.crc32_of(data)
         headers = {
             "Content-Type": "application/octet-stream",
-            **s3_writes.checksum_headers(crc32),
+            **s3_xml.checksum_headers(crc32),
         }
         query = {"partNumber": str(number), "uploadId": upload.upload_id}
         answer = await self._exchange(object_call("PUT", upload.path, query, headers=headers, body=data))
-        s3_writes.check_stored_crc(answer, crc32, path=upload.path)
+        s3_xml.check_stored_crc(answer, crc32, path=upload.path)
         etag = answer.headers.get("ETag")
         if etag is None:
             raise StorageError("the store took a part but gave no ETag for it", kind="BadAnswer", path=upload.path)
@@ -232,15 +218,15 @@ class S3Store:
             upload.path,
             {"uploadId": upload.upload_id},
             headers={"Content-Type": "application/xml"},
-            body=s3_writes.complete_document(parts),
+            body=s3_xml.complete_document(parts),
         )
         answer = await self._write(call, overwrite=overwrite, if_match=None)
-        if s3_writes.is_refusal(answer.body, path=upload.path):
+        if s3_xml.is_refusal(answer.body, path=upload.path):
             refusal = self._late_refusal(answer)
             if refusal.code in _CONFLICT_CODES:
                 raise already_exists(upload.path)
             raise refusal_error(refusal, path=upload.path)
-        return s3_writes.parse_completed(answer.body, parts, path=upload.path)
+        return s3_xml.parse_completed(answer.body, parts, path=upload.path)
 
     async def abort_upload(self, upload: Upload) -> None:
         """Throw the parts away. 1 request."""
@@ -250,11 +236,11 @@ class S3Store:
         """Abort the older multipart uploads below ``path``. 1 request per 1,000 uploads, and 1 for each old one."""
         bucket, prefix = _folder(path)
         query = {"encoding-type": "url", "prefix": prefix, "uploads": ""}
-        old: list[UnfinishedUpload] = []
-        progress = ListingProgress(path)
+        old: list[s3_xml.UnfinishedUpload] = []
+        progress = s3_xml.ListingProgress(path)
         while True:
             call = S3Call(method="GET", path=path, bucket=bucket, target=encoded_query(query))
-            page = parse_upload_page(await self._listed(call), bucket=bucket, prefix=prefix)
+            page = s3_xml.parse_upload_page(await self._listed(call), bucket=bucket, prefix=prefix)
             old += [found for found in page.uploads if found.started_s < started_before_s]
             if page.next_markers is None:
                 break
@@ -272,13 +258,13 @@ class S3Store:
             bucket, _, key = path.partition("/")
             by_bucket.setdefault(bucket, []).append(key)
         for bucket, keys in by_bucket.items():
-            for start in range(0, len(keys), s3_writes.MAX_DELETED_KEYS):
-                body = s3_writes.delete_document(keys[start : start + s3_writes.MAX_DELETED_KEYS])
-                headers = {"Content-Type": "application/xml", "Content-MD5": s3_writes.md5_header(body)}
+            for start in range(0, len(keys), s3_xml.MAX_DELETED_KEYS):
+                body = s3_xml.delete_document(keys[start : start + s3_xml.MAX_DELETED_KEYS])
+                headers = {"Content-Type": "application/xml", "Content-MD5": s3_xml.md5_header(body)}
                 answer = await self._exchange(
                     S3Call(method="POST", path=bucket, bucket=bucket, target="?delete=", headers=headers, body=body)
                 )
-                s3_writes.check_deleted(answer.body, bucket=bucket)
+                s3_xml.check_deleted(answer.body, bucket=bucket)
 
     async def restore(self, path: str, *, days: int, tier: RestoreTier) -> None:
         """Ask for a restored copy with RestoreObject. 1 request. See :class:`ObjectStore` for the errors."""
@@ -287,13 +273,13 @@ class S3Store:
             path,
             {"restore": "", **self._version_of(path)},
             headers={"Content-Type": "application/xml"},
-            body=restore_document(tier=tier, days=days),
+            body=s3_xml.restore_document(tier=tier, days=days),
             accepted=_RESTORING,
         )
         try:
             await self._exchange(call)
         except ColdParquetError as refusal:
-            meaning = restore_refusal(refusal, tier=tier)
+            meaning = s3_xml.restore_refusal(refusal, tier=tier)
             if meaning is not None:
                 raise meaning from None
 
@@ -302,16 +288,16 @@ class S3Store:
         headers = {
             "x-amz-copy-source": quote(path),
             "x-amz-copy-source-if-match": if_match,
-            **s3_writes.class_header(storage_class),
+            **s3_xml.class_header(storage_class),
         }
         call = object_call("PUT", path, headers=headers, accepted=_COPIED)
         answer = await self._exchange(call)
         if answer.status == HTTPStatus.PRECONDITION_FAILED:
             raise version_gone(path, if_match, found_etag=None)
-        if s3_writes.is_refusal(answer.body, path=path):
+        if s3_xml.is_refusal(answer.body, path=path):
             refusal = self._late_refusal(answer)
             raise refusal_error(refusal, path=path)
-        return s3_writes.parse_copied(answer.body, path=path)
+        return s3_xml.parse_copied(answer.body, path=path)
 
     async def aclose(self) -> None:
         """Close the connections. Calling it twice is fine; a closed store opens again with the next request."""
@@ -325,36 +311,36 @@ class S3Store:
 
     async def _list_page(
         self, path: str, bucket: str, prefix: str, token: str | None, *, behind: str | None = None
-    ) -> ListedPage:
+    ) -> s3_xml.ListedPage:
         """Fetch a page of one level or, where a key is given, of all keys behind it."""
         query = {"encoding-type": "url", "list-type": "2", "prefix": prefix}
         query |= {"delimiter": "/"} if behind is None else {"start-after": behind}
         if token is not None:
             query["continuation-token"] = token
         call = S3Call(method="GET", path=path, bucket=bucket, target=encoded_query(query))
-        return parse_list_page(await self._listed(call), bucket=bucket, prefix=prefix)
+        return s3_xml.parse_list_page(await self._listed(call), bucket=bucket, prefix=prefix)
 
     async def _listed(self, call: S3Call) -> XmlReader:
         stall_s = self._connection.stall_timeout_s
         return await self._connection.exchange(
-            call, lambda response: read_xml(response, MAX_PAGE_BYTES, stall_s=stall_s)
+            call, lambda response: read_xml(response, s3_xml.MAX_PAGE_BYTES, stall_s=stall_s)
         )
 
-    async def _exchange(self, call: S3Call) -> WriteAnswer:
+    async def _exchange(self, call: S3Call) -> s3_xml.WriteAnswer:
         stall_s = self._connection.stall_timeout_s
         return await self._connection.exchange(
-            call, lambda response: take_write_answer(response, stall_timeout_s=stall_s)
+            call, lambda response: s3_xml.take_write_answer(response, stall_timeout_s=stall_s)
         )
 
-    def _late_refusal(self, answer: WriteAnswer) -> S3Refusal:
+    def _late_refusal(self, answer: s3_xml.WriteAnswer) -> S3Refusal:
         """Return what is wrong where S3 has said 200 before it knew. Such an error is one of the server's."""
         return parse_refusal(
             HTTPStatus.INTERNAL_SERVER_ERROR, answer.headers, answer.body, redact=self._connection.redact
         )
 
-    async def _write(self, call: S3Call, *, overwrite: bool, if_match: str | None) -> WriteAnswer:
+    async def _write(self, call: S3Call, *, overwrite: bool, if_match: str | None) -> s3_xml.WriteAnswer:
         """Send a write that may have a condition."""
-        condition = s3_writes.condition_headers(overwrite=overwrite, if_match=if_match)
+        condition = s3_xml.condition_headers(overwrite=overwrite, if_match=if_match)
         if not condition:
             return await self._exchange(call)
         call = replace(call, headers={**call.headers, **condition}, accepted=call.accepted | _CONFLICTS)
