@@ -156,8 +156,8 @@ class PackedBlooms:
     """The bloom filters in the catalogue of one state of a table.
 
     Args:
-            file: The catalogue, as far as it is fetched.
-            store: The catalogue's store.
+        file: The catalogue, as far as it is fetched.
+        store: The catalogue's store.
     """
 
     def __init__(self, file: CatalogueFile, store: ObjectStore) -> None:
@@ -260,9 +260,9 @@ class _Found:
 
     Args:
         blooms: The index of the stripes.
-            places: By partition and lookup, the position of each block in its stripe.
-            asked: The partitions with all of their filters in the catalogue.
-            at_hand: Stripes that are already fetched.
+        places: By partition and lookup, the position of each block in its stripe.
+        asked: The partitions with all of their filters in the catalogue.
+        at_hand: Stripes that are already fetched.
     """
 
     def __init__(

@@ -133,10 +133,10 @@ class _Fetch:
     """The requests for one sidecar.
 
     Args:
-            store: The sidecar's store.
-            path: The sidecar.
-            spent: Collects the requests.
-            may_grow: Whether QuestDB may append to it meanwhile.
+        store: The sidecar's store.
+        path: The sidecar.
+        spent: Collects the requests.
+        may_grow: Whether QuestDB may append to it meanwhile.
     """
 
     def __init__(self, store: ObjectStore, path: str, spent: list[MetadataRequest], *, may_grow: bool) -> None:
@@ -267,7 +267,7 @@ class Partition:
         connections: Number of connections over which the rest of a large sidecar is spread.
     """
 
-    def __init__(  # noqa: PLR0913 - where it lies, how to read it, and what its table shares
+    def __init__(  # noqa: PLR0913 - where it is, how to read it, and what its table shares
         self,
         location: PartitionLocation,
         store: ObjectStore,
