@@ -1,11 +1,11 @@
-"""Stores that misbehave on purpose, for tests of whatever reads through a store.
+"""Stores that misbehave on purpose, for tests of code that reads through a store.
 
     store = FaultStore(MemoryStore(objects), scripted({2: ShortBody(missing_bytes=1)}))
     store = LatencyStore(MemoryStore(objects), first_byte_s=0.03, bandwidth_bytes_per_s=55e6)
 
     store = DyingStore(MemoryStore(), at_call=7, when="after")
 
-All take any store, and are stores themselves.
+All wrap any store, and are stores themselves.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ Result = TypeVar("Result")
 
 
 class LatencyStore(StoreWrapper):
-    """Answer as another store does, but as late as an object store would.
+    """Answers as another store does, but with an object store's latency.
 
     Args:
         store: Where the requests go. Closing this store closes it.
         first_byte_s: Delay of every request but deletions; listings and writes included.
-        bandwidth_bytes_per_s: Transfer rate of each request on its own; None for no limit.
+        bandwidth_bytes_per_s: Transfer rate of each single request; None for no limit.
         sleep: How to wait; a test may put a fake clock here.
     """
 
@@ -57,7 +57,7 @@ class LatencyStore(StoreWrapper):
         return fetched
 
     async def info(self, path: str) -> ObjectInfo:
-        """Ask after the first-byte delay."""
+        """Send the request after the first-byte delay."""
         await self._delay(0)
         return await super().info(path)
 
@@ -119,7 +119,7 @@ class Hang:
 
 @dataclass(frozen=True, slots=True)
 class ChangedETag:
-    """The object was replaced: the bytes are as before, the version is not."""
+    """The object was replaced: the same bytes, another version."""
 
     etag: str = "replaced"
 
@@ -128,7 +128,7 @@ Fault = ShortBody | Failure | Hang | ChangedETag
 
 
 class FaultStore(StoreWrapper):
-    """Answer GETs as another store does, except where ``choose`` says otherwise. Listings and writes pass untouched.
+    """Answers GETs as another store does, except where ``choose`` returns a fault. Listings and writes pass untouched.
 
     Args:
         store: Where the requests go. Closing this store closes it.
@@ -168,12 +168,12 @@ class FaultStore(StoreWrapper):
 
 
 class DyingStore(StoreWrapper):
-    """Do as another store does, until the process that uses it is killed: no call gets through any more.
+    """Answers as another store does, until the process that uses it is killed: then all calls fail.
 
     Args:
         store: Where the requests go. Closing this store closes it.
-        at_call: Number of the call that the process dies in, from 0 in order of arrival; None lives for ever.
-        when: Whether that call has not reached the store yet, or has been done without anybody learning of it.
+        at_call: Number of the call during which the process dies, from 0 in order of arrival; None never dies.
+        when: Whether that call fails before it reaches the store, or after the store has done it, without an answer.
     """
 
     def __init__(
@@ -226,7 +226,7 @@ class DyingStore(StoreWrapper):
         await self._call(lambda: self._store.abort_upload(upload))
 
     async def remove_unfinished(self, path: str, *, started_before_s: float) -> int:
-        """Remove what was left behind, or die."""
+        """Remove leftovers, or die."""
         return await self._call(lambda: self._store.remove_unfinished(path, started_before_s=started_before_s))
 
     async def delete(self, paths: Sequence[str]) -> None:
@@ -268,6 +268,6 @@ def seeded(seed: int, *, probability: float, faults: Sequence[Fault]) -> Callabl
 
 
 def missing_after(get_count: int) -> Callable[[int, RangeRequest], Fault | None]:
-    """Let so many GETs pass; every later one finds its object gone."""
+    """Let this many GETs pass; every later one finds its object missing."""
     gone = Failure(NotFoundError("there is no such object"))
     return lambda number, _request: gone if number >= get_count else None

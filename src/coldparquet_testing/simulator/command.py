@@ -1,4 +1,4 @@
-"""The simulated cold store as a command, with one argument for each of its options.
+"""Runs the simulated cold store as a command, with one argument for each of its options.
 
     python -m coldparquet_testing.simulator --root DIRECTORY --first-byte-ms 30 --bandwidth-mb 90
         --storage-class 'bucket/trades/2023*=GLACIER' --clock-speed 3600 --fault 'slow-down,operation=*,probability=0.02'
@@ -27,7 +27,7 @@ from coldparquet_testing.simulator.options import ColdStoreOptions
 from coldparquet_testing.simulator.server import serve
 
 SECRET_KEY_VARIABLE = "COLD_STORE_SECRET_KEY"  # noqa: S105 - the name of a variable
-"""Environment variable that gives the command line its ``secret_key``; arguments are visible to every user."""
+"""Environment variable for the command line's ``secret_key``; arguments are visible to every user."""
 
 _FLAGS = ("keep_versions", "requester_pays")
 _NUMBERS = (
@@ -58,7 +58,7 @@ def command_line_for(root: Path, options: ColdStoreOptions, *, port: int) -> lis
 def main(arguments: list[str] | None = None) -> None:
     """Serve until SIGTERM or SIGINT; print one JSON line when the port is open.
 
-    When standard input is a pipe, its end stops the server too, so that it does not outlive the program that made it.
+    When standard input is a pipe, its end stops the server too, so that it does not outlive its parent program.
     """
     given = _parser().parse_args(arguments)
     options = ColdStoreOptions(
