@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 
 _LATEST_TIMESTAMP = (1 << 63) - 1
-"""Times that no half-open range of 64-bit times can contain."""
+"""The largest timestamp, which no half-open range of 64-bit times can contain."""
 _YEAR_DIGITS = 4
 """Partition names begin with a year; other directories that do get a note."""
 PUBLISHING_FILE = "_publishing"

@@ -42,8 +42,7 @@ _PAGE_LOCATIONS = 1
 """Field number of OffsetIndex in parquet.thrift."""
 
 _LARGEST_SPREAD = 2
-"""Most bytes between indexes: writers put them beside each other, and more would be too much to read for a page
-count."""
+"""Bytes read per byte of the indexes. Writers put them beside each other; else a page count would read too much."""
 
 
 def offset_index_span(footer: ParquetFooter) -> ByteRange | None:
