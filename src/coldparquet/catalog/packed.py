@@ -389,7 +389,7 @@ def may_count(index: CatalogueIndex, location: PartitionLocation) -> bool:
     return bool(index.parquet_sizes[entry] == committed_bytes and index.row_counts[entry] == record.row_count)
 
 
-async def read_packed_sidecars(  # noqa: PLR0913 - what can be told is told by name
+async def read_packed_sidecars(  # noqa: PLR0913 - mostly keyword arguments
     file: CatalogueFile,
     index: CatalogueIndex,
     locations: Sequence[PartitionLocation],

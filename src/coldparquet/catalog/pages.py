@@ -104,7 +104,7 @@ async def parse_pages_lookup(lookup: PagesFileLookup, sidecar: Sidecar, *, etag:
     return await asyncio.to_thread(parse) if len(lookup.data) > _PARSE_IN_THREAD_BYTES else parse()
 
 
-async def read_page_index(  # noqa: PLR0913 - what can be told is told by name
+async def read_page_index(  # noqa: PLR0913 - mostly keyword arguments
     store: ObjectStore,
     location: PartitionLocation,
     sidecar: Sidecar,

@@ -180,7 +180,7 @@ def _check_order(
 
 
 def _check_place(new: ParquetFooter, old: FooterBytes, fragment: FooterBytes) -> int:
-    """Check that the fragment's chunks lie between the old file and the fragment's footer; return where they begin."""
+    """Check that the fragment's chunks are between the old file and the fragment's footer; return their start."""
     ranges = [_chunk_range(chunk) for row_group in new.row_groups for chunk in row_group.chunks]
     # A fragment without chunks begins, and ends, with its footer.
     start = min((first for first, _ in ranges), default=fragment.offset)

@@ -75,7 +75,7 @@ def page_index_starts(table: RowGroupTable, borders: npt.NDArray[np.int64]) -> n
     return starts
 
 
-def parse_page_index(  # noqa: PLR0913 - what can be told is told by name
+def parse_page_index(  # noqa: PLR0913 - mostly keyword arguments
     footer: ParquetFooter,
     tail: bytes,
     *,

@@ -135,7 +135,7 @@ def last_chunk_stops(table: RowGroupTable) -> npt.NDArray[np.int64]:
 def _are_inside(
     data_stops: npt.NDArray[np.uint64], starts: npt.NDArray[np.uint64], lengths: npt.NDArray[np.uint64]
 ) -> npt.NDArray[np.bool_]:
-    """Tell which chunks lie in the data of their Parquet file."""
+    """Tell which chunks are inside the data of their Parquet file."""
     stops = starts + lengths  # less than the start where the sum exceeds 64 bits
     inside = (starts >= layout.PARQUET_MAGIC_BYTES) & (stops >= starts) & (stops <= data_stops)
     return inside & (data_stops <= _LARGEST_I64)

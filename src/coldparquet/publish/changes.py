@@ -77,7 +77,7 @@ class Changes:
     """Native partitions of the source that are not in the published table."""
 
 
-def plan_changes(  # noqa: PLR0913 - what can be told is told by name
+def plan_changes(  # noqa: PLR0913 - mostly keyword arguments
     source: SourceTable,
     published: PublishedTable,
     *,

@@ -155,7 +155,7 @@ class PartitionWriter:
         on_converted: Called with the size of a converted native partition.
     """
 
-    def __init__(  # noqa: PLR0913 - what can be told is told by name
+    def __init__(  # noqa: PLR0913 - mostly keyword arguments
         self,
         *,
         source: SourceTable,

@@ -166,7 +166,7 @@ def _parts_of(message: WriterCommitMessage | None) -> tuple[StagedPart, ...]:
     return message.parts
 
 
-def write(  # noqa: PLR0913 - what can be told is told by name
+def write(  # noqa: PLR0913 - mostly keyword arguments
     df: DataFrame,
     url: str,
     *,

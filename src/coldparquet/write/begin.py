@@ -115,7 +115,7 @@ class TableWrite:
             raise write_conflict(path)
 
 
-async def begin_write(  # noqa: PLR0913 - what can be told is told by name
+async def begin_write(  # noqa: PLR0913 - mostly keyword arguments
     url: str | os.PathLike[str],
     schema: pa.Schema,
     *,
@@ -195,7 +195,7 @@ def check_mode(mode: str) -> None:
         raise InvalidInputError(f"mode is {mode!r}; use one of {', '.join(get_args(WriteMode))}", kind="InvalidOption")
 
 
-async def partitioning_of(  # noqa: PLR0913 - what can be told is told by name
+async def partitioning_of(  # noqa: PLR0913 - mostly keyword arguments
     url: str | os.PathLike[str],
     *,
     timestamp: str | None = None,

@@ -334,7 +334,7 @@ _LONGEST_NAME = 127
 _TEXT = frozenset({pa.string(), pa.large_string(), pa.string_view()})
 
 
-def new_table_metadata(  # noqa: PLR0913 - what can be told is told by name
+def new_table_metadata(  # noqa: PLR0913 - mostly keyword arguments
     schema: pa.Schema,
     *,
     timestamp: str,

@@ -90,7 +90,7 @@ class WrittenTable:
         return sum(partition.new_rows for partition in self.partitions)
 
 
-async def commit_write(  # noqa: PLR0913 - what can be told is told by name
+async def commit_write(  # noqa: PLR0913 - mostly keyword arguments
     write: TableWrite,
     parts: Sequence[StagedPart],
     *,

@@ -122,7 +122,7 @@ class WrittenPartition:
     """The same of the last row."""
 
 
-async def write_partition(  # noqa: PLR0913 - what can be told is told by name
+async def write_partition(  # noqa: PLR0913 - mostly keyword arguments
     directory: str | os.PathLike[str],
     rows: Rows,
     *,

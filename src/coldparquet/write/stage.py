@@ -188,7 +188,7 @@ class StagedPart:
     """The same of the last row."""
 
 
-async def stage_rows(  # noqa: PLR0913 - what can be told is told by name
+async def stage_rows(  # noqa: PLR0913 - mostly keyword arguments
     write: TableWrite,
     rows: Rows,
     *,
@@ -257,7 +257,7 @@ async def stage_rows(  # noqa: PLR0913 - what can be told is told by name
         return await stager.stage(runs.merged(), existing, is_whole=clustered)
 
 
-async def join_parts(  # noqa: PLR0913 - what can be told is told by name
+async def join_parts(  # noqa: PLR0913 - mostly keyword arguments
     write: TableWrite,
     parts: Sequence[StagedPart],
     *,

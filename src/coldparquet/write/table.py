@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from coldparquet.write.parquet import Rows
 
 
-async def write_table(  # noqa: PLR0913 - what can be told is told by name
+async def write_table(  # noqa: PLR0913 - mostly keyword arguments
     url: str | os.PathLike[str],
     rows: Rows,
     *,

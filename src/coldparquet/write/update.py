@@ -263,7 +263,7 @@ class UpdatedPartition:
     """Dead bytes in ``data.parquet``; if there are many, rewriting the partition pays off."""
 
 
-async def append_rows(  # noqa: PLR0913 - what can be told is told by name
+async def append_rows(  # noqa: PLR0913 - mostly keyword arguments
     directory: str | os.PathLike[str],
     rows: Rows,
     *,
@@ -304,7 +304,7 @@ async def append_rows(  # noqa: PLR0913 - what can be told is told by name
     return await _run(directory, partial(update.append, rows))
 
 
-async def replace_row_groups(  # noqa: PLR0913 - what can be told is told by name
+async def replace_row_groups(  # noqa: PLR0913 - mostly keyword arguments
     directory: str | os.PathLike[str],
     rows_by_row_group: Mapping[int, Rows],
     *,

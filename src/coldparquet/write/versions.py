@@ -413,7 +413,7 @@ _TODO_COUNT_RANGE = ByteRange(32, 40)
 """Number of steps of an unfinished change of the table (note section 4.7)."""
 
 
-async def commit_partitions(  # noqa: PLR0913 - what can be told is told by name
+async def commit_partitions(  # noqa: PLR0913 - mostly keyword arguments
     store: ObjectStore,
     path: str,
     *,
@@ -483,7 +483,7 @@ _FIRST_PAUSE_S = 0.05
 lost together, so that many concurrent compactions of one table all succeed."""
 
 
-async def commit_version(  # noqa: PLR0913 - what can be told is told by name
+async def commit_version(  # noqa: PLR0913 - mostly keyword arguments
     store: ObjectStore,
     path: str,
     location: PartitionLocation,
