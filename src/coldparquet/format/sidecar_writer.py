@@ -1,8 +1,7 @@
 """Writes a sidecar (`_pm`), byte for byte as QuestDB's own writer does.
 
-`encode_sidecar` makes a whole new file. Its pieces are pure functions of their own, `encode_header`,
-`encode_row_group` and `encode_footer`, because an update of an existing file appends new blocks and a new footer and
-leaves everything else where it is.
+`encode_sidecar` makes a whole new file. Its pieces are pure functions: `encode_header`, `encode_row_group` and
+`encode_footer`. An update uses them to append new blocks and a new footer to an existing file.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
     trailer     nothing in QuestDB 9.3.4; newer versions put more there
 
 A column is identified permanently by its *writer index*, the position of its slot. A dropped column keeps its slot with
-a negative type. A change of type makes a new slot that names the slot it replaces and takes the place of that one in
-the order that users see, the *dense* order. All integers are little-endian.
+a negative type. A change of type makes a new slot that names the slot it replaces. It takes the place of that one in
+the *dense* order, the order that users see. All integers are little-endian.
 
 The encoding word of a slot in `_meta` says how to write the column to Parquet:
 

@@ -13,9 +13,9 @@ commits. The other gets an error and has changed nothing that readers see.
 A running QuestDB does not follow this protocol. It keeps `_txn` in memory and does not notice a replaced file. It
 writes its next transaction into the old file, which is no longer read, so all rows ingested since then are lost. So the
 table must not be open in a server. Stop the server, work on the table and start it again; or work on a copy of the
-table that no server has open, such as a published one. The library detects what it can: on a local disk a server that
-runs on the database of the directory, a change that a killed server left unfinished, and every commit of this library
-since the state was read.
+table that no server has open, such as a published one. The library detects some conflicts. It notices a server on a
+local disk that runs on the database of the directory. It also notices a change that a killed server left unfinished,
+and every commit of this library since the state was read.
 
 **Claiming.** A new version of a partition is a directory of its own, `2024-03-01.65548`, which readers ignore until
 `_txn` names it. Many tasks of one write make such directories independently. Failed and superseded tasks leave some
