@@ -102,8 +102,8 @@ def own_errors() -> Iterator[None]:
 def error_of(exception: BaseException) -> ColdParquetError | None:
     """Find the library's error in an exception of Spark.
 
-    Installation errors also become errors of the library, with advice: missing packages on the executors, another Python there, a
-    missing Java. So do modes of ``save`` that Spark does not offer to Python sources.
+    Installation errors also become errors of the library, with advice: missing packages on the executors, another
+    Python there, a missing Java. So do modes of ``save`` that Spark does not offer to Python sources.
 
     Args:
         exception: Raised by an action on a DataFrame, or by ``load``.

@@ -1,4 +1,4 @@
-"""Runs the simulated cold store as a command, with one argument for each of its options.
+"""The simulated cold store as a command, with one argument for each of its options.
 
     python -m coldparquet_testing.simulator --root DIRECTORY --first-byte-ms 30 --bandwidth-mb 90
         --storage-class 'bucket/trades/2023*=GLACIER' --clock-speed 3600 --fault 'slow-down,operation=*,probability=0.02'
