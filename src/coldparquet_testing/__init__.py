@@ -1,1 +1,1 @@
-"""What tests need, ours and yours: a simulated cold S3, stores that are slow or fail, hypothesis strategies."""
+"""Provides test tools for this library and its users: a simulated cold S3, faulty stores, hypothesis strategies."""

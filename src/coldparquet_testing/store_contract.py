@@ -1,4 +1,4 @@
-"""The tests that every object store has to pass, ours and yours.
+"""Tests that every object store must pass, those of this library and of its users.
 
     class TestMyStore(StoreContract):
         @pytest.fixture
@@ -245,7 +245,7 @@ class StoreContract:
         upload = await store.start_upload(path)
         last = await store.upload_part(upload, 2, start=middle, data=data[middle:])
         first = await store.upload_part(upload, 1, start=0, data=data[:middle])
-        with pytest.raises(NotFoundError):  # nobody sees it yet
+        with pytest.raises(NotFoundError):  # not visible yet
             await store.info(path)
         etag = await store.finish_upload(upload, [first, last], overwrite=False)
         fetched = await store.get(request_for(path, ByteRange(0, len(data))))

@@ -1,11 +1,11 @@
-"""Stores that misbehave on purpose, for tests of whatever reads through a store.
+"""Stores that misbehave on purpose, for tests of code that reads through a store.
 
     store = FaultStore(MemoryStore(objects), scripted({2: ShortBody(missing_bytes=1)}))
     store = LatencyStore(MemoryStore(objects), first_byte_s=0.03, bandwidth_bytes_per_s=55e6)
 
     store = DyingStore(MemoryStore(), at_call=7, when="after")
 
-All take any store, and are stores themselves.
+All wrap any store, and are stores themselves.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _AT_ONCE = frozenset({"abort upload", "remove unfinished", "delete", "restore", 
 
 
 class LatencyStore(StoreWrapper):
-    """Answer as another store does, but as late as an object store would.
+    """Answers as another store does, but with an object store's latency.
 
     Args:
         store: Where the requests go. Closing this store closes it.
@@ -89,7 +89,7 @@ class Hang:
 
 @dataclass(frozen=True, slots=True)
 class ChangedETag:
-    """The object was replaced: the bytes are as before, the version is not."""
+    """The object was replaced: the same bytes, another version."""
 
     etag: str = "replaced"
 
@@ -98,7 +98,7 @@ Fault = ShortBody | Failure | Hang | ChangedETag
 
 
 class FaultStore(StoreWrapper):
-    """Answer GETs as another store does, except where ``choose`` says otherwise. Listings and writes pass untouched.
+    """Answers GETs as another store does, except where ``choose`` returns a fault. Listings and writes pass untouched.
 
     Args:
         store: Where the requests go. Closing this store closes it.
@@ -138,12 +138,12 @@ class FaultStore(StoreWrapper):
 
 
 class DyingStore(StoreWrapper):
-    """Do as another store does, until the process that uses it is killed: no call gets through any more.
+    """Answers as another store does, until the process that uses it is killed: then all calls fail.
 
     Args:
         store: Where the requests go. Closing this store closes it.
-        at_call: Number of the call that the process dies in, from 0 in order of arrival; None lives for ever.
-        when: Whether that call has not reached the store yet, or has been done without anybody learning of it.
+        at_call: Number of the call during which the process dies, from 0 in order of arrival; None never dies.
+        when: Whether that call fails before it reaches the store, or after the store has done it, without an answer.
     """
 
     def __init__(
@@ -191,6 +191,6 @@ def seeded(seed: int, *, probability: float, faults: Sequence[Fault]) -> Callabl
 
 
 def missing_after(get_count: int) -> Callable[[int, RangeRequest], Fault | None]:
-    """Let so many GETs pass; every later one finds its object gone."""
+    """Let this many GETs pass; every later one finds its object missing."""
     gone = Failure(NotFoundError("there is no such object"))
     return lambda number, _request: gone if number >= get_count else None

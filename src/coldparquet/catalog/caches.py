@@ -1,4 +1,4 @@
-"""What was fetched before: sidecars in the memory of the process and on disk, and all caches of an open table."""
+"""Caches what was fetched before: sidecars in process memory and on disk, and all caches of an open table."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 
 _MEMORY_LIMIT_BYTES = 64 * MIB
-"""Sidecars of about a thousand partitions; a process has one such memory, however many tables it opens."""
+"""Holds the sidecars of about a thousand partitions; a process has one such memory for all of its tables."""
 
 _ENTRY_OVERHEAD_BYTES = 512
-"""What keeping track of one sidecar costs, about."""
+"""Approximate memory for the bookkeeping of one sidecar."""
 
 _ENTRY = "sidecar"
 
@@ -46,32 +46,32 @@ class KeptSidecar:
 
     file: bytes | memoryview
     etag: str
-    """Version of the object that it came from, an object store's."""
+    """ETag of the object, from an object store."""
     confirmed_s: float
-    """When the store last said that this is the newest version, in seconds since 1970."""
+    """When the store last confirmed that this is the newest version, in seconds since 1970."""
 
 
 class SidecarMemory:
-    """The sidecars that are kept in memory. Safe to use from several threads.
+    """Caches sidecars in memory. Safe to use from several threads.
 
     Args:
-        limit_bytes: Most that is held; what was used longest ago goes first.
+        limit_bytes: Memory limit; the least recently used sidecars are evicted first.
     """
 
     def __init__(self, limit_bytes: int = _MEMORY_LIMIT_BYTES) -> None:
         self._limit_bytes = limit_bytes
         self._held_bytes = 0
         self._sidecars: OrderedDict[tuple[str, str], KeptSidecar] = OrderedDict()
-        """By name of the store and path, in the order of their last use."""
+        """By name of the store and path, least recently used first."""
         self._lock = threading.Lock()
 
     @property
     def held_bytes(self) -> int:
-        """How much is held, what keeping track costs included."""
+        """Memory in use, bookkeeping included."""
         return self._held_bytes
 
     def find(self, store: str, path: str) -> KeptSidecar | None:
-        """Return the sidecar at a path; None unless it is held."""
+        """Return the sidecar at a path; None unless it is cached."""
         with self._lock:
             kept = self._sidecars.get((store, path))
             if kept is not None:
@@ -79,7 +79,7 @@ class SidecarMemory:
             return kept
 
     def keep(self, store: str, path: str, kept: KeptSidecar) -> None:
-        """Keep a sidecar in place of the one at the same path."""
+        """Cache a sidecar, replacing one at the same path."""
         with self._lock:
             earlier = self._sidecars.pop((store, path), None)
             self._held_bytes -= 0 if earlier is None else _held_bytes_of(earlier)
@@ -92,17 +92,17 @@ class SidecarMemory:
 
 
 PROCESS_MEMORY = SidecarMemory()
-"""Of all tables that this process opens by their URLs."""
+"""Shared by all tables that this process opens by URL."""
 
 
 class SidecarCache:
-    """What is kept of the sidecars of one table. Only versions of object stores are kept, so never local files.
+    """The cached sidecars of one table. Only object stores have lasting versions, so local files are never cached.
 
     Args:
-        store_name: Returns a name of the store that no other store has. It is asked each time: a store may learn with its first
-            request where it is.
-        memory: Where they are kept in memory; None for nowhere.
-        disk: Where they are kept between runs; None for nowhere.
+        store_name: Returns a unique name of the store. Called each time: a store may learn its location with its first
+            request.
+        memory: The memory cache; None for none.
+        disk: The cache that outlives the process; None for none.
         trust_s: How long a sidecar is used without asking the store whether it is still the newest.
         clock: Seconds since 1970.
     """
@@ -123,7 +123,7 @@ class SidecarCache:
         self._clock = clock
 
     async def find(self, path: str) -> KeptSidecar | None:
-        """Return the sidecar at a path; None unless it is kept. No request."""
+        """Return the sidecar at a path; None unless it is cached. No request."""
         kept = None if self._memory is None else self._memory.find(self._store_name(), path)
         if kept is None and self._disk is not None:
             kept = await asyncio.to_thread(_read, self._disk, group_of(self._store_name(), path))
@@ -136,13 +136,13 @@ class SidecarCache:
         return 0 <= self._clock() - kept.confirmed_s < self._trust_s
 
     async def keep(self, path: str, *, file: bytes | memoryview, etag: str | None) -> None:
-        """Keep a sidecar that the store has just sent, unless it has no lasting ETag."""
+        """Cache a sidecar that the store has just sent, unless it has no lasting ETag."""
         if is_lasting_etag(etag):
             await self._keep(path, KeptSidecar(file=file, etag=etag, confirmed_s=self._clock()))
 
     async def confirm(self, path: str, kept: KeptSidecar) -> None:
-        """Note that the store has just said that a kept sidecar is the newest one."""
-        # On disk the time matters, and is worth a write, only to those who trust.
+        """Record that the store has just confirmed a cached sidecar as the newest one."""
+        # On disk the time is worth a write only if sidecars are trusted for a while.
         await self._keep(path, replace(kept, confirmed_s=self._clock()), on_disk=self._trust_s > 0)
 
     async def distrust(self, path: str) -> None:
@@ -193,15 +193,15 @@ class TableCaches:
 
     @classmethod
     def of(cls, store: ObjectStore, store_options: StoreOptions, *, url: str | None) -> Self:
-        """Make the caches that the options ask for; none for local files, which the system keeps in memory anyway.
+        """Make the caches that the options request; none for local files, which the operating system caches.
 
-        What other tables and processes share is kept only of stores that S3 or web URLs name: two others may have the same
-        label, and yet be different ones.
+        Caches shared with other tables and processes are used only for stores named by S3 or web URLs: two other stores
+        may have the same label.
         """
         if isinstance(store, LocalStore):
             return cls()
         is_shared = url is not None and not isinstance(store, FsspecStore)
-        # What follows a question mark may choose another object, and may be a secret.
+        # The query string may select another object, and may be a secret.
         query = "" if url is None else url.partition("?")[2]
         suffix = f" {group_of(query)}" if query else ""
 
@@ -226,4 +226,4 @@ class TableCaches:
 
 
 NO_CACHES = TableCaches()
-"""Nothing is remembered."""
+"""Caches nothing."""

@@ -1,7 +1,7 @@
-"""The catalogue of a table: all of its sidecars in one object, which ``coldparquet pack`` writes.
+"""Validates the entries of a table's catalogue: all sidecars in one object, which ``coldparquet pack`` writes.
 
-It is optional, and so is its use: an entry only counts where all that is known of its partition agrees, and whatever is
-wrong with it becomes a note. The partitions without one that counts are planned from their own sidecars, as ever.
+The catalogue is optional. An entry is valid only if it agrees with all that is known of its partition; any problem
+becomes a note. Partitions without a valid entry are planned from their own sidecars.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 class Catalogue:
     """The catalogue of one state of a table.
 
-    An entry counts where the transaction says the same of the partition's directory, size and rows: QuestDB rewrites a
-    partition in another directory, or at another size. Where there is none, a listing has to show that both of its objects
-    are the versions that were packed. Stores without such listings have no catalogue
+    An entry is valid if the transaction records the same directory, size and rows for the partition: QuestDB rewrites a
+    partition in another directory, or at another size. Without a transaction, a listing must show that both objects of
+    the partition are the packed versions. Stores without such listings have no catalogue
     (:class:`~coldparquet.catalog.snapshot.SnapshotReader`).
 
     Args:
-        file: What was found.
+        file: The fetched catalogue.
         store: Where its blocks are fetched from.
-        listed: Tells the versions of objects; None lists them for this catalogue alone.
-        distrusted: Parquet files that turned out to be other ones than those that were packed.
+        listed: Lists the versions of objects; None makes listings for this catalogue alone.
+        distrusted: Parquet files that turned out to differ from the packed ones.
     """
 
     def __init__(
@@ -50,9 +50,9 @@ class Catalogue:
         self._listed = listed or ListedObjects(store)
         self._distrusted = set(distrusted)
         self.blooms = PackedBlooms(file, store)
-        """The bloom filters that it holds."""
+        """The bloom filters of the catalogue."""
         self.turn = asyncio.Lock()
-        """Whoever reads the metadata of many partitions takes it, so that nobody else reads the same."""
+        """Held while the metadata of many partitions is read, so that no other task reads the same."""
 
     @property
     def pages_are_absent(self) -> bool:
@@ -61,7 +61,7 @@ class Catalogue:
         return index is not None and len(index.has_pages) > 0 and not index.has_pages.any()
 
     def notes_about(self, locations: Sequence[PartitionLocation]) -> tuple[str, ...]:
-        """Say why the catalogue is not used, or for which of these partitions; nothing where there is none."""
+        """Say why the catalogue is not used, or for which of these partitions; empty without a catalogue."""
         index = self.file.index
         if self.file.problem is not None:
             return (f"{CATALOGUE_FILE} is not used: {self.file.problem}",)
@@ -84,12 +84,12 @@ class Catalogue:
         *,
         prefetch: Prefetch | None = None,
     ) -> dict[str, PackedLookup]:
-        """Return what the catalogue has of partitions, by their names; those of which no entry counts are missing.
+        """Return the valid entries of partitions by name; partitions without one are omitted.
 
-        All of them are fetched, decompressed and parsed together, in a thread. No request where the first one brought the
+        All are fetched, decompressed and parsed together, in a thread. No request where the first one returned the
         sidecars, else few for all of them, in one round trip. Without a transaction, at the same time 1 listing for 250
-        partitions; where that is neither cheaper nor faster than their own sidecars
-        (:class:`~coldparquet.catalog.objects.ListedObjects`), none counts.
+        partitions. Where that is neither cheaper nor faster than their own sidecars
+        (:class:`~coldparquet.catalog.objects.ListedObjects`), no entry is valid.
         """
         file = self.file
         wanted = [location for location in locations if self._may_count(location)]
@@ -105,11 +105,11 @@ class Catalogue:
         return found
 
     def saved_by_listing(self, locations: Iterable[PartitionLocation]) -> int:
-        """Count the partitions whose entries would count, in place of their sidecars, if a listing showed their versions."""
+        """Count the partitions that would use their entries instead of sidecars if a listing showed their versions."""
         return sum(location.committed_size_bytes is None and self._may_count(location) for location in locations)
 
     def is_contradicted_by(self, location: PartitionLocation) -> bool:
-        """Tell whether the own sidecar of a partition, if it was read, is another version than the one that was packed."""
+        """Tell whether a partition's own sidecar, if it was read, is another version than the packed one."""
         index = self.file.index
         if index is None or location.sidecar_path is None or location.name not in index.entry_of:
             return False
@@ -117,7 +117,7 @@ class Catalogue:
         return etag is not None and etag != index.sidecar_etags[index.entry_of[location.name]]
 
     def has_version_of(self, location: PartitionLocation) -> bool:
-        """Tell whether an entry is of the version of the Parquet file that is read, though its own sidecar was, too."""
+        """Tell whether an entry is of the Parquet file version that is read, even if its own sidecar was read, too."""
         index = self.file.index
         if index is None or not self._may_count(location):
             return False
@@ -130,6 +130,6 @@ class Catalogue:
         return index is not None and location.data_path not in self._distrusted and may_count(index, location)
 
     def distrust(self, data_path: str) -> None:
-        """Take back the entry of a partition whose Parquet file turned out to be another one."""
+        """Discard the entry of a partition whose Parquet file turned out to be another one."""
         self._distrusted.add(data_path)
         self._store.expect_packed(data_path, None)

@@ -1,4 +1,4 @@
-"""Finding the partitions of a table: by its transaction file, by a listing of its directories, or by names that were given."""
+"""Finds the partitions of a table: by its transaction file, by a directory listing, or by given names."""
 
 from __future__ import annotations
 
@@ -63,15 +63,15 @@ if TYPE_CHECKING:
 
 
 _LATEST_TIMESTAMP = (1 << 63) - 1
-"""No half-open range of 64-bit times holds it."""
+"""The largest timestamp, which no half-open range of 64-bit times can contain."""
 _YEAR_DIGITS = 4
-"""The names of partitions begin with a year; other directories that do are worth a note."""
+"""Partition names begin with a year; other directories that do get a note."""
 PUBLISHING_FILE = "_publishing"
-"""Lies in a table while it is published for the first time, when only some of its partitions are there."""
+"""Marks a table while its first publication runs, when only some of its partitions are there."""
 WRITING_PREFIX = "_writing."
-"""Names of objects that claim versions of partitions for a write begin so; see `coldparquet.write.versions`."""
+"""Prefix of the objects with which writers claim versions of partitions; see `coldparquet.write.versions`."""
 _SET_ASIDE_SUFFIXES = (".detached", ".attachable")
-"""Directories that a person took out of the table, or may put back into it."""
+"""Directories that a user took out of the table, or may put back into it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,16 +83,16 @@ class Discovery:
     files: TableFiles | None
     """The table's own files; None where the directory listing decided."""
     source: str
-    """What decided, for people: ``transaction 12 of _txn``, ``directory listing, ...``."""
+    """What decided, as text: ``transaction 12 of _txn``, ``directory listing, ...``."""
     notes: tuple[str, ...]
-    """Everything that a person should know about the choice, one sentence each."""
+    """What a user should know about the choice, one sentence each."""
     unread: tuple[Finding, ...] = ()
-    """What lies there and is not read although it may hold rows; the notes have it, too."""
+    """What is in the directory and is not read although it may hold rows; the notes contain it, too."""
     requests: tuple[MetadataRequest, ...]
 
     @property
     def other_notes(self) -> tuple[str, ...]:
-        """The notes without what is not read, for those who report that by itself."""
+        """The notes without what is not read, for callers that report that separately."""
         told = {finding.message for finding in self.unread}
         return tuple(note for note in self.notes if note not in told)
 
@@ -103,8 +103,8 @@ async def discover(
     """Find the partitions below a directory.
 
     Requests: the listing, ``_txn`` and ``_meta``, all at the same time; see
-    :func:`coldparquet.catalog.table_files.read_table_files` for what may follow. Without a ``_txn``, 1 listing more if a directory
-    is named ``metadata``, as in tables of Iceberg.
+    :func:`coldparquet.catalog.table_files.read_table_files` for what may follow. Without a ``_txn``, 1 more listing if
+    a directory is named ``metadata``, as in Iceberg tables.
     """
     listed = MetadataRequest(
         path=path, byte_range=None, reason="list the partitions", fetched_bytes=0, operation="list"
@@ -150,8 +150,8 @@ async def _list_and_read(
 ) -> tuple[Listing, TableFiles | None]:
     """List the first page of a directory and read its table files, all in one round trip.
 
-    A listing of several pages is not worth waiting for where the transaction file decides: it then only tells which
-    directories were left aside. For the same reason a store that refuses to list does not keep a table from being read.
+    Where the transaction file decides, only the first page is read: it serves notes about ignored directories alone.
+    For the same reason a store that refuses to list does not stop a read.
     """
     listing, files = await both(
         _listing_or_error(store, path),
@@ -159,7 +159,8 @@ async def _list_and_read(
     )
     if isinstance(listing, Listing):
         if files is None and _shows_transaction(listing) and not _is_partition(listing):
-            # It was written meanwhile, or the store has denied it by mistake: without it, native partitions would be missing.
+            # It was written meanwhile, or the store denied it by mistake. Without it, native partitions would be
+            # missing.
             files = await read_table_files(store, path, column_versions_for=column_versions_for, spent=spent)
             if files is None:
                 raise StorageError(
@@ -181,9 +182,9 @@ async def _listing_or_error(store: ObjectStore, path: str) -> Listing | AccessEr
 
 
 async def _nothing_there(store: ObjectStore, error: NotFoundError, path: str) -> NotFoundError:
-    """Make the error for a path where nothing is. 1 listing, of what lies beside it."""
+    """Make the error for a path that does not exist. 1 listing, of its parent directory."""
     if error.kind != NotFoundError.default_kind:
-        return error  # it is about more than this path, such as a bucket
+        return error  # it concerns more than this path, such as a bucket
     parent, _, name = path.rstrip("/").rpartition("/")
     names: list[str] = []
     with contextlib.suppress(ColdParquetError):
@@ -199,16 +200,17 @@ def _shows_transaction(listing: Listing) -> bool:
 
 
 def _is_partition(listing: Listing) -> bool:
-    """Tell whether a listed directory is a partition. Those that were once detached keep a ``_txn`` of that moment.
+    """Tell whether a listed directory is itself a partition, not a table.
 
-    A ``data.parquet`` beside directories of partitions is a stray file: it does not make a partition of a table.
+    A ``_txn`` does not rule that out: partitions that were once detached keep a copy of it. A ``data.parquet`` beside
+    partition directories is a stray file and does not make a table a partition.
     """
     has_data = any(info.path.rpartition("/")[2] in {DATA_FILE, SIDECAR_FILE} for info in listing.objects)
     return has_data and not any(parse_partition_directory(path.rpartition("/")[2]) for path in listing.directories)
 
 
 def recorded_locations(path: str, files: TableFiles) -> tuple[PartitionLocation, ...]:
-    """Say where the partitions of a transaction lie, in time order."""
+    """Locate the partitions of a transaction, in time order."""
     records, metadata = files.records, files.metadata
     unit_ns = 1 if metadata.is_nanosecond else 1000
     starts, stops = partition_ranges(records.timestamps, metadata.interval, is_nanosecond=metadata.is_nanosecond)
@@ -246,7 +248,7 @@ def recorded_locations(path: str, files: TableFiles) -> tuple[PartitionLocation,
 
 
 def _check_distinct(locations: Sequence[PartitionLocation], path: str) -> None:
-    """Refuse two records of one directory: times before 1970 share the name of the first partition."""
+    """Refuse two records of one directory: partitions before 1970 share the name of the first one."""
     seen: set[str] = set()
     for location in locations:
         base_name = location.name.partition(".")[0]
@@ -262,7 +264,7 @@ def _check_distinct(locations: Sequence[PartitionLocation], path: str) -> None:
 
 
 def unnamed_directories(listing: Listing, locations: Sequence[PartitionLocation]) -> tuple[list[str], list[str]]:
-    """Return the names of directories that look like partitions and are none in this transaction."""
+    """Return directories whose names look like partitions that this transaction does not have."""
     recorded = {location.name for location in locations}
     names = [path.rpartition("/")[2] for path in listing.directories]
     others = [name for name in names if name not in recorded and name[:_YEAR_DIGITS].isdecimal()]
@@ -271,7 +273,7 @@ def unnamed_directories(listing: Listing, locations: Sequence[PartitionLocation]
 
 
 def _notes_beside_transaction(listing: Listing, locations: Sequence[PartitionLocation]) -> list[str]:
-    """Say which directories look like partitions and are none in this transaction."""
+    """Report directories whose names look like partitions that this transaction does not have."""
     stale, set_aside = unnamed_directories(listing, locations)
     told = set(without_version(at_other_times(stale, locations)))  # see unread_beside
     stale = [name for name in stale if name not in told]
@@ -317,7 +319,7 @@ def _listed_locations(listing: Listing, path: str) -> tuple[tuple[PartitionLocat
 
 
 def _advice_for_dataset(listing: Listing) -> str:
-    """Say how a dataset of other tools becomes a table, where a listing shows its ``name=value`` or ``.parquet`` names."""
+    """Explain how to import a dataset of other tools, if a listing shows ``name=value`` or ``.parquet`` names."""
     has_hive_names = any("=" in path.rpartition("/")[2] for path in listing.directories)
     if not has_hive_names and not any(is_parquet_name(info.path.rpartition("/")[2]) for info in listing.objects):
         return ""
@@ -327,7 +329,7 @@ def _advice_for_dataset(listing: Listing) -> str:
 def chosen_partitions(
     locations: tuple[PartitionLocation, ...], names: Collection[str] | None, path: str
 ) -> tuple[PartitionLocation, ...]:
-    """Return the partitions of these names, which may lack the version suffix; None means all."""
+    """Return the partitions with these names, which may lack the version suffix; None selects all."""
     if names is None:
         return locations
     known = {name for location in locations for name in _names_of(location)}
@@ -347,8 +349,8 @@ def _names_of(location: PartitionLocation) -> set[str]:
 
 
 def _newest_versions(listing: Listing) -> tuple[list[PartitionLocation], list[str]]:
-    """Choose the partitions of a table directory: of each time slice the version with the highest suffix."""
-    # A name such as 2024-03-05 is a day, or a piece of a month or of a year: the other names tell which.
+    """Choose the partitions of a table directory: for each time slice, the version with the highest suffix."""
+    # A name such as 2024-03-05 is a day, or a piece of a month or year. The other names decide which.
     interval = infer_interval(path.rpartition("/")[2] for path in listing.directories)
     newest: dict[str, tuple[PartitionDirectory, PartitionLocation]] = {}
     notes = _notes_on_set_aside(unnamed_directories(listing, ())[1])
@@ -369,17 +371,17 @@ def _newest_versions(listing: Listing) -> tuple[list[PartitionLocation], list[st
 
 
 NATIVE_PARTITION, NO_DATA_FILE = "NativePartition", "NoDataFile"
-"""Kinds of the errors about a listed partition that is not in Parquet, and about one that holds nothing of the kind."""
+"""Kinds of the errors for a listed partition that is not in Parquet, and for one without any data."""
 
 NOT_IN_PARQUET = frozenset({NATIVE_PARTITION, NO_DATA_FILE})
 """Kinds of the errors about listed directories without a Parquet file."""
 
 _NATIVE_COLUMN_SUFFIX = ".d"
-"""Of the one file that every column has in QuestDB's own format."""
+"""Suffix of the one file that every column has in QuestDB's own format."""
 
 
 async def raise_what_is_missing(store: ObjectStore, location: PartitionLocation, error: NotFoundError) -> NoReturn:
-    """Raise what the absence of the Parquet file means, by what is there in its place. 1 listing."""
+    """Explain why the Parquet file is absent, from what the directory contains instead. 1 listing."""
     directory_path = location.directory_path
     try:
         listing = await store.list(directory_path, first_page_only=True)
@@ -405,13 +407,13 @@ async def raise_what_is_missing(store: ObjectStore, location: PartitionLocation,
 
 
 def advice_for_misnamed(names: Sequence[str]) -> str:
-    """Say what to do about Parquet files of these names that lie in a directory in place of ``data.parquet``."""
+    """Advise what to do about Parquet files with these names, which a directory has in place of ``data.parquet``."""
     rename = "rename it, or " if len(names) == 1 else ""
     return f"{rename}convert the lake with 'coldparquet pipeline convert'"
 
 
 def named_locations(paths: Sequence[str]) -> tuple[PartitionLocation, ...]:
-    """Say where partitions lie that are named. No request."""
+    """Locate partitions that were given by path. No request."""
     if len(paths) == 1:
         return (partition_location(paths[0]),)
     ordered = sorted(map(partition_location, paths), key=_start_ns)
@@ -432,8 +434,8 @@ def named_locations(paths: Sequence[str]) -> tuple[PartitionLocation, ...]:
 
 
 def refuse_overlaps(locations: Sequence[PartitionLocation], sidecars: Sequence[Sidecar | None]) -> None:
-    """Refuse partitions that were named, and of which rows would be read twice or missed."""
-    if len(locations) == 1:  # it may have any name; whoever asks about times is told if it is a wrong one
+    """Refuse named partitions whose rows would be read twice or missed."""
+    if len(locations) == 1:  # it may have any name; reads with a time range check the name
         return
     starts_ns = [_start_ns(location) for location in locations]
     for position, (location, sidecar) in enumerate(zip(locations, sidecars, strict=True)):

@@ -1,4 +1,4 @@
-"""Versions, storage classes and restore states of a table's data objects, from HEADs, answers and one listing."""
+"""Tracks versions, storage classes and restore states of a table's data objects, from HEADs, GETs and listings."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 
 LEAST_SAVED_REQUESTS = 13
-"""A listing costs as much as 12 GETs: where it saves fewer of them, they are cheaper, and not slower."""
+"""A listing costs as much as 12 GETs. Where it saves fewer, the GETs are cheaper, and not slower."""
 
 _LISTED_TOGETHER = 250
-"""Partitions of which one listing tells the versions, if each holds up to 4 objects: S3 lists 1,000 at once."""
+"""Partitions whose versions one listing returns, at up to 4 objects each: S3 lists 1,000 at once."""
 
 
 class ListedObjects:
-    """The listings of one state of a table: each stretch of partitions is listed once, whoever asks for it.
+    """The listings of one state of a table. Each stretch of partitions is listed once, for all callers.
 
     Args:
-        store: Where the table lies.
-        on_listed: Called with the paths that a listing showed, and the directories that it was for.
+        store: The table's store.
+        on_listed: Called with the listed paths, and the directories that the listing was for.
     """
 
     def __init__(
@@ -41,25 +41,25 @@ class ListedObjects:
         self._store = store
         self._on_listed = on_listed
         self._stretches: dict[str, tuple[str, ...]] = {}
-        """The directories that are listed together, by each of them."""
+        """For each directory, the directories that are listed together with it."""
         self._turns: dict[tuple[str, ...], asyncio.Lock] = {}
         self._found: dict[tuple[str, ...], Mapping[str, ObjectInfo]] = {}
 
     def consider(self, directories: Collection[str], *, saved_requests: int) -> None:
-        """Decide whether to list what lies in some directories."""
+        """Decide whether to list some directories."""
         if self._store.has_version_listings and saved_requests >= LEAST_SAVED_REQUESTS:
             self._form_stretches(directories)
 
     def is_worth_listing(self, directory: str) -> bool:
-        """Tell whether it was decided to list what lies in a directory."""
+        """Tell whether a directory was chosen for a listing."""
         return directory in self._stretches
 
     def found(self, path: str) -> ObjectInfo | None:
-        """Return what a listing told of an object; None where it was not listed."""
+        """Return an object as a listing showed it; None where it was not listed."""
         return self._found_near(path).get(path)
 
     def has_missed(self, path: str) -> bool:
-        """Tell whether the directory of an object was listed, and has others but not this one."""
+        """Tell whether a listing of an object's directory showed others but not this one."""
         directory = path.rpartition("/")[0]
         near = self._found_near(path)
         return path not in near and any(other.rpartition("/")[0] == directory for other in near)
@@ -68,7 +68,7 @@ class ListedObjects:
         return self._found.get(self._stretches.get(path.rpartition("/")[0], ()), {})
 
     async def below(self, directories: Collection[str], spent: list[MetadataRequest]) -> dict[str, ObjectInfo]:
-        """List what lies in directories, and in whatever is between them.
+        """List directories, and everything between them.
 
         Requests: 1 for 250 partitions, all at once; none for what was listed before.
         """
@@ -80,7 +80,7 @@ class ListedObjects:
         return found
 
     def _form_stretches(self, directories: Collection[str]) -> None:
-        # As their objects are listed: "2024/" comes behind "2024-03-05/".
+        # In the order in which objects are listed: "2024/" comes behind "2024-03-05/".
         new = sorted((one for one in directories if one not in self._stretches), key=lambda one: f"{one}/")
         for start in range(0, len(new), _LISTED_TOGETHER):
             stretch = tuple(new[start : start + _LISTED_TOGETHER])
@@ -108,19 +108,20 @@ class ListedObjects:
 
 
 class DataObjects:
-    """Remembers each data object that was looked at once, unless it could not be read yet.
+    """Caches the state of each data object, except while the object is not readable yet.
 
     Args:
-        store: Where the table lies; it pins the versions that are seen here.
-        listed: Tells of many objects at once; None lists them for this alone.
-        distrusted: Objects that turned out to be others than was seen. Each is asked for itself: a listing may be old.
+        store: The table's store; it pins the versions that are seen here.
+        listed: Listings of many objects at once; None makes listings for this cache alone.
+        distrusted: Objects that turned out to be other versions than expected. Each gets its own HEAD: a listing may be
+            old.
     """
 
     def __init__(
         self, store: CachedStore, *, listed: ListedObjects | None = None, distrusted: Iterable[str] = ()
     ) -> None:
         self.distrusted = frozenset(distrusted)
-        """Objects that no listing is believed about."""
+        """Objects for which listings are not used."""
         self._store = store
         self._listed = listed or ListedObjects(store)
         self._locks: dict[str, asyncio.Lock] = {}
@@ -129,42 +130,43 @@ class DataObjects:
 
     @property
     def can_be_asked(self) -> bool:
-        """Whether the store has storage classes, so that looking is worth a request."""
+        """Whether the store has storage classes, so that a HEAD is worth a request."""
         return self._store.has_storage_classes
 
     def keep(self, other: DataObjects, paths: Iterable[str]) -> None:
-        """Take over what another state of the table has seen of some objects, which have not changed since."""
+        """Take over from another state of the table the objects that have not changed since."""
         self._seen |= {path: other._seen[path] for path in paths if path in other._seen}
 
     def info(self, path: str) -> ObjectInfo | None:
-        """Return what was seen of an object; None where nobody has looked, or nothing was found."""
+        """Return the known state of an object; None where no request was sent, or the object is missing."""
         return self._seen.get(path)
 
     def size_bytes(self, path: str) -> int | None:
-        """Return the size of an object, as a look at it or a listing for another purpose told; None where none did."""
+        """Return the size of an object from a HEAD or a listing for another purpose; None where there was none."""
         listed = None if path in self.distrusted else self._listed.found(path)
         info = self._seen.get(path) or listed
         return None if info is None else info.size_bytes
 
     def is_missing(self, path: str) -> bool:
-        """Tell whether somebody looked for an object and it was not there."""
+        """Tell whether a request for the object found that it does not exist."""
         return path in self._missing or (path not in self.distrusted and self._listed.has_missed(path))
 
     def note(self, info: ObjectInfo) -> None:
-        """Take what somebody else has seen of an object meanwhile."""
+        """Record the state of an object that another request returned."""
         self._seen[info.path] = info
 
     async def head(self, paths: Iterable[str], spent: list[MetadataRequest]) -> None:
-        """Look at objects: 1 request for each that was not seen in a state in which it can be read, all at once.
+        """Send HEADs for objects: 1 request for each that is not known to be readable, all at once.
 
-        Where it is worth listing their directories, 1 listing for 250 of them, and those requests only for objects of
-        classes of which a listing does not say whether they can be read.
+        Where a listing of their directories pays off: 1 listing for 250 of them. HEADs then follow only for storage
+        classes that a listing cannot prove readable.
 
-        An object that is not there, or may not be looked at, is left to whoever reads it, who can say more about it.
+        An object that is missing, or whose HEAD is refused, raises no error here: the later read reports it with more
+        detail.
         """
         unique = tuple(dict.fromkeys(paths))
         await self._look_at_listed([path for path in unique if path not in self._seen], spent)
-        # What need not be looked at needs no task either, of which thousands would take longer than all the rest.
+        # Known objects get no task: thousands of tasks would take longer than all the rest.
         await gather_or_cancel([self._head(path, spent) for path in unique if not self._is_known(path)])
 
     async def _look_at_listed(self, paths: Sequence[str], spent: list[MetadataRequest]) -> None:
@@ -183,7 +185,7 @@ class DataObjects:
                 self._seen.setdefault(path, info)
 
     def _is_known(self, path: str) -> bool:
-        """Tell whether an object was seen in a state in which it stays."""
+        """Tell whether the object is in a state that does not change."""
         return path in self._seen and not _may_have_changed(self._seen[path])
 
     async def _head(self, path: str, spent: list[MetadataRequest]) -> None:
@@ -202,7 +204,7 @@ class DataObjects:
 
 
 def _may_have_changed(info: ObjectInfo | None) -> bool:
-    """Tell whether the object may be readable by now, or not any more: a restored copy stays for some days only."""
+    """Tell whether the object's readability may have changed: a restored copy is kept for some days only."""
     if info is None:
         return False
     expires_s = None if info.restore is None else info.restore.expires_s

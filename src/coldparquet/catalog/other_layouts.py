@@ -1,7 +1,7 @@
-"""What lies in a directory and is no part of a table of ours: files beside the layout, and tables that keep a log.
+"""Detects files in a directory that are not part of a coldparquet table: stray files, and tables that keep a log.
 
-Delta Lake, Apache Iceberg and Apache Hudi leave files behind that do not count any more; which ones do is told by the log of
-such a table alone. Its files are never read as if they were all of it.
+Delta Lake, Apache Iceberg and Apache Hudi leave obsolete files behind; only the log of such a table tells which files
+count. So its files are never read as if all of them did.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ _LOG = re.compile(
 )
 """Where in a path a log, or a part of one, is named."""
 _ICEBERG_DIRECTORY = "metadata"
-"""It may also be anything else: only what lies in it tells."""
+"""This name alone proves nothing; the directory's content decides."""
 _MARKS_ON_DISK = ("_delta_log", ".hoodie", ".hoodie_partition_metadata", ".hoodie_partition_metadata.parquet")
-"""Names that tell by themselves, in the order in which they are looked for."""
+"""Names that are sufficient evidence, in the order in which they are checked."""
 _NAMES_AND_MARKS: dict[str, tuple[str, str]] = {
     "delta": ("Delta", "_delta_log"),
     "iceberg": ("Iceberg", "metadata/*.metadata.json"),
@@ -60,7 +60,7 @@ _LISTINGS_AT_ONCE = 32
 
 
 def logged_format(paths: Iterable[str]) -> LoggedFormat | None:
-    """Return whose log is among these paths, which are relative to the directory in question; None if there is none."""
+    """Return the format whose log is among these paths, relative to the directory in question; None if none is."""
     for path in paths:
         match = _LOG.search(path)
         if match is not None:
@@ -69,7 +69,7 @@ def logged_format(paths: Iterable[str]) -> LoggedFormat | None:
 
 
 async def refuse_logged_table(store: ObjectStore, path: str, listing: Listing) -> None:
-    """Refuse the directory of a table that keeps a log. 1 listing more if a directory in it is named ``metadata``."""
+    """Refuse the directory of a table that keeps a log. 1 more listing if it has a directory named ``metadata``."""
     names = [found.rpartition("/")[2] for found in (*listing.directories, *(info.path for info in listing.objects))]
     if any(found.endswith(f"/{_ICEBERG_DIRECTORY}") for found in listing.directories):
         try:
@@ -83,10 +83,10 @@ async def refuse_logged_table(store: ObjectStore, path: str, listing: Listing) -
 
 
 async def refuse_inside_logged_table(store: ObjectStore, path: str) -> None:
-    """Refuse, on a disk, what lies inside a table that keeps a log: a directory below it, or one of its files. No request.
+    """Refuse, on a disk, a path inside a table that keeps a log: a directory below it, or one of its files. No request.
 
-    The directory is looked at, and those above it as long as the names are those of parts of a table, one other name aside. In
-    an object store that would take a listing of each, so that nobody looks.
+    Checks the directory, and its ancestors as long as their names are those of parts of a table, with one other name
+    allowed. In an object store that would take a listing for each, so the check is skipped there.
     """
     if store.label != LocalStore.label:
         return
@@ -96,12 +96,12 @@ async def refuse_inside_logged_table(store: ObjectStore, path: str) -> None:
 
 
 def names_part(directory: str) -> bool:
-    """Tell whether a directory of this name is a part of a table of others: ``name=value``, or the ``data`` of Iceberg."""
+    """Tell whether a directory name marks a part of a foreign table: ``name=value``, or the ``data`` of Iceberg."""
     return "=" in directory or directory == "data"
 
 
 def _logged_table_around(path: str) -> tuple[LoggedFormat, str] | None:
-    """Return whose log lies beside a directory or file, or above it, and in which directory."""
+    """Return the format and directory of a log beside or above a directory or file."""
     place = path.rstrip("/")
     directory = place.rpartition("/")[0] if is_parquet_name(place.rpartition("/")[2]) else place
     may_climb = True
@@ -118,17 +118,17 @@ def _logged_table_around(path: str) -> tuple[LoggedFormat, str] | None:
 
 
 def _marks_in(directory: str) -> Iterator[str]:
-    """Look for the logs that may lie in a directory on a disk: a few stats."""
+    """Return the log names that exist in a local directory: a few stats."""
     yield from (name for name in _MARKS_ON_DISK if os.path.exists(f"{directory}/{name}"))  # noqa: PTH110 - as above
     try:
         with os.scandir(f"{directory}/{_ICEBERG_DIRECTORY}") as entries:
             yield from (f"{_ICEBERG_DIRECTORY}/{entry.name}" for entry in entries)
-    except OSError:  # there is none, or nobody may say
+    except OSError:  # absent, or access is denied
         return
 
 
 def logged_table_error(found: LoggedFormat, path: str) -> UnsupportedError:
-    """Say that the files of a table that keeps a log are not read as they lie there, and what to do."""
+    """Explain why the files of a table that keeps a log are not read directly, and what to do."""
     name, mark = _NAMES_AND_MARKS[found]
     return UnsupportedError(
         f"this belongs to a table of {name} ({mark}), and its log alone tells which of the Parquet files still count, so they"
@@ -143,14 +143,14 @@ def logged_table_error(found: LoggedFormat, path: str) -> UnsupportedError:
 
 
 def is_parquet_name(name: str) -> bool:
-    """Tell whether a file is Parquet by its name; hidden ones are temporary, or of somebody's own use."""
+    """Tell whether a file name is that of Parquet; hidden files are temporary, or for private use."""
     return name.lower().endswith(_PARQUET_SUFFIXES) and not name.startswith(("_", "."))
 
 
 def unread_beside(
     listing: Listing, locations: Sequence[PartitionLocation], more_files: Sequence[str], *, has_transaction: bool
 ) -> tuple[Finding, ...]:
-    """Say what lies in the directory of a table, or of a partition, and is not read although it may hold rows."""
+    """Report what the directory of a table or partition contains that is not read although it may hold rows."""
     taken = {location.data_path for location in locations}
     names = [path.rpartition("/")[2] for path in listing.directories]
     files = [info.path.rpartition("/")[2] for info in listing.objects if info.path not in taken]
@@ -177,9 +177,9 @@ def unread_beside(
 
 
 def at_other_times(names: Iterable[str], locations: Sequence[PartitionLocation]) -> list[str]:
-    """Return those names of directories that a partition could have, but at a time that no partition of a transaction has.
+    """Return directory names that a partition could have, at times at which the transaction has no partition.
 
-    They may be left of partitions that were dropped, or of a write that was not committed; or somebody has put them there.
+    They may remain from dropped partitions or from an uncommitted write, or a user put them there.
     """
     held = [location.directory for location in locations if location.directory is not None]
     interval = held[0].interval if held else None
@@ -188,7 +188,7 @@ def at_other_times(names: Iterable[str], locations: Sequence[PartitionLocation])
     for name in names:
         parsed = parse_partition_directory(name, interval=interval)
         if parsed is None:
-            # The name of a month in a table by day is none that QuestDB has given it.
+            # QuestDB never names a directory by month in a table by day.
             is_other = parse_partition_directory(name) is not None
         else:
             is_other = _partition_start_ns(parsed.timestamp_ns, interval) not in starts
@@ -198,7 +198,7 @@ def at_other_times(names: Iterable[str], locations: Sequence[PartitionLocation])
 
 
 def without_version(names: Iterable[str]) -> list[str]:
-    """Return those names without the number of a transaction, which what writers leave behind mostly has."""
+    """Return these names without transaction numbers, which directories left by writers mostly have."""
     return [name for name in names if "." not in name]
 
 
@@ -207,7 +207,7 @@ def _partition_start_ns(timestamp_ns: int, interval: PartitionInterval | None) -
 
 
 def rows_left_behind(left_behind: LeftBehind | None) -> tuple[Finding, ...]:
-    """Say which rows a published table lacks."""
+    """Report the rows that a published table lacks."""
     if left_behind is None:
         return ()
     return (
@@ -242,7 +242,7 @@ def _rows_are_missing(names: Sequence[str]) -> Finding:
 
 
 def _is_other_date(name: str) -> bool:
-    """Tell whether a name is a date in other letters than ours, such as ``20240301`` and ``2024_03_01``."""
+    """Tell whether a name is a date in another format, such as ``20240301`` and ``2024_03_01``."""
     match = _DATE.fullmatch(name)
     if match is None or parse_partition_directory(name) is not None:
         return False
@@ -255,12 +255,12 @@ def _may_hold_rows(name: str) -> bool:
 
 
 def second_files(paths: Iterable[str], directories: Collection[str]) -> list[str]:
-    """Return those Parquet files, as ``2024-03-01/part-1.parquet``, that lie beside a ``data.parquet`` and are not read."""
+    """Return Parquet files, such as ``2024-03-01/part-1.parquet``, that are beside a ``data.parquet`` and not read."""
     shown = set(paths)
     found = []
     for path in sorted(shown):
         directory, _, name = path.rpartition("/")
-        # Where there is no data.parquet, whoever reads the partition is told what is there in its place.
+        # Without a data.parquet, the read of the partition reports what the directory contains instead.
         if (
             name != DATA_FILE
             and is_parquet_name(name)
@@ -272,7 +272,7 @@ def second_files(paths: Iterable[str], directories: Collection[str]) -> list[str
 
 
 async def find_second_files(store: ObjectStore, directories: Sequence[str], *, may_ask: bool) -> list[str]:
-    """Look for Parquet files that nobody reads in the directories of partitions.
+    """Find Parquet files in partition directories that are not read.
 
     Requests: none on a disk. Elsewhere none unless ``may_ask``; then 1 listing for 250 partitions where the store lists
     versions, else 1 for each.
@@ -302,7 +302,7 @@ def _second_files_on_disk(directories: Iterable[str]) -> list[str]:
         try:
             with os.scandir(directory) as entries:
                 found_there = [(entry.name, entry.is_dir()) for entry in entries]
-        except OSError:  # whoever reads the partition can say more
+        except OSError:  # the read of the partition reports more
             continue
         found += second_files(
             [f"{directory}/{name}" for name, is_directory in found_there if not is_directory], {directory}
@@ -316,7 +316,7 @@ def _second_files_on_disk(directories: Iterable[str]) -> list[str]:
 
 
 def tell_of_unread(unread: Sequence[Finding], path: str, options: ReadOptions, *, told: Collection[str] = ()) -> None:
-    """Refuse to read where rows would be missing, unless that is wanted; else log what is not read."""
+    """Raise an error where rows would be missing, unless the options allow that; then log what is not read."""
     for finding in unread:
         if finding.severity == "error" and options.unread == "refuse":
             raise UnsupportedError(
@@ -329,7 +329,7 @@ def tell_of_unread(unread: Sequence[Finding], path: str, options: ReadOptions, *
 
 
 def warn_of_second_files(paths: Iterable[str], directories: Collection[str]) -> None:
-    """Log what a listing for another purpose happened to show: no error, because other reads of the table do not see it."""
+    """Log unread files from a listing for another purpose. No error: other reads of the table do not list."""
     names = second_files(paths, directories)
     if names:
         _LOGGER.warning("%s", _rows_are_missing(names).message)

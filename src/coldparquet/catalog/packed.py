@@ -1,4 +1,4 @@
-"""The catalogue of a table, the object ``_catalogue``: fetching it, and the sidecars and bloom filters in it."""
+"""Reads the catalogue of a table, the object ``_catalogue``: fetches it, and the sidecars and bloom filters in it."""
 
 from __future__ import annotations
 
@@ -45,28 +45,28 @@ if TYPE_CHECKING:
     Words: TypeAlias = npt.NDArray[np.uint32]
     Stripe: TypeAlias = tuple[str, int, int]
     Prefetch: TypeAlias = Callable[[Mapping[str, Sidecar]], Awaitable[None]]
-    """Called with the sidecars of entries by the names of their partitions, before it is known which of them count."""
+    """Called with the sidecars of entries by partition name, before it is known which of them are valid."""
 
 CATALOGUE_FILE = "_catalogue"
 
 CATALOGUE_REASON = "catalogue"
 
 _FIRST_REQUEST_BYTES = 512 * 1024
-"""Holds a year of days of 10 columns in 4 row groups, and comes while `_txn` and the listing are waited for."""
+"""Holds a year of days of 10 columns in 4 row groups, and downloads while `_txn` and the listing are awaited."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogueFile:
-    """What was found under the name ``_catalogue``."""
+    """The object ``_catalogue`` of a table, or why there is none."""
 
     path: str
     index: CatalogueIndex | None = None
     """None where there is no catalogue, or none that can be used."""
     beginning: bytes = b""
-    """What was fetched of it."""
+    """The fetched bytes."""
     etag: str | None = None
     problem: str | None = None
-    """Why it is not used, though it may be there."""
+    """Why it is not used, though it may exist."""
 
 
 async def fetch_catalogue(
@@ -74,8 +74,8 @@ async def fetch_catalogue(
 ) -> CatalogueFile:
     """Fetch the beginning of a table's catalogue: its index, and all of a small one.
 
-    1 request, 2 where the index alone is longer than 512 KiB; none where an earlier look found nothing. Nothing is raised
-    for an object that nobody has to have.
+    1 request, 2 where the index alone is longer than 512 KiB; none where an earlier request found no catalogue. The
+    object is optional, so no error is raised.
     """
     path = f"{table_path}/{CATALOGUE_FILE}"
     kept = previous if previous is not None and previous.index is not None else None
@@ -95,7 +95,7 @@ async def fetch_catalogue(
             return kept
         return await _read_index(store, path, answer, spent)
     except (NotFoundError, AccessError):
-        # Where listing is not allowed, S3 refuses what is absent. Other refusals show in requests for what must be there.
+        # Where listing is not allowed, S3 refuses what is absent. Other refusals show in requests for required objects.
         spent.append(MetadataRequest(path=path, byte_range=first, reason=f"no {CATALOGUE_REASON}", fetched_bytes=0))
         return CatalogueFile(path=path)
     except (FormatError, UnsupportedError) as error:
@@ -121,7 +121,7 @@ async def _read_index(
 
 
 async def send_for_catalogue(store: ObjectStore, request: RangeRequest, spent: list[MetadataRequest]) -> FetchedRange:
-    """Fetch a range of a catalogue, and note what it cost."""
+    """Fetch a range of a catalogue, and record the request."""
     answer = await store.get(request)
     is_unchanged = answer.is_unchanged or answer.is_from_cache
     spent.append(
@@ -139,12 +139,13 @@ STRIPES_REASON = f"bloom filters in the {CATALOGUE_REASON}"
 
 _GAP_BYTES, _LONGEST_REQUEST_BYTES = 128 * KIB, 8 * MIB
 _MOST_STRIPE_BYTES = 32 * MIB
-"""Lists of many values need many stripes, each through the whole table: rather than more than this, the files are asked."""
+"""Long lists of values need many stripes, each of which spans the table. Above this limit, the partitions' files are
+read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedPartition:
-    """What is wanted of the filters of one partition, whose entry in the catalogue counts."""
+    """The filters wanted of one partition that has a valid catalogue entry."""
 
     name: str
     wanted: tuple[WantedBlocks, ...]
@@ -155,8 +156,8 @@ class PackedBlooms:
     """The bloom filters in the catalogue of one state of a table.
 
     Args:
-        file: The catalogue, as far as it was fetched.
-        store: Where it lies.
+        file: The catalogue, as far as it is fetched.
+        store: The catalogue's store.
     """
 
     def __init__(self, file: CatalogueFile, store: ObjectStore) -> None:
@@ -173,9 +174,9 @@ class PackedBlooms:
     async def fetch_ahead(
         self, asked: Sequence[AskedPartition], spent: list[MetadataRequest]
     ) -> dict[Stripe, memoryview]:
-        """Fetch the stripes that hold blocks of filters, while it is found out of which partitions the entries count.
+        """Fetch the stripes that hold blocks of filters while the entries are still being validated.
 
-        Requests: those of :meth:`blocks_of`, which takes none for these stripes then.
+        Requests: those of :meth:`blocks_of`, which then sends none for these stripes.
         """
         try:
             found = await self._find(asked, {}, spent)
@@ -190,8 +191,8 @@ class PackedBlooms:
     ) -> tuple[dict[str, list[Words]], str | None]:
         """Return the blocks of filters that lookups in partitions touch.
 
-        Requests: few, in one round trip, before it 1 for their index unless it came with the catalogue; none at all where
-        that is not fewer than 1 for each partition.
+        Requests: few, in one round trip; before it 1 for their index, unless it came with the catalogue. None at all
+        where that is not fewer than 1 for each partition.
         """
         try:
             found = await self._find(asked, at_hand, spent)
@@ -207,7 +208,7 @@ class PackedBlooms:
     async def _find(
         self, asked: Sequence[AskedPartition], at_hand: Mapping[Stripe, memoryview], spent: list[MetadataRequest]
     ) -> _Found | None:
-        """Find the stripes; None where it is cheaper to ask the partitions' own files."""
+        """Find the stripes; None where it takes fewer requests to read the partitions' own files."""
         own_requests = len(asked)
         index_requests = 0 if self._is_at_hand else 1
         least_requests = 0 if at_hand else index_requests + 1
@@ -255,13 +256,13 @@ class PackedBlooms:
 
 
 class _Found:
-    """Which stripes hold the blocks of some partitions.
+    """The stripes that hold the blocks of some partitions.
 
     Args:
         blooms: The index of the stripes.
-        places: By partition and lookup, where each block is in its stripe.
-        asked: The partitions that the catalogue has all filters of.
-        at_hand: Stripes that need not be fetched.
+        places: By partition and lookup, the position of each block in its stripe.
+        asked: The partitions with all of their filters in the catalogue.
+        at_hand: Stripes that are already fetched.
     """
 
     def __init__(
@@ -297,13 +298,13 @@ class _Found:
         asked: Sequence[AskedPartition],
         at_hand: Collection[Stripe],
     ) -> _Found:
-        """Find the blocks; partitions of which a filter is missing are left out."""
+        """Find the blocks; omit partitions that lack a filter."""
         if file.index is None:
             raise InternalError("a catalogue without an index has no bloom filters", path=file.path)
         places: dict[str, list[npt.NDArray[np.int64]]] = {}
         for one in asked:
             entry = file.index.entry_of.get(one.name)
-            if entry is None:  # its sidecar came from an earlier catalogue
+            if entry is None:  # its sidecar is from an earlier catalogue
                 continue
             found = [_places_in_stripes(blooms, entry, lookup) for lookup in one.wanted]
             known = [place for place in found if place is not None]
@@ -313,7 +314,7 @@ class _Found:
 
     @property
     def request_count(self) -> int:
-        """How many requests bring the stripes."""
+        """Number of requests that fetch the stripes."""
         return len(self.requests.starts)
 
     def group_of(self, stripe: Stripe) -> BloomStripes:
@@ -322,7 +323,7 @@ class _Found:
         return self._blooms.groups[column, block_count]
 
     def blocks(self, stripes: Mapping[Stripe, memoryview]) -> dict[str, list[Words]]:
-        """Take the blocks out of the stripes."""
+        """Extract the blocks from the stripes."""
         words = {}
         for stripe, data in stripes.items():
             self.group_of(stripe).check_stripe(stripe[2], data)
@@ -362,23 +363,23 @@ def _blocks_of(lookup: WantedBlocks, places: npt.NDArray[np.int64], words: Mappi
 
 
 _SIDECAR_GAP_BYTES, _LONGEST_SIDECAR_REQUEST_BYTES = 256 * 1024, 8 * 1024 * 1024
-"""How blocks behind the first request are fetched: those of a time range are neighbours."""
+"""How blocks behind the first request are fetched: those of one time range are neighbours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedLookup:
-    """What the catalogue has of one partition."""
+    """The catalogue's entry for one partition."""
 
     sidecar: Sidecar | None
-    """The snapshot that counts; None where its entry cannot be used."""
+    """The committed snapshot; None where the entry cannot be used."""
     data_etag: str | None = None
-    """Version of the Parquet object when the table was packed; None where it has none that lasts."""
+    """Version of the Parquet object when the table was packed; None where it has no lasting version."""
     problem: str | None = None
-    """Why the entry cannot be used; None where it can, and where its own sidecar is as cheap."""
+    """Why the entry cannot be used; None where it can, and where the own sidecar costs as little."""
 
 
 def may_count(index: CatalogueIndex, location: PartitionLocation) -> bool:
-    """Tell whether there is an entry of a partition that does not contradict the transaction."""
+    """Tell whether a partition has an entry that does not contradict the transaction."""
     entry = index.entry_of.get(location.name)
     if entry is None or location.sidecar_path is None or location.is_native:
         return False
@@ -388,7 +389,7 @@ def may_count(index: CatalogueIndex, location: PartitionLocation) -> bool:
     return bool(index.parquet_sizes[entry] == committed_bytes and index.row_counts[entry] == record.row_count)
 
 
-async def read_packed_sidecars(  # noqa: PLR0913 - what can be told is told by name
+async def read_packed_sidecars(  # noqa: PLR0913 - mostly keyword arguments
     file: CatalogueFile,
     index: CatalogueIndex,
     locations: Sequence[PartitionLocation],
@@ -398,9 +399,9 @@ async def read_packed_sidecars(  # noqa: PLR0913 - what can be told is told by n
     spent: list[MetadataRequest],
     prefetch: Prefetch | None = None,
 ) -> dict[str, PackedLookup]:
-    """Read the sidecars of partitions whose entries :func:`may_count`; by the names of the partitions.
+    """Read the sidecars of partitions with entries that pass :func:`may_count`; by partition name.
 
-    Requests: for blocks that are not in the beginning few, in one round trip; and at the same time, without a transaction,
+    Requests: few, in one round trip, for blocks that are not in the beginning. Without a transaction, at the same time
     those of :meth:`coldparquet.catalog.objects.ListedObjects.below`.
     """
     unconfirmed = [location for location in locations if location.committed_size_bytes is None]
@@ -421,7 +422,7 @@ async def read_packed_sidecars(  # noqa: PLR0913 - what can be told is told by n
 async def _read_entries(
     source: _Blocks, wanted: Mapping[str, PartitionLocation], prefetch: Prefetch | None
 ) -> dict[str, PackedLookup]:
-    """Read entries, without asking which of them count."""
+    """Read entries, without checking which of them are valid."""
     index = source.index
     blocks = await source.fetch({int(index.blocks[index.entry_of[name]]) for name in wanted})
     found = await asyncio.to_thread(_parse_sidecars, index, blocks, wanted)
@@ -464,7 +465,7 @@ class _Blocks:
         )
         bounds = zip(requests.starts.tolist(), requests.stops.tolist(), strict=True)
         answers = await gather_or_cancel([self._get(ByteRange(start, stop)) for start, stop in bounds])
-        # Blocks are shorter than the longest request, so that each lies in one answer.
+        # Blocks are shorter than the longest request, so each one is in a single answer.
         answer_of = requests.first_request
         begins = starts - requests.starts[answer_of]
         return {
@@ -487,11 +488,11 @@ async def _contradictions(
     listed: ListedObjects,
     spent: list[MetadataRequest],
 ) -> dict[str, str | None]:
-    """Return the partitions whose objects are not the versions that were packed, and why their entries do not count."""
+    """Return the partitions whose objects are not the packed versions, and why their entries are invalid."""
     try:
         objects = await listed.below([location.directory_path for location in locations], spent)
     except UnsupportedError:
-        # Nothing is wrong: the catalogue is of no use on such a store, and its writer was told so.
+        # No problem to report: such a store cannot use a catalogue, and ``coldparquet pack`` said so when it wrote it.
         return dict.fromkeys(location.name for location in locations)
     except InternalError:
         raise
@@ -528,7 +529,7 @@ def _parse_sidecars(
 
 
 def _miscounted(index: CatalogueIndex, found: Mapping[str, PackedLookup]) -> dict[str, PackedLookup]:
-    """Find the entries whose sidecars count other rows than the index says: of all at once."""
+    """Find the entries whose sidecars have other row counts than the index, for all entries at once."""
     sound = [(name, lookup.sidecar) for name, lookup in found.items() if lookup.sidecar is not None]
     wrong = {}
     for members in stack_alike([sidecar for _, sidecar in sound]):
@@ -542,7 +543,7 @@ def _miscounted(index: CatalogueIndex, found: Mapping[str, PackedLookup]) -> dic
 
 
 def _total_rows(sidecars: Sequence[Sidecar]) -> list[int | str]:
-    """Count the rows of each sidecar; say what is wrong where they cannot be counted."""
+    """Count the rows of each sidecar, or say why they cannot be counted."""
     try:
         return list(SidecarStack(sidecars).total_rows)
     except FormatError as error:
@@ -563,7 +564,7 @@ def _unpack(index: CatalogueIndex, number: int, block: memoryview | str) -> memo
 def _parse_sidecar(index: CatalogueIndex, entry: int, packed: memoryview, location: PartitionLocation) -> PackedLookup:
     path, size_bytes = location.sidecar_path, int(index.parquet_sizes[entry])
     try:
-        # The newest snapshot is usually the one that counts; looking for it costs as much as parsing it.
+        # The newest snapshot is usually the committed one, and searching for it costs as much as parsing it.
         sidecar = parse_sidecar(packed, path=path)
         if sidecar.parquet_size_bytes != size_bytes:
             sidecar = parse_sidecar(packed, path=path, parquet_size_bytes=size_bytes)

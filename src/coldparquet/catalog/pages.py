@@ -1,8 +1,6 @@
-"""The pages of a table's partitions: from the ``_pages`` beside them or from the page index of the Parquet file.
+"""Finds the pages of a table's partitions: in the ``_pages`` beside the sidecar, or in the Parquet file's page index.
 
-Looking for the pages of one partition: in our ``_pages`` beside the sidecar, or in the Parquet file's own page index.
-
-Both are optional, and so is their use: whatever is wrong with them becomes a note, and the chunks are read as a whole.
+Both are optional. Any problem with them becomes a note, and the chunks are then read as a whole.
 """
 
 from __future__ import annotations
@@ -44,15 +42,15 @@ PAGES_FILE = "_pages"
 _REASON = "page index"
 
 _FIRST_REQUEST_BYTES = 256 * 1024
-"""Holds about 15,000 pages, and takes hardly longer than a request of any other size."""
+"""Holds about 15,000 pages, and takes hardly longer than a smaller request."""
 
 _PARSE_IN_THREAD_BYTES = 64 * 1024
-"""Parsing more than this holds up the event loop for longer than handing the work to a thread costs."""
+"""Above this size, parsing on the event loop blocks it for longer than handing the work to a thread costs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PagesFileLookup:
-    """What was found under the name ``_pages`` beside one Parquet file; nothing is checked yet."""
+    """The unchecked ``_pages`` beside one Parquet file, or why there is none."""
 
     path: str
     data: bytes | None
@@ -60,7 +58,7 @@ class PagesFileLookup:
     problem: str | None = None
     """Why it could not be fetched, though it may be there."""
     modified_s: float | None = None
-    """When it was written, in seconds since 1970; None where the store does not tell."""
+    """Modification time in seconds since 1970; None where the store does not report it."""
 
 
 async def look_up_pages_file(
@@ -68,9 +66,8 @@ async def look_up_pages_file(
 ) -> PagesFileLookup:
     """Fetch the ``_pages`` of a partition. 1 request where it fits 256 KiB or is absent, else 2.
 
-    None for a Parquet file that is not named ``data.parquet``. Nothing is raised for a file that nobody has to have: a
-    store that refuses it, as S3 does for absent objects where listing is not allowed, or fails, is as good as one
-    without it.
+    None for a Parquet file that is not named ``data.parquet``. The file is optional, so no error is raised: a store
+    that fails, or refuses it, counts as one without it. S3 refuses absent objects where listing is not allowed.
     """
     path = f"{location.directory_path}/{PAGES_FILE}"
     if location.sidecar_path is None:
@@ -99,7 +96,7 @@ async def look_up_pages_file(
 
 
 async def parse_pages_lookup(lookup: PagesFileLookup, sidecar: Sidecar, *, etag: str | None = None) -> PagesFound:
-    """Parse what a lookup brought, in a thread where it is large."""
+    """Parse a fetched ``_pages``, in a thread where it is large."""
     if lookup.data is None:
         notes = () if lookup.problem is None else (f"{PAGES_FILE} is not used: {lookup.problem}",)
         return PagesFound(pages=None, notes=notes)
@@ -107,7 +104,7 @@ async def parse_pages_lookup(lookup: PagesFileLookup, sidecar: Sidecar, *, etag:
     return await asyncio.to_thread(parse) if len(lookup.data) > _PARSE_IN_THREAD_BYTES else parse()
 
 
-async def read_page_index(  # noqa: PLR0913 - what can be told is told by name
+async def read_page_index(  # noqa: PLR0913 - mostly keyword arguments
     store: ObjectStore,
     location: PartitionLocation,
     sidecar: Sidecar,
@@ -117,10 +114,10 @@ async def read_page_index(  # noqa: PLR0913 - what can be told is told by name
     also_earlier: bool = False,
     spent: list[MetadataRequest] | None = None,
 ) -> PagesFound:
-    """Read the page index that the Parquet file itself may have. 1 request: the end of the file behind the last chunk.
+    """Read the page index in the Parquet file, if any. 1 request: the end of the file behind the last chunk.
 
-    Where that is longer than 8 MiB only its last part is fetched, and indexes before it are not used. The same goes for
-    the indexes of row groups from before an update in place, unless they are asked for.
+    Where that is longer than 8 MiB, only its last part is fetched, and indexes before it are not used. Indexes of row
+    groups from before an update in place are not used either, unless requested.
     """
     source = _ParquetSource(store, location, sidecar.parquet_size_bytes, [] if spent is None else spent)
     place = page_index_range(sidecar)
@@ -227,13 +224,13 @@ _OLDER_THAN_DATA = (
 
 
 class PageFiles:
-    """What one state of a table knows about the pages of its partitions; each ``_pages`` is fetched once.
+    """The pages of the partitions in one state of a table; each ``_pages`` is fetched once.
 
-    A table either has them beside (nearly) all of its partitions or beside none: where the first one that was looked for
-    is absent, no others are.
+    A table has them beside (nearly) all of its partitions or beside none. If the first one requested is absent, no
+    others are requested.
 
     Args:
-        store: Where the table lies; it should pin versions.
+        store: The table's store; it should pin versions.
     """
 
     def __init__(self, store: ObjectStore) -> None:
@@ -242,12 +239,12 @@ class PageFiles:
         self._found: dict[str, PagesFileLookup] = {}
         self._parsed: dict[str, PagesFound] = {}
         self.table_has_files: bool | None = None
-        """Whether partitions of this table have a ``_pages``; None until one was looked for."""
+        """Whether partitions of this table have a ``_pages``; None before the first lookup."""
         self.has_small_pages: bool | None = None
-        """Whether chunks of this table have more than one page; None until the pages of a partition were seen."""
+        """Whether chunks of this table have more than one page; None until the pages of a partition are known."""
 
     def adopt(self, earlier: PageFiles, directories: Collection[str], *, are_all: bool) -> None:
-        """Take over what another state of the table knew."""
+        """Take over what another state of the table has fetched."""
         for directory, lookup in earlier._found.items():
             if directory in directories and lookup.problem is None:
                 self._found[directory] = lookup
@@ -258,7 +255,7 @@ class PageFiles:
         self.has_small_pages = earlier.has_small_pages
 
     async def look_up(self, location: PartitionLocation, spent: list[MetadataRequest]) -> None:
-        """Fetch the ``_pages`` of a partition, so that :meth:`pages_of` need not. 1 request, the first time."""
+        """Fetch the ``_pages`` of a partition ahead of :meth:`pages_of`. 1 request, the first time."""
         async with self._lookups.setdefault(location.directory_path, asyncio.Lock()):
             if location.directory_path in self._found:
                 return
@@ -268,7 +265,7 @@ class PageFiles:
                 self.table_has_files = lookup.data is not None
 
     def is_at_hand(self, location: PartitionLocation) -> bool:
-        """Tell whether the ``_pages`` of a partition was fetched already."""
+        """Tell whether the ``_pages`` of a partition is already fetched."""
         lookup = self._found.get(location.directory_path)
         return lookup is not None and lookup.data is not None
 
@@ -281,10 +278,10 @@ class PageFiles:
         columns: Sequence[int],
         spent: list[MetadataRequest],
     ) -> PagesFound:
-        """Return what is known of the pages of some chunks of a partition.
+        """Return the known pages of some chunks of a partition.
 
-        Requests: none where its ``_pages`` was looked up before and is there; else 1 for it, unless the table is known to
-        have no such files; where there is none, 1 for the page index of the Parquet file.
+        Requests: none where its ``_pages`` was fetched before and exists. Otherwise 1 for it, unless the table is known
+        to have no such files. Where there is none, 1 for the page index of the Parquet file.
         """
         notes: tuple[str, ...] = ()
         if self.table_has_files is not False or location.directory_path in self._found:
@@ -310,7 +307,7 @@ class PageFiles:
         return self._parsed[location.directory_path]
 
     async def _is_older_than_data(self, lookup: PagesFileLookup, location: PartitionLocation) -> bool:
-        """Tell whether a ``_pages`` on a disk may be of another file. Elsewhere it names the version that it was made for."""
+        """Tell whether a local ``_pages`` may be of another file. In object stores it names its version."""
         if location.may_grow or lookup.modified_s is None:
             return False
         [info] = await self._store.infos_at_hand([location.data_path]) or [None]

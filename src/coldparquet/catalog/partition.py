@@ -1,4 +1,4 @@
-"""One partition: its sidecar, whether that describes the Parquet file that counts, and else the Parquet footer."""
+"""Reads the metadata of one partition: its sidecar, if that describes the committed Parquet file, else the footer."""
 
 from __future__ import annotations
 
@@ -44,26 +44,26 @@ if TYPE_CHECKING:
 
 
 _PARSE_IN_THREAD_BYTES = 256 * 1024
-"""Checksumming more than this holds up the event loop for longer than handing the work to a thread costs."""
+"""Above this size, checksumming on the event loop blocks it for longer than handing the work to a thread costs."""
 
 SidecarState = Literal["present", "absent", "stale", "damaged"]
-"""``stale``: it holds no snapshot of a Parquet file of the size that counts. ``damaged``: no reader would take it."""
+"""``stale``: no snapshot in it is of a Parquet file of the committed size. ``damaged``: no reader would accept it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SidecarLookup:
-    """What was found beside one Parquet file."""
+    """The sidecar of one Parquet file, or why there is none."""
 
     state: SidecarState
-    """Without a transaction file nobody knows yet which size counts, so that whatever is sound is ``present``."""
+    """Without a transaction file the committed size is unknown, so every sound sidecar is ``present``."""
     file: memoryview
     """The sidecar up to its committed size; empty where it is absent or could not be fetched."""
     sidecar: Sidecar | None
-    """The snapshot that counts; None unless present."""
+    """The snapshot of the committed size; None unless present."""
     problem: ColdParquetError | None = None
     """Why it is stale or damaged."""
     modified_s: float | None = None
-    """When it was written, in seconds since 1970; None where the store does not tell, or was not asked."""
+    """Modification time in seconds since 1970; None where the store does not report it, or no request was sent."""
 
 
 async def look_up_sidecar(  # noqa: PLR0913 - where, how, and at whose cost
@@ -75,9 +75,9 @@ async def look_up_sidecar(  # noqa: PLR0913 - where, how, and at whose cost
     cache: SidecarCache | None = None,
     connections: int = 1,
 ) -> SidecarLookup:
-    """Fetch and check the sidecar of a partition. 1 request where it fits the first guess or is absent, else 2 and more.
+    """Fetch and check the sidecar of a partition. 1 request where it fits the first guess or is absent, else 2 or more.
 
-    Of a sidecar that is kept, none while it is trusted; else 1, which brings no bytes unless there is a newer one.
+    For a cached sidecar: no request while it is trusted, else 1, which returns bytes only if there is a newer one.
     """
     if location.sidecar_path is None or not options.sidecars:
         return SidecarLookup(state="absent", file=memoryview(b""), sidecar=None)
@@ -113,7 +113,7 @@ async def look_up_sidecar(  # noqa: PLR0913 - where, how, and at whose cost
 
 
 async def _parse(file: memoryview, location: PartitionLocation, path: str) -> SidecarLookup:
-    """Check a sidecar that was fetched, up to its committed size."""
+    """Check a fetched sidecar, up to its committed size."""
     parse = partial(parse_sidecar, file, path=path, parquet_size_bytes=location.committed_size_bytes)
     try:
         sidecar = await asyncio.to_thread(parse) if len(file) > _PARSE_IN_THREAD_BYTES else parse()
@@ -124,7 +124,7 @@ async def _parse(file: memoryview, location: PartitionLocation, path: str) -> Si
 
 
 def _refused(error: ColdParquetError, file: memoryview) -> SidecarLookup:
-    # The chain is sound, but its snapshots are of other sizes, or of other rows, than the one that counts.
+    # The chain is sound, but its snapshots have other sizes or rows than the committed one.
     is_stale = error.details.get("field") in {"parquet_size_bytes", "row_count"}
     return SidecarLookup(state="stale" if is_stale else "damaged", file=file, sidecar=None, problem=error)
 
@@ -133,26 +133,26 @@ class _Fetch:
     """The requests for one sidecar.
 
     Args:
-        store: Where it lies.
+        store: The sidecar's store.
         path: The sidecar.
-        spent: Gets the requests.
-        may_grow: Whether a QuestDB may append to it meanwhile.
+        spent: Collects the requests.
+        may_grow: Whether QuestDB may append to it meanwhile.
     """
 
     def __init__(self, store: ObjectStore, path: str, spent: list[MetadataRequest], *, may_grow: bool) -> None:
         self.etag: str | None = None
         """Version of the sidecar, once it is fetched."""
         self.modified_s: float | None = None
-        """When it was written, as far as the store told."""
+        """Modification time, where the store reported it."""
         self.kept_is_newest = False
-        """Whether the store said that the kept sidecar is still the newest one."""
+        """Whether the store confirmed that the cached sidecar is the newest one."""
         self._store = store
         self._path = path
         self._spent = spent
         self._may_grow = may_grow
 
     async def file(self, fetch: SidecarFetch, kept: KeptSidecar | None) -> memoryview:
-        """Fetch the sidecar up to its committed size; of one that is kept, only if there is a newer one."""
+        """Fetch the sidecar up to its committed size; if it is cached, only when there is a newer one."""
         [first] = fetch.wanted()
         beginning = await self._get(first, if_none_match=None if kept is None else kept.etag)
         if kept is not None and self.kept_is_newest:
@@ -176,7 +176,7 @@ class _Fetch:
             may_be_short=byte_range.start == 0,
             may_grow=self._may_grow,
             if_none_match=if_none_match,
-            may_be_kept=False,  # whoever keeps sidecars keeps them as a whole
+            may_be_kept=False,  # sidecars are cached as a whole, not by range
         )
         answer = await self._store.get(request)
         self.etag, self.kept_is_newest, self.modified_s = answer.etag, answer.is_unchanged, answer.modified_s
@@ -188,13 +188,13 @@ class _Fetch:
 
 
 async def _parse_columns_meanwhile(beginning: bytes) -> None:
-    """Parse the columns in the time in which the rest of the sidecar is on its way; in steps, because the loop sends."""
+    """Parse the columns while the rest of the sidecar downloads; in steps, because the event loop must keep sending."""
     for _ in parse_columns_ahead(memoryview(beginning)):
         await asyncio.sleep(0)
 
 
 def _without_excess(file: memoryview) -> memoryview:
-    """Return a view that keeps nothing alive but what it shows."""
+    """Return a view whose buffer is no longer than what it shows, so that the rest can be freed."""
     return file if file.nbytes == memoryview(file.obj).nbytes else memoryview(bytes(file))
 
 
@@ -211,7 +211,7 @@ def _check_rows(sidecar: Sidecar, location: PartitionLocation) -> None:
 
 
 def shorter_than_committed(error: ColdParquetError, location: PartitionLocation) -> str | None:
-    """Say in the table's words that a Parquet file is shorter than its transaction states; None for other errors."""
+    """Say that a Parquet file is shorter than its transaction states; None for other errors."""
     committed_bytes, found_bytes = location.committed_size_bytes, error.details.get("object_size_bytes")
     if committed_bytes is None or not isinstance(error, ObjectChangedError) or not isinstance(found_bytes, int):
         return None
@@ -224,29 +224,30 @@ def shorter_than_committed(error: ColdParquetError, location: PartitionLocation)
 WRITTEN_AFTER_SIDECAR = (
     f"{DATA_FILE} was written after its sidecar, so its footer was read; 'coldparquet index' renews the sidecar"
 )
-"""Why a sidecar is not believed that is older than a file of the size that it describes."""
+"""Why a sidecar is rejected that is older than a Parquet file of the size that it describes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionMetadata:
-    """What is known of a partition after its metadata was read."""
+    """The metadata of a partition."""
 
     sidecar: Sidecar
-    """The sidecar, or one that was derived in memory from the Parquet footer."""
+    """The sidecar, or one derived in memory from the Parquet footer."""
     source: Literal["sidecar", "catalogue", "footer"]
     metadata_requests: tuple[MetadataRequest, ...]
-    """What reading it cost."""
+    """The requests that read it."""
     notes: tuple[str, ...] = ()
-    """What a person should know about it, one sentence each."""
+    """What a user should know about it, one sentence each."""
     data_etag: str | None = None
-    """Version of the Parquet object that an entry of the catalogue was made for; None where nobody wrote it down."""
+    """Version of the Parquet object that a catalogue entry was made for; None where no version was recorded."""
     sidecar_modified_s: float | None = None
-    """When the sidecar was written, in seconds since 1970; None where the store did not tell, and for other sources."""
+    """When the sidecar was written, in seconds since 1970; None where the store does not report it, and for other
+    sources."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Packed:
-    """What the catalogue has of a partition; nothing where no entry counts."""
+    """The catalogue's metadata for a partition; empty where no entry is valid."""
 
     found: PackedLookup | None
     requests: tuple[MetadataRequest, ...]
@@ -255,18 +256,18 @@ class _Packed:
 class Partition:
     """One time slice of a table.
 
-    Its metadata is fetched when something first needs it, and then kept: a later writer changes nothing here.
+    The metadata is fetched on first use and then kept: later writes change nothing here.
 
     Args:
-        location: Where it lies.
-        store: In which store.
+        location: Where the partition is.
+        store: The table's store.
         options: How to read.
-        sidecars: Keeps sidecars beyond this partition; None for not at all.
-        catalogue: The table's catalogue, which is asked first; None for not at all.
-        connections: Over so many the rest of a large sidecar is spread.
+        sidecars: Caches sidecars beyond this partition; None for no cache.
+        catalogue: The table's catalogue, tried before the sidecar; None to skip it.
+        connections: Number of connections over which the rest of a large sidecar is spread.
     """
 
-    def __init__(  # noqa: PLR0913 - where it lies, how to read it, and what its table shares
+    def __init__(  # noqa: PLR0913 - where it is, how to read it, and what its table shares
         self,
         location: PartitionLocation,
         store: ObjectStore,
@@ -292,7 +293,7 @@ class Partition:
 
     @property
     def location(self) -> PartitionLocation:
-        """Where it lies, and what the table says of it."""
+        """Directory of the partition, and what the table records about it."""
         return self._location
 
     @property
@@ -309,7 +310,7 @@ class Partition:
     def time_range_ns(self) -> tuple[int, int] | None:
         """Half-open range of its timestamps in nanoseconds since 1970.
 
-        As the table's transaction says or, without one, the directory's name; None where that is no partition's name.
+        From the table's transaction or, without one, the directory's name. None where that is no partition's name.
         """
         directory = self._location.directory
         return None if directory is None else (directory.start_ns, directory.stop_ns)
@@ -318,7 +319,7 @@ class Partition:
     def format(self) -> Literal["parquet", "native"]:
         """How the partition is stored: in Parquet or in QuestDB's own column files.
 
-        Without a transaction file every partition is taken for Parquet until a read finds that it is not.
+        Without a transaction file every partition counts as Parquet until a read finds otherwise.
         """
         return "native" if self._location.is_native else "parquet"
 
@@ -335,19 +336,19 @@ class Partition:
 
     @property
     def snapshot(self) -> Sidecar | None:
-        """The metadata that reads are planned from; None until something needed it, and for native partitions."""
+        """The metadata that reads are planned from; None before its first use, and for native partitions."""
         return None if self._metadata is None else self._metadata.sidecar
 
     @property
     def rows(self) -> int | None:
-        """Number of rows; without a transaction file None until the metadata was read."""
+        """Number of rows; without a transaction file None until the metadata is read."""
         if self._location.record is not None:
             return self._location.record.row_count
         return None if self._metadata is None else self._metadata.sidecar.total_rows
 
     @property
     def parquet_size_bytes(self) -> int | None:
-        """Size of the Parquet file in this snapshot; None if native, or not known until the metadata was read."""
+        """Size of the Parquet file in this snapshot; None if native, or until the metadata is read."""
         if self.committed_size_bytes is not None or self._metadata is None:
             return self.committed_size_bytes
         return self._metadata.sidecar.parquet_size_bytes
@@ -359,11 +360,11 @@ class Partition:
 
     @property
     def may_grow(self) -> bool:
-        """Whether somebody may append to the files while they are read; what was committed does not change."""
+        """Whether a writer may append to the files during a read; committed bytes do not change."""
         return self._location.may_grow
 
     def check_flags(self) -> None:
-        """Refuse a partition that a newer QuestDB has marked in a way that is not understood here."""
+        """Refuse a partition with flags of a newer QuestDB that this version does not know."""
         record = self._location.record
         if record is not None and record.unknown_flags:
             raise UnsupportedError(
@@ -377,9 +378,9 @@ class Partition:
     async def metadata(self) -> PartitionMetadata:
         """Read the metadata, once.
 
-        1 request where the sidecar fits the first guess, 2 where it does not, and more where it is large. Without a sidecar
-        1 request that finds none, then 1 or 2 for the Parquet footer; these also follow a sidecar that is of another state
-        of the table.
+        1 request where the sidecar fits the first guess, 2 where it does not, and more where it is large. Without a
+        sidecar, 1 request that finds none, then 1 or 2 for the Parquet footer. The same footer requests follow a
+        sidecar of another state of the table.
         """
         if self.format == "native":
             raise UnsupportedError(
@@ -397,10 +398,10 @@ class Partition:
             return self._metadata
 
     async def metadata_of_its_file(self) -> PartitionMetadata:
-        """Read the metadata, once, and that of the footer in its place where a disk shows a file that is newer than its sidecar.
+        """Read the metadata, once; on a disk, use the footer where the Parquet file is newer than its sidecar.
 
-        Requests and errors are those of :meth:`metadata`, and 1 or 2 for such a footer. Whoever reads the rows is told of a
-        footer that is damaged.
+        Requests and errors are those of :meth:`metadata`, and 1 or 2 for such a footer. A damaged footer raises no
+        error here; the read of the rows raises it.
         """
         known = await self.metadata()
         if known.source != "sidecar":
@@ -417,7 +418,7 @@ class Partition:
 
     @property
     def catalogue(self) -> Catalogue | None:
-        """The table's catalogue if it is to be asked for the metadata: not where that was read, or asked for before."""
+        """The table's catalogue; None once the metadata was read or the catalogue was tried."""
         is_read = self._metadata is not None or self._packed is not None
         return None if is_read or self._location.is_native else self._catalogue
 
@@ -429,11 +430,11 @@ class Partition:
         )
 
     def take_packed(self, found: PackedLookup | None, requests: Sequence[MetadataRequest]) -> None:
-        """Take what the catalogue has, for when the metadata is read; see :func:`read_packed`."""
+        """Take the catalogue's metadata, to be used when the metadata is read; see :func:`read_packed`."""
         self._packed = _Packed(found, tuple(requests))
 
     async def reread_replaced(self) -> PartitionMetadata:
-        """Read the metadata without the catalogue, whose entry turned out to be of another version of the Parquet object.
+        """Read the metadata without the catalogue, whose entry is of another version of the Parquet object.
 
         Requests and errors are those of :meth:`metadata`.
         """
@@ -446,7 +447,7 @@ class Partition:
             return self._metadata
 
     async def read_footer_instead(self, reason: str, *, is_being_updated: bool) -> PartitionMetadata:
-        """Take the footer that ends where the sidecar says in place of the sidecar, which may be of another file.
+        """Replace the sidecar, which may be of another file, by the footer at the end that the sidecar states.
 
         Requests and errors are those of :meth:`read_footer`.
         """
@@ -459,7 +460,7 @@ class Partition:
             try:
                 footer = await self.read_footer(spent, size_bytes=known.sidecar.parquet_size_bytes)
             except BaseException:
-                self._location = before  # no update is under way, and the next question is refused as well
+                self._location = before  # no update is under way: the next request is refused as well
                 raise
             self._metadata = PartitionMetadata(
                 sidecar=await asyncio.to_thread(sidecar_in_memory, footer),
@@ -513,13 +514,13 @@ class Partition:
         return PartitionMetadata(sidecar=sidecar, source="footer", metadata_requests=tuple(spent), notes=notes)
 
     async def read_footer(self, spent: list[MetadataRequest], *, size_bytes: int | None = None) -> ParquetFooter:
-        """Read the Parquet footer, whether there is a sidecar or not. 1 or 2 requests."""
+        """Read the Parquet footer, with or without a sidecar. 1 or 2 requests."""
         self.check_flags()
         path, size_bytes = self.data_path, size_bytes or self.committed_size_bytes
         fetch = FooterFetch(path=path, suffix_bytes=self._options.footer_suffix_bytes, size_bytes=size_bytes)
         try:
             while (wanted := fetch.next_range) is not None:
-                # The end of the object is only looked for where nobody states the size.
+                # The end of the object is only requested where no size is known.
                 may_be_short = size_bytes is None
                 answer = await self._fetch(path, wanted, "Parquet footer", spent, may_be_short=may_be_short)
                 fetch.receive(answer.data, start=answer.start, object_size_bytes=answer.object_size_bytes)
@@ -568,11 +569,12 @@ class Partition:
 
 
 async def read_packed(partitions: Sequence[Partition], *, prefetch: Prefetch | None = None) -> None:
-    """Ask the catalogue of a table for the metadata of many partitions at once, so that reading it takes no more requests.
+    """Look up the metadata of many partitions in the catalogue at once; reading it then sends no more requests.
 
-    Requests: those of :meth:`coldparquet.catalog.catalogue.Catalogue.look_up`; they count as those of one of the partitions.
+    Requests: those of :meth:`coldparquet.catalog.catalogue.Catalogue.look_up`; they are counted for one of the
+    partitions.
     """
-    # Partitions that did not change know the catalogue of the state in which they were seen first.
+    # Unchanged partitions keep the catalogue of the state in which they were first read.
     for catalogue in {partition.catalogue for partition in partitions}:
         if catalogue is None:
             continue

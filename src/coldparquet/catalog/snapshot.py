@@ -1,4 +1,4 @@
-"""One state of a table, which never changes: its partitions, its columns and how both were found."""
+"""Reads one immutable state of a table: its partitions, its columns, and how both were found."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSnapshot:
-    """What scans of a table see until it is refreshed."""
+    """The state of a table that scans see until it is refreshed."""
 
     store: CachedStore
-    """Pins every object to the version that was seen first, and keeps what was fetched of it."""
+    """Pins every object to its first version seen, and caches fetched bytes."""
     partitions: tuple[Partition, ...]
     """Oldest first."""
     columns: tuple[TableColumn, ...]
@@ -57,35 +57,35 @@ class TableSnapshot:
     page_files: PageFiles
     """Pages of the partitions."""
     data_objects: DataObjects
-    """What the store says of their data."""
+    """State of their data objects in the store."""
     listed_objects: ListedObjects
-    """What listings tell of many partitions at once."""
+    """Listings that cover many partitions at once."""
     catalogue: Catalogue
-    """The sidecars that were packed together; empty where there is no such thing, or nobody looked for it."""
+    """The sidecars that were packed together; empty where there is no catalogue, or it was not requested."""
     source: str | None
-    """How the partitions were found, for people; None where they were named."""
+    """How the partitions were found, as text; None where they were named."""
     are_chosen: bool
     """Whether the partitions were named, so that the table may have others."""
     notes: tuple[str, ...]
     requests: tuple[MetadataRequest, ...]
-    """What finding the partitions cost, and the metadata that was read with it: of the newest one where the columns come from
-    there, or of all that were named."""
+    """The requests that found the partitions and read the metadata with them: of the newest partition where it defines
+    the columns, or of all named ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotReader:
-    """Where the states of a table are read from."""
+    """Reads the states of a table."""
 
     store: ObjectStore
     """It must not pin versions: each snapshot pins its own."""
     path: str
     options: ReadOptions
     named: tuple[str, ...] = ()
-    """Paths of the partitions, or of the one Parquet file, to read; none where all below ``path`` are."""
+    """Paths of the partitions, or of the one Parquet file, to read; empty where all below ``path`` are."""
     caches: TableCaches = NO_CACHES
-    """What is remembered from one state to the next."""
+    """Caches that outlive a state."""
     use_catalogue: bool = True
-    """Whether to look for the table's catalogue, in a store that lists versions."""
+    """Whether to fetch the table's catalogue, in a store that lists versions."""
 
     @property
     def _are_chosen(self) -> bool:
@@ -94,14 +94,14 @@ class SnapshotReader:
     async def read(self, *, previous: TableSnapshot | None = None) -> TableSnapshot:
         """Read the newest state.
 
-        Requests: the listing, ``_txn``, ``_meta`` and the catalogue, all at the same time; ``_cv`` after them if there
-        are native partitions, or if symbols are to be numbered as in the table. Without a ``_txn``, the metadata of the
-        newest partition (1 or 2), and the look for its ``_pages`` (1) after them. For partitions that were named only these, and
-        the metadata and a look at the data object of each, all at the same time.
+        Requests: the listing, ``_txn``, ``_meta`` and the catalogue, all at the same time. ``_cv`` follows if there are
+        native partitions, or if symbols are to be numbered as in the table. Without a ``_txn``, the metadata of the
+        newest partition (1 or 2) and its ``_pages`` (1) follow. Named partitions take only these, and the metadata and
+        a HEAD of the data object of each, all at the same time.
         """
         await self._distrust_changed(previous)
         if self.named:
-            await refuse_inside_logged_table(self.store, self.named[0])  # the others lie beside it
+            await refuse_inside_logged_table(self.store, self.named[0])  # the others are in the same table
             try:
                 return await self._from_newest(named_locations(self.named), CatalogueFile(path=self.path), previous)
             except NotFoundError as error:
@@ -120,13 +120,13 @@ class SnapshotReader:
         return self._from_transaction(discovery, discovery.files, file, previous)
 
     def state_of(self, discovery: Discovery, files: TableFiles) -> TableSnapshot:
-        """Return a state that was found already, without its catalogue. No request."""
+        """Return a state that was already found, without its catalogue. No request."""
         return self._from_transaction(discovery, files, CatalogueFile(path=self.path.rstrip("/")), None)
 
     async def _tell_what_to_do(self, error: NotFoundError) -> None:
-        """Say what to do about a partition that was named and has no Parquet file.
+        """Advise what to do about a named partition without a Parquet file.
 
-        Of one that was opened by itself 1 listing tells whether it is the directory of a table.
+        If it is the only one, 1 listing tells whether it is the directory of a table.
         """
         if error.kind != NotFoundError.default_kind or self.path.endswith(".parquet"):
             return
@@ -139,7 +139,7 @@ class SnapshotReader:
         try:
             listing = await self.store.list(self.path.rstrip("/"), first_page_only=True)
         except ColdParquetError:
-            return  # what is missing is told already, and a store need not be able to list
+            return  # the error already names what is missing, and a store may be unable to list
         await refuse_logged_table(self.store, self.path, listing)
         if any(parse_partition_directory(path.rpartition("/")[2]) is not None for path in listing.directories):
             raise NotFoundError(
@@ -147,7 +147,7 @@ class SnapshotReader:
             ) from error
 
     async def _distrust_changed(self, previous: TableSnapshot | None) -> None:
-        """Have kept sidecars asked for again whose data turned out to be another file's."""
+        """Revalidate cached sidecars whose data turned out to be another file's."""
         sidecars = self.caches.sidecars
         if previous is None or sidecars is None:
             return
@@ -158,7 +158,7 @@ class SnapshotReader:
 
     async def _fetch_catalogue(self, previous: CatalogueFile | None, spent: list[MetadataRequest]) -> CatalogueFile:
         path = self.path.rstrip("/")
-        # Where no listing tells versions, nothing could ever show that an entry is old; local sidecars are cheap anyway.
+        # Without a listing of versions, no evidence could show that an entry is old. Local sidecars cost little anyway.
         if not (self.use_catalogue and self.store.has_version_listings):
             return CatalogueFile(path=path)
         return await fetch_catalogue(self.store, path, previous=previous, spent=spent)
@@ -170,10 +170,10 @@ class SnapshotReader:
         previous: TableSnapshot | None,
         discovery: Discovery | None = None,
     ) -> TableSnapshot:
-        """Take the columns of the newest partition for those of the table: 1 or 2 requests, for its metadata.
+        """Use the columns of the newest partition as the table's: 1 or 2 requests, for its metadata.
 
-        At the same time 1 for its ``_pages``, which tells whether the table has such files. Of partitions that were named it is
-        known that they are wanted, and the options may want the columns of all: see :meth:`_prefetch`.
+        At the same time 1 for its ``_pages``, which tells whether the table has such files. Named partitions are known
+        to be wanted, and the options may request the columns of all: see :meth:`_prefetch`.
         """
         store = self.caches.above(CheckedStore(self.store))
         listed = ListedObjects(store, on_listed=warn_of_second_files)
@@ -221,10 +221,10 @@ class SnapshotReader:
     async def _prefetch(
         self, partitions: Sequence[Partition], data_objects: DataObjects, spent: list[MetadataRequest]
     ) -> list[PartitionMetadata | None]:
-        """Read what scans of partitions that were named need, and what later would cost round trips of its own.
+        """Prefetch what scans of named partitions need, and what would cost separate round trips later.
 
-        Requests: for all but the newest 1 or 2 for its metadata, which are not put into ``spent``, and where they were named
-        1 look at the data object of each.
+        Requests: 1 or 2 for the metadata of each partition but the newest, which are not added to ``spent``. For named
+        partitions also 1 HEAD of the data object of each.
         """
         looks = self.named and self.options.check_storage_classes and data_objects.can_be_asked
         if not self.named:
@@ -254,7 +254,7 @@ class SnapshotReader:
             self.options,
             sidecars=self.caches.sidecars,
             catalogue=catalogue,
-            # All of them may be looked up at once: each has its share.
+            # All partitions may be read at once, so each gets a share of the connections.
             connections=max(1, self.options.max_concurrency // partition_count),
         )
 
@@ -267,7 +267,7 @@ class SnapshotReader:
     def _from_transaction(
         self, discovery: Discovery, files: TableFiles, file: CatalogueFile, previous: TableSnapshot | None
     ) -> TableSnapshot:
-        """Take partitions and columns as the table's own files say; no further request."""
+        """Take partitions and columns from the table's own files; no further request."""
         path = self.path.rstrip("/")
         state = CommittedState.of(files, table_path=path, locations=discovery.locations)
         store = self.caches.above(CheckedStore(CommittedRowsStore(self.store, state, newest=files)))
@@ -306,7 +306,7 @@ class SnapshotReader:
 
 
 def _changed_data(previous: TableSnapshot | None, locations: Iterable[PartitionLocation]) -> list[str]:
-    """Return the Parquet files of which a read found another version than it relied on."""
+    """Return the Parquet files of which a read found another version than expected."""
     if previous is None:
         return []
     return [location.data_path for location in locations if previous.store.has_changed(location.data_path)]
@@ -329,10 +329,10 @@ def _new_page_files(store: ObjectStore, catalogue: Catalogue) -> PageFiles:
 def _unchanged(
     previous: TableSnapshot, files: TableFiles, locations: Iterable[PartitionLocation]
 ) -> dict[PartitionLocation, Partition]:
-    """Return the partitions of an earlier state that this one has, too.
+    """Return the partitions of an earlier state that are unchanged in this one.
 
-    Those of which a later transaction says the same as before have the same rows; unless somebody has found other bytes than
-    expected, which only reading everything anew puts right.
+    A partition with the same record in a later transaction has the same rows. The exception: a read found unexpected
+    bytes; then only reading everything again helps.
     """
     if previous.files is None or not files.continues(previous.files):
         return {}
@@ -345,7 +345,7 @@ def _unchanged(
 
 
 async def _newest_readable(partitions: tuple[Partition, ...]) -> PartitionMetadata:
-    """Read the metadata of the newest partition that is in Parquet: QuestDB's active one usually is not."""
+    """Read the metadata of the newest partition in Parquet; QuestDB's active partition usually is native."""
     for partition in reversed(partitions):
         try:
             return await partition.metadata_of_its_file()

@@ -1,4 +1,4 @@
-"""The symbols of a table, which native partitions refer to by number."""
+"""Fetches the symbols of a table, which native partitions refer to by number."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ SYMBOLS = "symbols"
 
 
 class SymbolDictionaries:
-    """The symbols of one snapshot of a table, each dictionary fetched when it is first needed and then kept.
+    """The symbols of one snapshot of a table. Each dictionary is fetched on first use and then kept.
 
     Args:
-        store: Where the table lies.
+        store: The table's store.
         table_path: Its directory.
     """
 
@@ -104,7 +104,7 @@ async def fetch_committed(  # noqa: PLR0913 - the parts of a request
     *,
     least_bytes: int | None = None,
 ) -> bytes:
-    """Fetch a range of a file that a QuestDB may append to, and note what it cost. 1 request."""
+    """Fetch a range of a file that QuestDB may append to, and record the request. 1 request."""
     answer = await store.get(
         RangeRequest(path=path, byte_range=byte_range, reason=reason, may_grow=True, object_bytes=least_bytes)
     )

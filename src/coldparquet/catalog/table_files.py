@@ -1,14 +1,15 @@
-"""Reading the files of a QuestDB table that say what is in it: `_txn`, `_meta` and, where needed, `_cv`.
+"""Reads the files that define a QuestDB table: `_txn`, `_meta` and, where needed, `_cv`.
 
-The three belong together: `_txn` names the version of the other two. A writer, or a publisher, may replace them while
-they are read, so whatever was read is only accepted if the versions agree.
+`_txn` names the version of the other two. A writer, or a publisher, may replace them during the read, so the files are
+only accepted if their versions agree.
 
-Making sure that the rows of native partitions are still those of the snapshot after they were read from a disk.
+:class:`CommittedRowsStore` also checks that rows of native partitions, read from a disk, are still those of the
+snapshot.
 
-A running QuestDB mostly appends to its column files, but not always. Late rows can cut a native partition short and put
-the rest into a directory of its own; joining the pieces again, it writes over the rows behind the cut, in the same
-files. Its own readers are registered with it, and it waits for them; we are not. Both steps are commits, in this order,
-so a `_txn` that is read after the rows tells whether they can have been touched.
+A running QuestDB mostly appends to its column files, but not always. Late rows can cut a native partition short and
+move the rest into a directory of its own. When QuestDB joins the pieces again, it overwrites the rows behind the cut,
+in the same files. QuestDB waits for its own readers, which register with it; this library cannot. Both steps are
+commits, in this order. So a `_txn` that is read after the rows tells whether they can have changed.
 """
 
 from __future__ import annotations
@@ -57,11 +58,13 @@ _LARGEST_FILE_BYTES = {
     METADATA_FILE: 16 * 1024 * 1024,
     COLUMN_VERSIONS_FILE: 512 * 1024 * 1024,
 }
-"""Enough for 2 million partitions, for 30,000 columns with the longest names, and for 16 million column versions."""
+"""Size limits: for 2 million partitions, for 30,000 columns with the longest names, and for 16 million column
+versions."""
 
 TRANSACTION_HEADER_BYTES = 64
 _VERSION_HEADER_BYTES = {TRANSACTION_FILE: TRANSACTION_HEADER_BYTES, COLUMN_VERSIONS_FILE: 40}
-"""Files that are overwritten in place, and the size of the header that tells when they were (note sections 4.1, 4.6)."""
+"""Files that are overwritten in place, and the size of the header that identifies their state (note sections 4.1,
+4.6)."""
 
 _RETRY_DELAYS_S = (0.0, 0.01, 0.03, 0.1, 0.3, 0.6, 1.0, 1.0)
 """Pauses before each attempt. A commit takes microseconds on a disk; a publisher may take a second between files."""
@@ -69,7 +72,7 @@ _RETRY_DELAYS_S = (0.0, 0.01, 0.03, 0.1, 0.3, 0.6, 1.0, 1.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableMoment:
-    """Which table a committed state is of, and how old it is."""
+    """Identifies a table and the age of a committed state of it."""
 
     table_id: int
     truncate_version: int
@@ -79,7 +82,7 @@ class TableMoment:
     def continues(self, earlier: TableMoment) -> bool:
         """Tell whether this is a state of the same table that is not older.
 
-        A table that was dropped, emptied or put back from a copy may say the same of a partition with other rows.
+        A table that was dropped, emptied or restored from a copy may record the same partition for other rows.
         """
         is_same_table = self.table_id == earlier.table_id and self.truncate_version == earlier.truncate_version
         return is_same_table and self.txn >= earlier.txn
@@ -94,13 +97,13 @@ class TableFiles:
     records: PartitionRecords
     """The partitions of the transaction, oldest first."""
     column_versions: ColumnVersions | None
-    """Names and tops of column files; None where they were not asked for and no partition is native."""
+    """Names and tops of column files; None where they were not requested and no partition is native."""
     transaction_etag: str | None
-    """Version of the `_txn` that was read, as the store names it; on a disk it is made of the file and its header."""
+    """Version of the `_txn` that was read, as the store names it; on a disk derived from the file and its header."""
 
     @property
     def moment(self) -> TableMoment:
-        """Which table it is a state of, and how old it is."""
+        """The table's identity and the age of this state."""
         return TableMoment(
             table_id=self.metadata.table_id,
             truncate_version=self.transaction.truncate_version,
@@ -131,10 +134,10 @@ async def read_table_files(
 ) -> TableFiles | None:
     """Read one committed state of the table in a directory.
 
-    Requests: `_txn` and `_meta` at the same time; `_cv` after them if a partition is native, or where else it is
-    needed. One more for each of the latter two that is of another version than `_txn` names: for the copy under that
-    version that a publisher leaves. All of it again only while a writer replaces them: 8 attempts, in less than 4
-    seconds of waiting.
+    Requests: `_txn` and `_meta` at the same time; `_cv` after them if a partition is native, or if
+    ``column_versions_for`` needs it. If `_meta` or `_cv` is of another version than `_txn` names, 1 more each, for the
+    copy under that version that a publisher leaves. All of these again only while a writer replaces the files: 8
+    attempts, with less than 4 seconds of waiting.
     """
     spent = [] if spent is None else spent
     contradiction = ""
@@ -147,7 +150,7 @@ async def read_table_files(
         except ObjectChangedError as error:
             contradiction = error.message
         except FormatError as error:
-            # A file that was extended while it was read looks cut off, but hardly twice.
+            # A file that grows during the read appears truncated, but hardly twice.
             may_be_torn = error.kind == "TornTransaction" or (error.kind == "Truncated" and attempt == 1)
             if not may_be_torn or attempt == len(_RETRY_DELAYS_S):
                 raise
@@ -163,11 +166,11 @@ async def read_table_files(
 
 
 class _NotOneStateError(Exception):
-    """The files that were read belong to different states of the table."""
+    """The files are of different states of the table."""
 
 
 class _Attempt:
-    """One attempt at reading files that belong together."""
+    """One attempt to read files that belong together."""
 
     def __init__(self, store: ObjectStore, path: str, spent: list[MetadataRequest]) -> None:
         self._store = store
@@ -246,7 +249,7 @@ class _Attempt:
             self._spent.append(MetadataRequest(path=path, byte_range=None, reason=f"no {name}", fetched_bytes=0))
             return None
         except AccessError as error:
-            error.path = self._path  # who asked for a table need not know its files
+            error.path = self._path  # callers name a table, not its files
             error.details["object"] = path
             raise
         self._etags[name] = found.etag
@@ -254,7 +257,7 @@ class _Attempt:
 
 
 def _check_symbols(transaction: TableTransaction, metadata: TableMetadata, *, path: str) -> None:
-    """Check that both files count the same symbol columns: otherwise each would get the dictionary size of another."""
+    """Check that both files count the same symbol columns; otherwise columns would get dictionary sizes of others."""
     symbol_columns = sum(column.symbol_index is not None for column in metadata.columns)
     if symbol_columns != len(transaction.symbol_counts):
         raise FormatError(
@@ -267,36 +270,36 @@ def _check_symbols(transaction: TableTransaction, metadata: TableMetadata, *, pa
 
 
 _VERSION_BYTES = 8
-"""Read for the sake of the answer's version alone, which is made of the file and its whole header."""
+"""Read only for the version in the answer, which is derived from the file and its whole header."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedState:
-    """What of a snapshot has to hold still when rows of its native partitions were read."""
+    """The part of a snapshot that must still hold after rows of its native partitions were read."""
 
     table_path: str
     """The table's directory."""
     moment: TableMoment
     native_partitions: Mapping[str, PartitionRecord]
-    """By directory: what the snapshot says of them."""
+    """By directory: the snapshot's record of each partition."""
 
     @classmethod
     def of(cls, files: TableFiles, *, table_path: str, locations: Iterable[PartitionLocation]) -> Self:
-        """Take it from a snapshot."""
+        """Extract it from a snapshot."""
         records = ((location.directory_path, location.record) for location in locations)
         native = {path: record for path, record in records if record is not None and not record.is_parquet}
         return cls(table_path=table_path, moment=files.moment, native_partitions=native)
 
 
 class CommittedRowsStore(StoreWrapper):
-    """Refuses bytes of native partitions that are perhaps no longer those of a snapshot.
+    """Refuses bytes of native partitions that may have changed since the snapshot.
 
-    Only files on a disk are looked after, for another read of 8 bytes each time: objects are never written over.
+    Only files on a disk are checked, with another read of 8 bytes each time: objects are never overwritten.
 
     Args:
         store: Where the requests go. It must not pin versions, because `_txn` changes.
         state: The snapshot.
-        newest: The newest table files that are known; None makes the first read of a native partition look for them.
+        newest: The newest known table files; None makes the first read of a native partition fetch them.
     """
 
     def __init__(self, store: ObjectStore, state: CommittedState, *, newest: TableFiles | None = None) -> None:
@@ -316,7 +319,7 @@ class CommittedRowsStore(StoreWrapper):
         return answer
 
     async def _holds(self, record: PartitionRecord) -> bool:
-        """Tell whether a `_txn` that is read now still has the rows of a partition where they were."""
+        """Tell whether the current `_txn` still has the rows of a partition at the same place."""
         newest = await self._read_newest()
         if newest is None or not newest.moment.continues(self._state.moment):
             return False
@@ -357,7 +360,7 @@ SIDECAR_FILE = "_pm"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLocation:
-    """Where a partition lies, and what is known of it without looking at it."""
+    """The place of a partition, and what is known of it without a request."""
 
     name: str
     """Directory name, such as ``2024-03-01.12``."""
@@ -366,13 +369,13 @@ class PartitionLocation:
     sidecar_path: str | None
     """None for a Parquet file that is not named ``data.parquet``: such files share directories."""
     directory: PartitionDirectory | None
-    """The time range that the name, or the transaction, says; None where the name follows no partition pattern."""
+    """The time range from the name or the transaction; None where the name follows no partition pattern."""
     record: PartitionRecord | None = None
-    """What the table's transaction file says of it; None where there is none."""
+    """The record in the table's transaction file; None where there is none."""
     is_listed: bool = False
-    """Whether a listing showed the directory; otherwise nobody knows yet that it exists."""
+    """Whether a listing showed the directory; otherwise it may not exist."""
     is_being_updated: bool = False
-    """Whether the Parquet file was seen to go on behind the committed bytes, as during an update in place."""
+    """Whether a read found bytes of the Parquet file behind the committed ones, as during an update in place."""
 
     @property
     def committed_size_bytes(self) -> int | None:
@@ -382,19 +385,19 @@ class PartitionLocation:
 
     @property
     def may_grow(self) -> bool:
-        """Whether somebody may append to the files while they are read; what was committed does not change."""
+        """Whether a writer may append to the files during a read; committed bytes do not change."""
         return self.record is not None or self.is_being_updated
 
     @property
     def is_native(self) -> bool:
-        """Whether the transaction says that the partition is in QuestDB's own column files."""
+        """Whether the transaction records the partition as QuestDB's own column files."""
         return self.record is not None and not self.record.is_parquet
 
 
 def partition_location(
     path: str, *, interval: PartitionInterval | None = None, is_listed: bool = False
 ) -> PartitionLocation:
-    """Say where a partition lies, given its directory or its Parquet file and, where known, its table's interval."""
+    """Locate a partition from its directory or its Parquet file and, where known, its table's interval."""
     path = path.rstrip("/")
     if path.endswith(".parquet"):
         directory_path, _, file_name = path.rpartition("/")

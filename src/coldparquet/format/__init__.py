@@ -1,1 +1,1 @@
-"""Bytes to models and back: sidecars, Parquet footers, type codes, partition names. No I/O, no pyarrow."""
+"""Parses and writes file formats: sidecars, Parquet footers, type codes, partition names. No I/O, no pyarrow."""

@@ -1,21 +1,18 @@
-"""Split-block bloom filters: which hashes a value has, where a column's filters lie, and whether one may hold it.
+"""Locates and probes split-block bloom filters: hashes of a value, places of a column's filters, and membership.
 
-A filter is a sequence of 32-byte blocks. A value touches just one of them, chosen by the upper half of its hash; the
-lower half chooses one bit in each of the block's eight words. The value is certainly absent if one of these bits is 0.
-So a probe needs 32 bytes, however large the filter is. Layout: "Bloom filter" in apache/parquet-format.
+**Probing.** A filter is a sequence of 32-byte blocks. A value touches just one of them, chosen by the upper half of its
+hash; the lower half chooses one bit in each of the block's eight words. The value is certainly absent if one of these
+bits is 0. So a probe needs 32 bytes, however large the filter is. Layout: "Bloom filter" in apache/parquet-format.
 
-Where the bloom filters of a column lie: in the sidecar itself, or in the Parquet file.
+**Places.** The filters of a column are in the sidecar itself, or in the Parquet file. A sidecar may refer to a filter
+in the Parquet file in three ways, distinguished by the length. A multiple of 32 is the length of the bare bitset. Any
+other length includes the filter's own header, as in a Parquet footer. A length of 0 with an offset means that only the
+header has the length: QuestDB 9.3.4 writes no lengths into its footers. The last two occur in sidecars that were
+derived from a footer in memory.
 
-A sidecar may refer to a filter in the Parquet file in three ways, told apart by the length. A multiple of 32 is that of
-the bare bitset. Any other length counts the filter's own header as well, as a Parquet footer does. A length of 0 with an
-offset leaves it to the header: QuestDB 9.3.4 writes no lengths into its footers. The last two occur in sidecars that
-were derived from a footer in memory.
-
-Bloom filters of a Parquet file, as its footer states them, in the sidecar of the file.
-
-A footer says where the header of each filter begins and, if its writer was in the mood, how long header and bitset are
-together. A sidecar in memory can repeat that: whoever asks the filters reads the headers then. One that is written once
-and read often had better say where the bitsets are, or hold them, so their headers are read first.
+**Transfer.** A footer says where the header of each filter begins and, with some writers, how long header and bitset
+are together. A sidecar in memory can repeat that: the reader of the filters then reads the headers. A sidecar that is
+written once and read often should locate the bitsets, or contain them, so their headers are read first.
 
     transfer = BloomTransfer(footer, inline_bytes=65_536)
     while (wanted := transfer.wanted()) is not None:      # at most twice
@@ -60,11 +57,11 @@ if TYPE_CHECKING:
 
 
 BLOCK_BYTES = 32
-"""Filters are made of blocks of this length, and so is what one probe looks at."""
+"""Length of a block; one probe reads a single block."""
 
 MAX_HEADER_BYTES = 31
-"""The header in front of a bitset takes 15 to 19 bytes. None as long as a block is believed, because then a stated length
-would not tell whether it includes the header."""
+"""The header before a bitset takes 15 to 19 bytes. Headers as long as a block are not accepted: a stated length would
+then not tell whether it includes the header."""
 
 _WORD_BYTES = 4
 _SALTS = np.array(
@@ -79,22 +76,22 @@ _LOWER_HALF = np.uint64(0xFFFF_FFFF)
 _INTEGER_BYTES = {PhysicalType.INT32: 4, PhysicalType.INT64: 8}
 
 StoredValue: TypeAlias = bool | int | float | bytes | None
-"""A value as the column holds it; None for one that the column cannot hold, so that it is certainly absent."""
+"""A value as the column stores it; None for one that the column cannot store, so that it is certainly absent."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BloomHashes:
-    """The hashes of several values. A value without any is none that the column can hold."""
+    """The hashes of several values. A value without hashes cannot be stored in the column."""
 
     hashes: npt.NDArray[np.uint64]
     """Shape ``(hashes,)``."""
     owners: npt.NDArray[np.int64]
-    """Position of the value that each hash belongs to, ascending; the two zeros of floats are two hashes of one value."""
+    """Index of the value of each hash, ascending; the two zeros of floats are two hashes of one value."""
 
 
 @dataclass(frozen=True, slots=True)
 class BloomHeader:
-    """What stands in front of a bitset in a Parquet file."""
+    """The header before a bitset in a Parquet file."""
 
     length_bytes: int
     """Length of the header itself; the bitset follows."""
@@ -104,8 +101,8 @@ class BloomHeader:
 def bloom_hashes(values: Sequence[StoredValue], column_type: ColumnType) -> BloomHashes | None:
     """Hash values as the writers of bloom filters do: the bytes of their PLAIN encoding, without length prefixes.
 
-    Writers leave NULL out. What they stored in place of one (0 in BYTE, SHORT and CHAR) is left out as well, which the
-    caller has to know about.
+    Writers leave NULL out. They also leave out what they store in its place (0 in BYTE, SHORT and CHAR); the caller
+    must account for that.
     """
     if column_type.comparison in {Comparison.NONE, Comparison.BOOLEAN}:
         return None
@@ -120,7 +117,7 @@ def bloom_hashes(values: Sequence[StoredValue], column_type: ColumnType) -> Bloo
 
 
 def _plain_forms(value: StoredValue, column_type: ColumnType) -> tuple[bytes, ...]:
-    """Return every byte string as which a value may be stored; none if the column cannot hold it."""
+    """Return every byte string that may represent a value; none if the column cannot store it."""
     physical_type = column_type.physical_type
     match value:
         case bytes():
@@ -158,7 +155,7 @@ def _float_forms(value: float, format_: str) -> tuple[bytes, ...]:
 
 
 def block_numbers(hashes: npt.NDArray[np.uint64], bitset_bytes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return which block of its filter each hash touches; the arrays broadcast."""
+    """Return the block of its filter that each hash touches; the arrays broadcast."""
     block_counts = (bitset_bytes // BLOCK_BYTES).astype(np.uint64)
     return ((hashes >> _HALF) * block_counts >> _HALF).astype(np.int64)
 
@@ -210,17 +207,17 @@ _FIRST_CHUNK_OFFSET = 4
 """A Parquet file begins with its magic bytes."""
 
 FIRST_GUESS_BYTES = 512
-"""Fetched from the start of a filter whose length is not known: its header, and all of it if it is small."""
+"""Fetched from the start of a filter of unknown length: its header, and all of it if it is small."""
 
 UNKNOWN = -1
-"""Start of a header that is not there, or of a bitset whose header has not been read."""
+"""Start of a missing header, or of a bitset whose header is not read."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class BloomPlaces:
-    """Where the filters of one column lie; every array has shape ``(row_groups,)``.
+    """The places of the filters of one column; every array has shape ``(row_groups,)``.
 
-    Not frozen: headers that are read later complete it, and filters that turn out to be damaged drop out of it.
+    Not frozen: headers that are read later complete it, and damaged filters are removed from it.
     """
 
     in_sidecar: bool
@@ -234,12 +231,12 @@ class BloomPlaces:
     lengths: npt.NDArray[np.int64]
     """Bytes of the bitset, a multiple of 32; 0 until its header is read."""
     ends: npt.NDArray[np.int64]
-    """No filter reaches behind this byte: where the Parquet footer begins, or the sidecar ends."""
+    """Upper limit of all filters: the start of the Parquet footer, or the end of the sidecar."""
     damage: dict[str, list[int]] = field(default_factory=dict)
-    """Row groups whose filters are not used, by what is wrong with them."""
+    """For row groups whose filters are not used, the reason."""
 
     def of(self, row_groups: slice) -> BloomPlaces:
-        """Return the places of some of the row groups, as they were located, numbered from the first of them."""
+        """Return the places of some of the row groups, numbered from the first of them."""
         damage = {}
         for reason, dropped in self.damage.items():
             here = dropped[bisect_left(dropped, row_groups.start) : bisect_left(dropped, row_groups.stop)]
@@ -256,7 +253,7 @@ class BloomPlaces:
         )
 
     def drop(self, row_groups: npt.NDArray[np.bool_], reason: str) -> None:
-        """Forget the filters of row groups, because of what is wrong with them."""
+        """Remove the filters of row groups, with the reason."""
         dropped = self.present & row_groups
         if dropped.any():
             self.damage.setdefault(reason, []).extend(np.flatnonzero(dropped).tolist())
@@ -265,14 +262,14 @@ class BloomPlaces:
     def header_ranges(
         self, row_groups: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return what has to be fetched to learn where bitsets lie, and that they are what they are taken for."""
+        """Return the ranges that locate the bitsets, and confirm them."""
         with_header = row_groups[self.present[row_groups] & (self.header_starts[row_groups] != UNKNOWN)]
         starts, bitsets = self.header_starts[with_header], self.starts[with_header]
         stops = np.where(bitsets == UNKNOWN, np.minimum(starts + FIRST_GUESS_BYTES, self.ends[with_header]), bitsets)
         return with_header, starts, stops
 
     def read_headers(self, row_groups: npt.NDArray[np.int64], fetched: FetchedRanges) -> None:
-        """Complete the places by the headers that were fetched, and drop filters whose header is not right."""
+        """Complete the places from fetched headers, and remove filters with a wrong header."""
         with_header, starts, stops = self.header_ranges(row_groups)
         data = fetched.places(starts, stops)
         wrong = np.zeros_like(self.present)
@@ -334,7 +331,7 @@ def _in_sidecar(table: RowGroupTable, entries: npt.NDArray[np.uint32]) -> BloomP
     lengths = np.ascontiguousarray(length_bytes).view("<i4")[:, 0].astype(np.int64)
     places = BloomPlaces(
         in_sidecar=True,
-        # A length of 0 or less is how the format says that there is none.
+        # The format marks an absent filter by a length of 0 or less.
         present=(offsets > 0) & (~is_inside | (lengths > 0)),
         header_starts=np.full(len(offsets), UNKNOWN),
         starts=starts,
@@ -350,7 +347,7 @@ _MOST_ROUNDS = 2
 
 
 def sidecar_in_memory(footer: ParquetFooter) -> Sidecar:
-    """Make what readers plan with where there is no sidecar: it says where bloom filters lie in the Parquet file."""
+    """Make a sidecar from a footer where there is none: it locates bloom filters in the Parquet file."""
     content = refer_to_blooms(sidecar_content_from_footer(footer), footer)
     return parse_sidecar(encode_sidecar(content), path=footer.path, verify_checksum=False)
 
@@ -374,13 +371,13 @@ def refer_to_blooms(content: SidecarContent, footer: ParquetFooter) -> SidecarCo
 
 def _reference(chunk: ColumnMetaData) -> ByteRange | None:
     start, length_bytes = chunk.bloom_filter_offset or 0, chunk.bloom_filter_length or 0
-    # A header of a whole block's length is none that we know; in a reference that length would stand for a bare bitset.
+    # No known header is as long as a whole block; in a reference that length would mean a bare bitset.
     is_usable = start > 0 and (length_bytes == 0 or (length_bytes > 0 and length_bytes % BLOCK_BYTES != 0))
     return ByteRange(start, start + length_bytes) if is_usable else None
 
 
 class BloomTransfer:
-    """What to fetch of a Parquet file so that a new sidecar of it can be written that knows its bloom filters.
+    """Determines the bytes of a Parquet file that a new sidecar with its bloom filters needs.
 
     Args:
         footer: The footer of the file.
@@ -407,7 +404,7 @@ class BloomTransfer:
         self._names = [leaf.name for leaf in footer.leaves]
 
     def wanted(self) -> WantedRanges | None:
-        """Return what to fetch next from the Parquet file; None when nothing is missing."""
+        """Return the ranges to fetch next from the Parquet file; None when nothing is missing."""
         if not self._places:
             return None
         ranges = [places.header_ranges(self._every)[1:] for places in self._places.values()]
@@ -427,7 +424,7 @@ class BloomTransfer:
             places.read_headers(self._every, self._fetched)
 
     def content(self) -> SidecarContent:
-        """Return what the sidecar shall say, once nothing is wanted any more."""
+        """Return the content of the sidecar, once nothing is missing."""
         if self.wanted() is not None:
             raise InternalError("a sidecar was asked for before its bloom filters were fetched")
         if not self._places:
@@ -441,7 +438,7 @@ class BloomTransfer:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Filters that were left out because they cannot be right, one sentence per column and reason."""
+        """Filters that were left out because they are wrong, one sentence per column and reason."""
         return tuple(
             f"bloom filters of column {self._names[column]!r} {reason} and were left out, in {len(row_groups):,} of"
             f" {len(self._every):,} row groups"

@@ -1,9 +1,9 @@
-"""The bloom filters of a table in its catalogue, cut into stripes: what one value needs of all of them is one range.
+"""Stores the bloom filters of a table in its catalogue, cut into stripes: a lookup of one value reads one range.
 
-A value touches 32 bytes of a filter, the same block in all filters of one length, because its hash alone says which. So the
-filters of a column that have one length are written block by block: first the first block of every filter, in the order of
-partitions and row groups, then the second one of each. Such a run of blocks is a stripe. A thousand filters of 8 KiB are
-8 MiB; the stripe that tells which of them may hold a value has 32 KB.
+A value touches 32 bytes of a filter. Its hash alone chooses the block, so it is the same block in all filters of one
+length. So the filters of a column with one length are written block by block: first the first block of every filter, in
+the order of partitions and row groups, then the second one of each. Such a run of blocks is a stripe. A thousand
+filters of 8 KiB are 8 MiB; the stripe that tells which of them may hold a value has 32 KB.
 
 All numbers are little-endian. The index of the stripes, compressed with zlib:
 
@@ -44,7 +44,7 @@ _ROW_GROUP_BITS = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedBloom:
-    """One bloom filter that goes into a catalogue."""
+    """One bloom filter for a catalogue."""
 
     column: str
     row_group: int
@@ -63,7 +63,7 @@ class BloomStripes:
     """Entry and row group of each filter in one number, ascending."""
     checksums: npt.NDArray[np.int64]
     start: int
-    """Where the first stripe begins, counted from the first one of all groups."""
+    """Start of the first stripe, relative to the first one of all groups."""
 
     @property
     def stripe_bytes(self) -> int:
@@ -71,12 +71,12 @@ class BloomStripes:
         return len(self.keys) * BLOCK_BYTES
 
     def stripe_range(self, block: int) -> ByteRange:
-        """Return where the stripe of a block lies, counted from the first stripe of all groups."""
+        """Return the range of the stripe of a block, relative to the first stripe of all groups."""
         start = self.start + block * self.stripe_bytes
         return ByteRange(start, start + self.stripe_bytes)
 
     def positions(self, entry: int, row_groups: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | None:
-        """Return the places of filters in every stripe; None if one of them is not there."""
+        """Return the positions of filters in every stripe; None if one of them is missing."""
         wanted = (entry << _ROW_GROUP_BITS) + row_groups
         places = np.searchsorted(self.keys, wanted)
         is_there = places < len(self.keys)
@@ -84,7 +84,7 @@ class BloomStripes:
         return places if is_there.all() else None
 
     def check_stripe(self, block: int, stripe: bytes | memoryview) -> None:
-        """Compare the checksum of a stripe."""
+        """Verify the checksum of a stripe."""
         computed, stored = zlib.crc32(stripe), int(self.checksums[block])
         if computed != stored or len(stripe) != self.stripe_bytes:
             raise FormatError(
@@ -102,10 +102,10 @@ class CatalogueBlooms:
     groups: Mapping[tuple[str, int], BloomStripes]
     """By column and number of blocks."""
     stripes_start: int
-    """Where the first stripe begins in the file."""
+    """Start of the first stripe in the file."""
 
     def bitsets_of_entries(self, stripes: memoryview) -> dict[int, list[PackedBloom]]:
-        """Put all filters together again."""
+        """Reassemble all filters from the stripes."""
         found: dict[int, list[PackedBloom]] = {}
         for (column, block_count), group in self.groups.items():
             for block in range(block_count):

@@ -1,14 +1,11 @@
-"""Our own `_catalogue` files: the sidecars of a table's partitions in one object, so that one request plans them all.
+"""Reads and writes coldparquet's `_catalogue` files: all sidecars of a table in one object, read with one request.
 
-Numbers as byte planes: first the lowest bytes of all of them, then the next ones and so on.
+Numbers are stored as byte planes: first the lowest bytes of all of them, then the next ones and so on. Similar numbers
+mostly have equal bytes in every plane, which compress well.
 
-Numbers that are alike have mostly equal bytes in every plane, of which little is left when they are compressed.
-
-Our own `_catalogue` files: the sidecars of a table's partitions in one object, so that one request plans them all.
-
-It belongs to no version of the table as a whole. Each entry says of which state of its partition it is, and only counts
-where all that is known of the partition agrees: the name of its directory, the size and the rows of its Parquet file, the
-versions of both objects. It holds nothing that cannot be made again from the sidecars: without it each is fetched.
+A catalogue belongs to no version of the table as a whole. Each entry records the state of its partition, and is valid
+only if all that is known of the partition agrees: the name of its directory, the size and the rows of its Parquet file,
+the versions of both objects. The catalogue can always be rebuilt from the sidecars: without it each of them is fetched.
 
 All numbers are little-endian. A header of 64 bytes:
 
@@ -25,9 +22,9 @@ All numbers are little-endian. A header of 64 bytes:
     52      u32   bytes of that index, decompressed
     56      u64   bytes of the stripes
 
-Then the index, compressed with zlib; the CRC-32 and the bytes of the index of bloom filters; the blocks; and the stripes up
-to the end of the file, see :mod:`coldparquet.format.catalogue_blooms`. A block is some sidecars one after the other,
-compressed together with zlib: neighbours are much alike. The index:
+Then the index, compressed with zlib; the CRC-32 and the bytes of the index of bloom filters; the blocks; and the
+stripes up to the end of the file, see :mod:`coldparquet.format.catalogue_blooms`. A block is some sidecars one after
+the other, compressed together with zlib: neighbours are similar. The index:
 
     u64[entries]  size of the Parquet file, as far as it is committed
     u64[entries]  rows of the partition
@@ -85,26 +82,28 @@ MAGIC = b"COLDCATL"
 VERSION = 1
 HEADER = struct.Struct("<8sIIQIIQQ16s")
 LARGEST_INDEX_BYTES = 64 * 1024 * 1024
-"""More is not fetched: it describes hundreds of thousands of partitions, or is no such file."""
+"""Longer indexes are not fetched: this describes hundreds of thousands of partitions."""
 LARGEST_RAW_INDEX_BYTES = 128 * 1024 * 1024
-"""Decompressed; that of the bloom filters, too. Zeros would become a thousand times as long as they are in the file."""
+"""Limit of the decompressed index, and of that of the bloom filters. Zeros decompress to a thousand times their
+size."""
 LARGEST_SIDECAR_BYTES = 4 * 1024 * 1024
-"""A longer sidecar is not packed: it is worth a request of its own."""
+"""A longer sidecar is not packed: it justifies a request of its own."""
 LARGEST_FILE_BYTES = 256 * 1024 * 1024
-"""Enough for half a million partitions, and little enough to be written, and read for that, in memory."""
+"""Limit for half a million partitions; small enough to write, and to read for that, in memory."""
 
 PREAMBLE = struct.Struct("<8sII")
-"""What stands before the first byte that the header's checksum covers."""
+"""The bytes before the first one that the header's checksum covers."""
 BLOOMS = struct.Struct("<IIQ")
-"""What the header says of the bloom filters: its last 16 bytes."""
+"""The last 16 bytes of the header, about the bloom filters."""
 CHECKSUM = struct.Struct("<I")
-"""Stands before the index of the bloom filters."""
+"""Precedes the index of the bloom filters."""
 ENTRY_U64S, ENTRY_U32S = 2, 5
 """Columns of the index with a number for each entry."""
 BLOCK_ENTRY_BYTES = 16
-"""What the index says of one block."""
+"""The index's record of one block."""
 BLOCK_SIDECAR_BYTES = 64 * 1024
-"""Where a block is long enough: further neighbours hardly make it smaller, and a scan of few partitions fetches whole blocks."""
+"""A block of this length is complete: more neighbours hardly improve compression, and small scans fetch whole
+blocks."""
 LONGEST_BLOCK_BYTES = BLOCK_SIDECAR_BYTES + LARGEST_SIDECAR_BYTES
 
 
@@ -116,7 +115,7 @@ _PACK_AGAIN = "'coldparquet pack' writes it anew"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogueIndex:
-    """What a catalogue says of its entries. Arrays have shape ``(entries,)``, those about blocks ``(blocks,)``."""
+    """The index of a catalogue. Arrays have shape ``(entries,)``, those about blocks ``(blocks,)``."""
 
     path: str | None
     file_bytes: int
@@ -130,23 +129,23 @@ class CatalogueIndex:
     blocks: npt.NDArray[np.int64]
     """Block in which each sidecar is."""
     sidecar_starts: npt.NDArray[np.int64]
-    """Where each sidecar begins in its block, decompressed."""
+    """Start of each sidecar in its block, decompressed."""
     sidecar_stops: npt.NDArray[np.int64]
     block_starts: npt.NDArray[np.int64]
-    """Where each block begins in the file."""
+    """Start of each block in the file."""
     block_stops: npt.NDArray[np.int64]
     block_checksums: npt.NDArray[np.int64]
     block_sidecar_bytes: npt.NDArray[np.int64]
     """Bytes of each block, decompressed."""
     blooms_range: ByteRange | None
-    """Where the index of the bloom filters lies in the file; None where there are none."""
+    """Range of the bloom filters' index in the file; None without bloom filters."""
     blooms_index_bytes: int
     """Bytes of that index, decompressed."""
     stripes_range: ByteRange
-    """Where the stripes lie in the file."""
+    """Range of the stripes in the file."""
 
     def block_range(self, block: int) -> ByteRange:
-        """Return where a block lies in the file."""
+        """Return the range of a block in the file."""
         return ByteRange(int(self.block_starts[block]), int(self.block_stops[block]))
 
     def unpack_block(self, block: int, data: bytes | memoryview) -> memoryview:
@@ -200,7 +199,7 @@ class _Header:
 
 
 def index_range(beginning: bytes, *, path: str | None) -> ByteRange:
-    """Return which bytes of the file hold header and index."""
+    """Return the range of header and index in the file."""
     header = _parse_header(beginning, path)
     return ByteRange(0, HEADER.size + header.index_bytes)
 
@@ -257,12 +256,12 @@ def _parse_header(beginning: bytes, path: str | None) -> _Header:
 
 
 def _decompress(data: bytes | memoryview, raw_bytes: int, what: str, path: str | None) -> bytes:
-    """Decompress to exactly so many bytes; more than the data can hold, or any index has, is not allocated."""
+    """Decompress to exactly this size; sizes that the data cannot have, or above the limit, are not allocated."""
     if raw_bytes > min(_MOST_BYTES_PER_COMPRESSED_BYTE * (len(data) + 1), LARGEST_RAW_INDEX_BYTES):
         raise _invalid(f"{what} says {raw_bytes:,} bytes, compressed to {len(data):,}; {_PACK_AGAIN}", "bytes", path)
     inflater = zlib.decompressobj()
     try:
-        # One byte more than there should be, because 0 would mean that there is no limit.
+        # One byte more than expected, because 0 would mean no limit.
         raw = inflater.decompress(data, raw_bytes + 1)
     except zlib.error as error:
         raise _invalid(f"{what} does not decompress: {error}; {_PACK_AGAIN}", "bytes", path) from error
@@ -347,7 +346,7 @@ def _invalid(message: str, field: str, path: str | None) -> FormatError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedSidecar:
-    """One sidecar, and which state of its partition it is of."""
+    """One sidecar, and the state of its partition."""
 
     name: str
     """Name of the partition's directory, with the version suffix."""
@@ -361,7 +360,7 @@ class PackedSidecar:
     sidecar_etag: str | None
     """Version of the sidecar; likewise."""
     has_pages: bool
-    """Whether a ``_pages`` lies beside it."""
+    """Whether there is a ``_pages`` beside it."""
     blooms: tuple[PackedBloom, ...] = ()
     """Bloom filters of the Parquet file, as far as they are packed."""
 
@@ -400,7 +399,7 @@ def _with_checksum(data: bytes) -> bytes:
 
 
 def _block_counts(lengths: npt.NDArray[np.int64]) -> list[int]:
-    """Say how many sidecars of these lengths go into each block: as many as it takes to fill it."""
+    """Return how many sidecars of these lengths each block gets: as many as fill it."""
     counts, filled_bytes = [], BLOCK_SIDECAR_BYTES
     for length in lengths.tolist():
         if filled_bytes >= BLOCK_SIDECAR_BYTES:

@@ -1,13 +1,13 @@
-"""`_cv`: which version of each column file belongs to which partition, and from which row on the column has values.
+"""Reads and writes `_cv`: which version of each column file belongs to which partition, and where its values begin.
 
     header      40 bytes: version, then offset and size of area A and of area B; even versions live in A
     area        32 bytes per record, sorted by partition and column: partition timestamp, writer index, name txn, top
 
-Two timestamps are no partitions. Under the least 64-bit integer lies the *default* of a column: its name txn, and as
-top the partition in which it was added. Under the integer after it lies the name txn of its symbol files, where that
-differs. All integers are little-endian.
+Two timestamps are not partitions. The least 64-bit integer marks the *default* of a column: its name txn, and as top
+the partition in which it was added. The integer after it marks the name txn of its symbol files, where that differs.
+All integers are little-endian.
 
-Where a Parquet file holds a column, the file decides and not `_cv`: QuestDB 9.3.4 goes on calling a column absent from
+Where a Parquet file holds a column, the file decides and not `_cv`: QuestDB 9.3.4 still records a column as absent from
 a partition that was rewritten with it.
 """
 
@@ -57,7 +57,7 @@ class ColumnVersions:
     records: npt.NDArray[np.void]
     """`RECORD_DTYPE`, shape (records,), sorted by timestamp and then by writer index, no pair twice."""
     _by_writer_index: dict[int, npt.NDArray[np.void]] = field(init=False, repr=False)
-    """The same, column by column: there may be hundreds of thousands, and every column of every partition is asked for."""
+    """The same by column: there may be hundreds of thousands, with a lookup for every column of every partition."""
 
     def __post_init__(self) -> None:
         by_column = self.records[np.argsort(self.records["writer_index"], kind="stable")]

@@ -1,6 +1,6 @@
-"""Which bytes to fetch for a Parquet footer or a sidecar: state machines that do no I/O themselves.
+"""Decides which bytes of a Parquet footer or a sidecar to fetch: state machines without I/O.
 
-Which bytes to fetch for a Parquet footer: a state machine without I/O.
+A Parquet footer takes at most two ranges, one after the other:
 
     fetch = FooterFetch(path=path, suffix_bytes=65_536)
     while (wanted := fetch.next_range) is not None:
@@ -8,14 +8,10 @@ Which bytes to fetch for a Parquet footer: a state machine without I/O.
         fetch.receive(answer.data, start=answer.start, object_size_bytes=answer.object_size_bytes)
     footer = parse_footer(fetch.footer, path=path, offset=fetch.footer_offset)
 
-At most two ranges are wanted, one after the other.
-
-Which bytes of a sidecar to fetch: a state machine that does no I/O itself.
-
-The first range is a prefix. Most sidecars fit it, and one round trip is all. When the committed size in the first 8
-bytes exceeds it, one more round trip brings exactly the rest, a large one in parts that can be fetched side by side: three
-megabytes over one connection take longer than the wait for their first byte. The length of the object plays no part: it may
-include an append that was never committed.
+The first range of a sidecar is a prefix. Most sidecars fit it, and take one round trip. If the committed size in the
+first 8 bytes is larger, one more round trip fetches exactly the rest. A large rest is split into parallel parts: three
+megabytes over one connection take longer than the wait for their first byte. The length of the object is ignored: it
+may include an append that was never committed.
 
     fetch = SidecarFetch(path, prefix_bytes=65536)
     while wanted := fetch.wanted():
@@ -92,14 +88,14 @@ class FetchedRanges:
         self.data = np.concatenate([self.data, joined])
 
     def missing(self, ranges: Sequence[tuple[IntArray, IntArray]]) -> WantedRanges | None:
-        """Return those of some ranges that are not all there; None if nothing is missing."""
+        """Return the ranges that are not complete; None if nothing is missing."""
         starts = np.concatenate([np.empty(0, np.int64), *(begins for begins, _ in ranges)])
         stops = np.concatenate([np.empty(0, np.int64), *(ends for _, ends in ranges)])
         is_missing = self.places(starts, stops) == NOT_FETCHED
         return WantedRanges(starts=starts[is_missing], stops=stops[is_missing]) if is_missing.any() else None
 
     def places(self, starts: IntArray, stops: IntArray) -> IntArray:
-        """Find where ranges of the object begin in ``data``; ``NOT_FETCHED`` where not all of a range is there."""
+        """Find the start of each range in ``data``; ``NOT_FETCHED`` where a range is incomplete."""
         found = np.full(len(starts), NOT_FETCHED)
         for fetched in self._rounds:
             if len(fetched.starts):
@@ -115,9 +111,9 @@ class _Round:
 
     starts: IntArray
     reach: IntArray
-    """Up to where bytes are there without a gap, from the start of each piece on."""
+    """End of the bytes without a gap from the start of each piece."""
     places: IntArray
-    """Where each piece begins in the bytes of all rounds."""
+    """Start of each piece in the bytes of all rounds."""
 
 
 TAIL_BYTES = 8
@@ -251,7 +247,7 @@ class SidecarFetch:
         path: The sidecar, for error messages.
         prefix_bytes: Length of the first range, at least the 32 bytes of the fixed header.
         coalescing: How long the parts of the rest may be; inlined bloom filters can make a sidecar of tens of megabytes.
-        connections: Over so many the rest is spread, as long as its parts are worth a request each.
+        connections: Most connections for the rest, as long as its parts are worth a request each.
     """
 
     def __init__(
@@ -313,7 +309,7 @@ class SidecarFetch:
         return self._received[: self._committed_size_bytes].toreadonly()
 
     def _parts_of(self, rest: ByteRange) -> tuple[ByteRange, ...]:
-        """Cut what lies behind the prefix into equal parts, of which none is longer than a request may be."""
+        """Cut the rest behind the prefix into equal parts that are not longer than a request may be."""
         coalescing = self._coalescing
         part_bytes = coalescing.part_bytes(rest.length_bytes, self._connections)
         least_count = -(-rest.length_bytes // coalescing.max_request_bytes)

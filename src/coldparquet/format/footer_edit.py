@@ -1,20 +1,17 @@
-"""Edited Parquet footers: of a file that is updated in place, and of one that holds the rows of another.
+"""Edits Parquet footers: of a file that is updated in place, and of one with the rows of another.
 
-An update appends row groups and a footer behind the file's end, and touches nothing before it: the first N bytes stay a
-whole Parquet file for everybody who knows the older size N. The new row groups come from a Parquet writer that was made
-to believe it writes at their place, so its footer, the fragment's, has the right offsets. `splice_footers` makes one
-footer of the old one and the fragment's.
+An update appends row groups and a footer behind the file's end, and changes nothing before it. The first N bytes stay a
+whole Parquet file for every reader that knows the older size N. A Parquet writer that starts its offsets at the file's
+end makes the new row groups, so its footer, the fragment's, has the right offsets. `splice_footers` combines the old
+footer and the fragment's.
 
-Row groups move into the new footer as the bytes they were, and so does everything else of the old footer: fields that
-we do not know survive. Only the number of rows, the list of row groups and QuestDB's JSON are written anew.
+The new footer takes over row groups and all else of the old footer as bytes, so unknown fields survive. Only the number
+of rows, the list of row groups and QuestDB's JSON are written anew.
 
-The footer of a Parquet file that holds the rows of another one: what a Parquet library does not know is put in.
+`rewritten_footer` completes the footer of a file whose row groups are all new. The `with_...` functions add column
+facts that a Parquet library cannot be told, before the footer is stored.
 
-`coldparquet.format.footer_edit` is about files that are updated in place; here every row group is new.
-
-What a Parquet library cannot be told about columns: put into the footer that it wrote, before the footer is stored.
-
-All of these footers describe flat columns, so that the schema is its root and one element per column.
+All of these footers describe flat columns, so the schema is its root and one element per column.
 """
 
 from __future__ import annotations
@@ -61,7 +58,7 @@ _COLUMN_ORDERS = 7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FooterBytes:
-    """The footer of a Parquet file, and where it lies."""
+    """The footer of a Parquet file, and its place in it."""
 
     content: bytes
     """Its Thrift bytes, without the length and magic behind them."""
@@ -130,7 +127,7 @@ def splice_footers(
     old_raw, new_raw = _take_apart(old), _take_apart(fragment)
     kept = {entry.index for entry in row_groups if isinstance(entry, KeptRowGroup)}
     dropped = [raw for index, raw in enumerate(old_raw.row_groups) if index not in kept]
-    # Dead from now on: the old footer and what lies between it and the first new chunk, and the row groups left out.
+    # Now dead: the old footer, everything between it and the first new chunk, and the row groups left out.
     growth = _check_place(new_footer, old, fragment) - old.offset + sum(_dead_bytes(raw, old) for raw in dropped)
     questdb = _merge_questdb(old_footer, new_footer, seq_txn, is_all_new=not kept)
     unused_bytes = growth + (questdb.unused_bytes if questdb else 0)
@@ -160,7 +157,7 @@ def splice_footers(
 
 
 def _check_columns(old: ParquetFooter, new: ParquetFooter) -> None:
-    """Refuse a fragment whose columns mean something else; field ids are QuestDB's, and not every writer has them."""
+    """Refuse a fragment whose columns differ in meaning; field ids are QuestDB's, and not every writer has them."""
     if len(old.leaves) != len(new.leaves):
         raise _mismatch(f"it has {len(new.leaves)} columns, the file has {len(old.leaves)}", new.path)
     for old_leaf, new_leaf in zip(old.leaves, new.leaves, strict=True):
@@ -183,7 +180,7 @@ def _check_order(
 
 
 def _check_place(new: ParquetFooter, old: FooterBytes, fragment: FooterBytes) -> int:
-    """Check that the fragment's chunks lie between the old file and the fragment's footer; return where they begin."""
+    """Check that the fragment's chunks are between the old file and the fragment's footer; return their start."""
     ranges = [_chunk_range(chunk) for row_group in new.row_groups for chunk in row_group.chunks]
     # A fragment without chunks begins, and ends, with its footer.
     start = min((first for first, _ in ranges), default=fragment.offset)
@@ -205,10 +202,10 @@ def _chunk_range(chunk: thrift.ColumnMetaData) -> tuple[int, int]:
 
 
 def _dead_bytes(row_group: bytes, old: FooterBytes) -> int:
-    """Return what becomes dead with a row group: the span of its chunks, and what belongs to it elsewhere.
+    """Return the bytes that become dead with a row group: the span of its chunks, and its parts elsewhere.
 
-    Writers put page indexes, and some put bloom filters, behind all row groups. A filter behind the last chunk counts only
-    where the footer tells its length, which QuestDB's do not.
+    Writers put page indexes, and some put bloom filters, behind all row groups. A filter behind the last chunk counts
+    only where the footer has its length, which QuestDB's footers do not.
     """
     chunks = thrift.RowGroup.decode(row_group, path=old.path, offset=old.offset).columns
     pages, blooms = [], []
@@ -316,7 +313,7 @@ _META_DATA_STATISTICS = 12
 
 
 def with_decimal_precisions(footer: bytes, precisions: Mapping[int, int]) -> bytes:
-    """State how many digits decimals have that were written with all digits of their width."""
+    """Set the digits of decimals that were written with all digits of their width."""
 
     def state(elements: bytes) -> bytes:
         schema = parse_structure_list(elements)
@@ -393,9 +390,9 @@ def _with_value(structure: bytes, number: int, change: Callable[[bytes], bytes])
 def rewritten_footer(written: FooterBytes, old: FooterBytes, *, questdb_json: str | None) -> bytes:
     """Complete the footer of a file that holds all rows of another one.
 
-    The file keeps all key-value metadata of the old one. One that QuestDB described keeps the column types by this
-    description, and the schema is the new writer's, which annotates types as QuestDB does now. In any other file the
-    annotations of the schema are all there is of the types, so that the old schema is taken over.
+    The file keeps all key-value metadata of the old one. If QuestDB described the old file, this description keeps the
+    column types. The schema is then the new writer's, which annotates types as QuestDB does now. In any other file only
+    the schema's annotations define the types, so the old schema is taken over.
     """
     _check_same_columns(written, old)
     content = written.content if questdb_json is not None else with_schema_of(written.content, old.content)

@@ -1,17 +1,17 @@
-"""QuestDB's native column files: where the values of each column type lie, and its symbol dictionaries.
+"""Defines QuestDB's native column files: the layout of each column type, and of symbol dictionaries.
 
-Per column there is a data file ``<name>.d`` and, for types of variable size, an auxiliary file ``<name>.i`` that says
-where each value lies in the data file; both have the suffix ``.<name txn>`` once a column has been rewritten. Row ``r``
-is entry ``r - top``: rows before the column's top, written before the column existed, have no bytes at all.
-Everything is little-endian. Sources: notes section 3.3, and QuestDB's drivers of the types, checked byte by byte on
-genuine partitions.
+Each column has a data file ``<name>.d`` and, for types of variable size, an auxiliary file ``<name>.i`` with the offset
+of each value in the data file. Both have the suffix ``.<name txn>`` once a column has been rewritten. Row ``r`` is
+entry ``r - top``: rows before the column's top, written before the column existed, have no bytes at all. Everything is
+little-endian. Sources: notes section 3.3, and QuestDB's drivers of the types, checked byte by byte on genuine
+partitions.
 
-Symbol dictionaries: `COLUMN.o` says where in `COLUMN.c` each string of a SYMBOL column lies.
+Symbol dictionaries: `COLUMN.o` has the offset of each string of a SYMBOL column in `COLUMN.c`.
 
     COLUMN.o    64 bytes header, then per symbol its offset in `COLUMN.c` as i64, then where the last one ends
     COLUMN.c    per symbol: number of UTF-16 units as i32, then the units
 
-Both may be larger than their contents; the number of symbols that belong to a transaction is in `_txn`. The files lie
+Both may be larger than their contents; the number of symbols that belong to a transaction is in `_txn`. The files are
 in the directory of the table, since all partitions share them.
 """
 
@@ -41,14 +41,14 @@ _VARCHAR_INLINED, _VARCHAR_NULL = 1, 4
 """Bits of a VARCHAR's header. Bit 1 says that the text is ASCII, which decoding need not know."""
 _VARCHAR_FLAG_BITS = 4
 MAX_INLINED_BYTES = 9
-"""A VARCHAR of up to so many bytes lies in its auxiliary entry."""
+"""Longest VARCHAR that is stored in its auxiliary entry."""
 INLINED_VALUE_OFFSET = 1
-"""Where an inlined value begins in its entry."""
+"""Offset of an inlined value in its entry."""
 _OFFSET_BITS = 48
 
 
 class NullRule(Enum):
-    """How the null of a type with a fixed width is told from its values."""
+    """How the null of a fixed-width type is distinguished from its values."""
 
     NEVER = "never"
     """There is none."""
@@ -150,16 +150,16 @@ class VariableEntries:
     """Entries of an auxiliary file, each array of shape ``(entries,)``."""
 
     offsets: Offsets
-    """Where the value begins in the data file; where it would begin if it is null or inlined."""
+    """Offset of the value in the data file; where it would begin if it is null or inlined."""
     lengths: Offsets
     """Bytes of the value; 0 where it is null, and where only the data file knows (``EntryKind.OFFSET``)."""
     is_null: Mask
-    """Always False for ``EntryKind.OFFSET``: there the data file knows."""
+    """Always False for ``EntryKind.OFFSET``: there only the data file knows."""
     is_inlined: Mask
 
     @property
     def stops(self) -> Offsets:
-        """Where the data up to and with the value ends in the data file."""
+        """End of the data up to and including the value, in the data file."""
         return self.offsets + np.where(self.is_inlined, 0, self.lengths)
 
 
@@ -252,7 +252,7 @@ def symbol_file_name(column_name: str, extension: str, name_txn: int) -> str:
 
 
 def symbol_offsets_range(count: int) -> ByteRange:
-    """Return where the offsets of the first `count` symbols lie in `COLUMN.o`."""
+    """Return the range of the offsets of the first `count` symbols in `COLUMN.o`."""
     if count < 0:
         raise InvalidInputError(f"{count} symbols; expected 0 or more")
     return ByteRange(_HEADER_BYTES, _HEADER_BYTES + _OFFSET_DTYPE.itemsize * (count + 1))
@@ -285,7 +285,7 @@ def parse_symbols(chars: bytes | memoryview, offsets: npt.NDArray[np.int64], *, 
         raise truncated(f"{len(offsets) - 1} symbols", stop, len(chars), offset=0, path=path)
     stored = np.frombuffer(chars, "<u2", stop // UNIT_BYTES).astype(np.uint16, copy=False)
     starts = offsets[:-1] // UNIT_BYTES
-    # The offsets are even, but the lengths that lie at them have 32 bits.
+    # The offsets are even, but the lengths at these offsets have 32 bits.
     lengths = stored[starts].astype(np.int64) | stored[starts + 1].view(np.int16).astype(np.int64) << 16
     expected = (np.diff(offsets) - LENGTH.size) // UNIT_BYTES
     if (lengths != expected).any():

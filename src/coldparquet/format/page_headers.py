@@ -1,13 +1,11 @@
-"""The pages of one column chunk by their headers: where each begins, and what it says.
+"""Finds the pages of a column chunk by their headers, for symbol columns and for files without a page index.
 
-A chunk is a sequence of pages, each a Thrift header followed by its body. Only symbol columns are taken apart this far;
-everything else goes to pyarrow as a whole chunk.
+A chunk is a sequence of pages, each a Thrift header followed by its body. Only symbol columns are parsed this far; all
+others go to pyarrow as whole chunks.
 
-The pages of a column chunk by their headers: for files without a page index.
-
-A header says how long its page is, so that the next one is found without looking at what lies between. Which rows a
-page holds is said by headers of version 2; those of version 1 count values, which are rows only where each row is one value. Pages
-of lists in version 1 may even begin within a row, so such chunks stay unknown.
+A header states the length of its page, so the next header is found without reading the body. Headers of version 2 state
+the rows of a page. Those of version 1 count values, which are rows only where each row is one value. Pages of lists in
+version 1 may even begin within a row, so such chunks stay unknown.
 
     walk = ChunkWalk(ByteRange(4, 40_000), is_flat=True)
     while (wanted := walk.wanted) is not None:
@@ -44,11 +42,11 @@ _PAGE_LOCATIONS = 1
 """Field number of OffsetIndex in parquet.thrift."""
 
 _LARGEST_SPREAD = 2
-"""Writers put the indexes beside each other; where they do not, too much would be read for a number."""
+"""Bytes read per byte of the indexes. Writers put them beside each other; else a page count would read too much."""
 
 
 def offset_index_span(footer: ParquetFooter) -> ByteRange | None:
-    """Return the bytes in which all offset indexes lie; None if a chunk has none, or they lie far apart."""
+    """Return the range of all offset indexes; None if a chunk has none, or they are far apart."""
     places = _places(footer)
     if not places or any(start <= 0 or length <= 0 for start, length in places):
         return None
@@ -68,7 +66,7 @@ def count_pages(footer: ParquetFooter, offset_indexes: bytes, span: ByteRange) -
 
 
 def _places(footer: ParquetFooter) -> list[tuple[int, int]]:
-    """Return where each offset index begins, and its length."""
+    """Return start and length of each offset index."""
     return [
         place
         for row_group in footer.row_groups
@@ -82,7 +80,7 @@ def _page_count(offset_index: bytes) -> int:
 
 
 MAX_PAGES = 10_000
-"""Chunks of more pages are not taken apart."""
+"""Chunks with more pages are not parsed."""
 
 
 class PageType(IntEnum):
@@ -180,7 +178,7 @@ class ChunkWalk:
     """Walk from header to header of one chunk.
 
     Args:
-        chunk: Where it lies in the file.
+        chunk: Its range in the file.
         is_flat: Whether each of its values is one row.
     """
 
@@ -191,7 +189,7 @@ class ChunkWalk:
         self._pages: list[WalkedPage] = []
         self._page_count = 0
         self.problem: str | None = None if chunk.length_bytes else _DAMAGED
-        """Why the pages cannot be told; None as long as they can."""
+        """Why the pages are unknown; None otherwise."""
 
     @property
     def wanted(self) -> ByteRange | None:
@@ -202,7 +200,7 @@ class ChunkWalk:
 
     @property
     def pages(self) -> Sequence[WalkedPage]:
-        """The data pages in order, once nothing is wanted; none where there is a problem."""
+        """The data pages in order, once nothing is wanted; empty where there is a problem."""
         return () if self.problem is not None else self._pages
 
     def receive(self, content: bytes) -> None:
@@ -217,7 +215,7 @@ class ChunkWalk:
         if self._page_count > MAX_PAGES:
             self.problem = _TOO_MANY
         elif stop < len(content) and (stop == 0 or wanted.stop == self._chunk.stop):
-            # With the rest of the chunk at hand, or a whole window, no header is merely cut off.
+            # With the rest of the chunk, or a whole window, every header is complete or damaged.
             self.problem = _DAMAGED
         self._position += stop
 
@@ -233,7 +231,7 @@ class ChunkWalk:
 
 
 def _walked(page: Page, start: int, *, is_flat: bool) -> WalkedPage | None:
-    """Describe a data page; None if it is none, or does not tell its rows."""
+    """Describe a data page; None if it is another page, or does not state its rows."""
     row_count, null_count, statistics = _contents(page.header, is_flat=is_flat)
     if row_count is None:
         return None
@@ -250,7 +248,7 @@ def _walked(page: Page, start: int, *, is_flat: bool) -> WalkedPage | None:
 
 
 def _contents(header: PageHeader, *, is_flat: bool) -> tuple[int | None, int | None, Statistics | None]:
-    """Return rows, NULLs and statistics of a data page, as far as its header tells them."""
+    """Return rows, NULLs and statistics of a data page, where its header states them."""
     first, second = header.data_page_header, header.data_page_header_v2
     if header.type == PageType.DATA and first is not None and is_flat:
         return first.num_values, None, first.statistics
@@ -260,7 +258,7 @@ def _contents(header: PageHeader, *, is_flat: bool) -> tuple[int | None, int | N
 
 
 def check_walked_pages(walks: Mapping[int, ChunkWalk], places: ChunkPlaces) -> PagesFound:
-    """Put the pages of walked chunks together, without the chunks whose headers cannot be right."""
+    """Combine the pages of walked chunks, without the chunks whose headers are wrong."""
     chunks = sorted(walks)
     pages = [page for chunk in chunks for page in walks[chunk].pages]
     chunk_of_page = np.repeat(np.array(chunks, np.int64), [len(walks[chunk].pages) for chunk in chunks])

@@ -1,9 +1,9 @@
-"""The page index of a Parquet file: bytes to the pages of its column chunks.
+"""Parses the page index of a Parquet file to the pages of its column chunks.
 
-For each column chunk a writer may leave an OffsetIndex, which says where the data pages lie and which rows they hold,
-and a ColumnIndex, which bounds their values; both lie between the last chunk and the footer, and the footer says where.
-Of the ColumnIndex only ``null_counts`` and the bounds are believed: QuestDB marks every page without bounds as a null
-page, pages of arrays among them, and calls every order UNORDERED (note section 10.1).
+For each column chunk a writer may leave an OffsetIndex, with the places and rows of the data pages, and a ColumnIndex,
+with bounds of their values. Both are between the last chunk and the footer, which has their offsets. Of the ColumnIndex
+only ``null_counts`` and the bounds are used: QuestDB marks every page without bounds as a null page, pages of arrays
+among them, and calls every order UNORDERED (note section 10.1).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from coldparquet.format.sidecar_chunks import RowGroupTable
 
 LARGEST_INDEX_BYTES = 8 * 1024 * 1024
-"""More is not fetched to leave out pages: it holds the index of 100,000 pages and more."""
+"""Most bytes to fetch for page pruning: the index of 100,000 pages or more."""
 
 _BLOOM_HEADER_BYTES = 64
 """A filter begins with a header of about 16 bytes, which is not part of its range."""
@@ -44,9 +44,9 @@ _LISTS_DIFFER = "its lists differ in length"
 
 
 def page_index_range(sidecar: Sidecar, *, start: int | None = None) -> ByteRange:
-    """Return where the page index lies in a Parquet file, footer and all.
+    """Return the range of the page index in a Parquet file, footer included.
 
-    It is no more than the last ``LARGEST_INDEX_BYTES``, in which the rest of the index is not found.
+    It covers at most the last ``LARGEST_INDEX_BYTES``; indexes before that are not found.
     """
     if start is None:
         (start,) = page_index_starts(sidecar, np.array([0, sidecar.row_group_count])).tolist()
@@ -55,10 +55,10 @@ def page_index_range(sidecar: Sidecar, *, start: int | None = None) -> ByteRange
 
 
 def page_index_starts(table: RowGroupTable, borders: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return from where on the page index of Parquet files can lie: what follows the last chunk.
+    """Return the earliest start of the page index of Parquet files: what follows the last chunk.
 
-    Bloom filters that lie directly behind the chunks, where the sidecar knows them, are left out; other writers put them
-    behind the page index.
+    Bloom filters directly behind the chunks are skipped where the sidecar knows them; other writers put them behind the
+    page index.
     """
     file_count = len(borders) - 1
     file_of = np.repeat(np.arange(file_count), np.diff(borders))
@@ -75,7 +75,7 @@ def page_index_starts(table: RowGroupTable, borders: npt.NDArray[np.int64]) -> n
     return starts
 
 
-def parse_page_index(  # noqa: PLR0913 - what can be told is told by name
+def parse_page_index(  # noqa: PLR0913 - mostly keyword arguments
     footer: ParquetFooter,
     tail: bytes,
     *,
@@ -99,7 +99,7 @@ def parse_page_index(  # noqa: PLR0913 - what can be told is told by name
 
 
 def earlier_indexes(footer: ParquetFooter, *, tail_start: int) -> WantedRanges | None:
-    """Return where indexes lie before the end of the file; None if there are none, or too much to be read.
+    """Return the ranges of indexes before the end of the file; None if there are none, or too many bytes.
 
     An update in place appends row groups and a footer, and leaves the indexes of the old row groups where they are.
     """
@@ -195,7 +195,7 @@ class _IndexParser:
             return
         self._null_counts += [-1] * page_count if index.null_counts is None else index.null_counts
         for side, values in ((self._lower, index.min_values), (self._upper, index.max_values)):
-            # What a null page has for bounds is a filler.
+            # The bounds of a null page are fillers.
             side.add(None if is_null else value for is_null, value in zip(index.null_pages, values, strict=True))
 
     def _bytes_at(self, start: int, length: int) -> bytes:
@@ -210,7 +210,7 @@ class _IndexParser:
 
 
 class _OutsideError(Exception):
-    """An index does not lie in the bytes that were fetched."""
+    """An index is outside the fetched bytes."""
 
 
 def _is_about(index: ColumnIndex, page_count: int) -> bool:

@@ -1,14 +1,12 @@
-"""The data pages of every column chunk of one Parquet file: their places, rows and bounds, checked against the chunks.
+"""Describes and checks the data pages of every column chunk of one Parquet file: places, rows and bounds.
 
-Checking what is said of the pages of a file, whoever says it: all chunks in one step, bad ones are left out.
+The pages are flat arrays over all pages of all chunks, so that planning works on thousands of pages at once. They come
+from the page index of the file itself or from coldparquet's ``_pages`` file, which was made by walking the page
+headers.
 
-A page index is optional, so one that lies must cost no more than its use: its chunk counts as unknown, and is then read
-as a whole. What cannot be seen here, such as bounds that are merely wrong, nobody can see without decoding.
-
-The data pages of every column chunk of one Parquet file: where they lie, which rows they hold, what bounds them.
-
-Flat arrays over all pages of all chunks, so that planning works on thousands of pages at once. They come from the page
-index of the file itself or from a ``_pages`` file of ours, which was made by walking the page headers.
+All chunks are checked in one step, and bad ones are left out. A page index is optional, so a wrong one may only cost
+its benefit: its chunk counts as unknown, and is then read as a whole. Errors such as merely wrong bounds cannot be
+detected without decoding.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ _BOUND_BYTES = {
 """Physical types of which every bound has the width of a value."""
 
 _UNBOUNDED_TYPES = (layout.PhysicalType.INT96,)
-"""Their order is not defined, so that writers' bounds mean nothing."""
+"""Types without a defined order, so that writers' bounds mean nothing."""
 
 _LARGEST_I64 = np.uint64((1 << 63) - 1)
 _UNKNOWN = ~np.uint64(0)
@@ -51,7 +49,7 @@ _UNKNOWN = ~np.uint64(0)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ChunkPlaces:
-    """Where the chunks of a Parquet file lie and what they hold: chunk ``row_group * column_count + column``."""
+    """Places and contents of the chunks of a Parquet file: chunk ``row_group * column_count + column``."""
 
     sidecar: Sidecar = field(repr=False)
     row_group_count: int
@@ -59,7 +57,7 @@ class ChunkPlaces:
     row_counts: npt.NDArray[np.int64]
     """Rows of each row group, shape ``(row_groups,)``; 0 where the sidecar names a number beyond any file."""
     starts: npt.NDArray[np.int64]
-    """First byte of each chunk, shape ``(chunks,)``; 0 where it does not lie between magic bytes and footer."""
+    """First byte of each chunk, shape ``(chunks,)``; 0 where it is not between magic bytes and footer."""
     stops: npt.NDArray[np.int64]
     """One past its last byte; 0 likewise."""
     null_counts: npt.NDArray[np.int64]
@@ -67,15 +65,15 @@ class ChunkPlaces:
     is_flat: npt.NDArray[np.bool_]
     """Per column: each row is one value or NULL, so that values and NULLs count rows."""
     has_bounds: npt.NDArray[np.bool_]
-    """Per column: bounds of pages are believed. Not those of lists, whose pages writers mark as they like; and only where the
-    sidecar bounds a chunk of the column: what makes a sidecar knows whether the file declares an order of bounds that we
-    know, and whether its writer got them right (``sidecar_content_from_footer``)."""
+    """Per column: bounds of pages are used. Not for lists, whose pages writers mark inconsistently. Otherwise only
+    where the sidecar bounds a chunk of the column: the sidecar's writer knows whether the file declares a known order
+    of bounds, and whether its writer got them right (``sidecar_content_from_footer``)."""
     bound_bytes: npt.NDArray[np.int64]
     """Per column: length of every bound in bytes; -1 where it varies."""
     may_be_empty: npt.NDArray[np.bool_]
     """Per column: a bound of no bytes is an empty string, and not a missing one."""
     fingerprint: int
-    """CRC-32 of all that is said of the chunks, bounds included: a file with other statistics has another one."""
+    """CRC-32 of all metadata of the chunks, bounds included: a file with other statistics has another one."""
 
     @property
     def chunk_count(self) -> int:
@@ -83,7 +81,7 @@ class ChunkPlaces:
         return self.row_group_count * self.column_count
 
     def describe(self, chunk: int) -> str:
-        """Name one chunk for a person."""
+        """Name one chunk in a message."""
         row_group, column = divmod(chunk, self.column_count)
         try:
             name = repr(parse_name(self.sidecar.file, column, path=self.sidecar.path))
@@ -93,7 +91,7 @@ class ChunkPlaces:
 
 
 def chunk_places(sidecar: Sidecar) -> ChunkPlaces:
-    """Gather what pages are checked against; wrong numbers are left out, nothing raises."""
+    """Collect what pages are checked against; wrong numbers are left out, nothing raises."""
     blocks, column_count = sidecar.blocks, sidecar.column_count
     first_chunk_words = blocks.first_words[:, np.newaxis] + 1 + layout.CHUNK_WORDS * np.arange(column_count)
 
@@ -137,7 +135,7 @@ def last_chunk_stops(table: RowGroupTable) -> npt.NDArray[np.int64]:
 def _are_inside(
     data_stops: npt.NDArray[np.uint64], starts: npt.NDArray[np.uint64], lengths: npt.NDArray[np.uint64]
 ) -> npt.NDArray[np.bool_]:
-    """Tell which chunks lie in the data of their Parquet file."""
+    """Tell which chunks are inside the data of their Parquet file."""
     stops = starts + lengths  # less than the start where the sum exceeds 64 bits
     inside = (starts >= layout.PARQUET_MAGIC_BYTES) & (stops >= starts) & (stops <= data_stops)
     return inside & (data_stops <= _LARGEST_I64)
@@ -160,9 +158,10 @@ def _is_bounded(words: npt.NDArray[np.uint64], column_count: int) -> npt.NDArray
 
 
 def _fingerprint(sidecar: Sidecar, row_counts: npt.NDArray[np.uint64], words: npt.NDArray[np.uint64]) -> int:
-    """Sum up rows, all words of the chunks, shape ``(chunks, 8)``, and the bounds that lie behind the chunks.
+    """Compute a checksum of rows, all words of the chunks, shape ``(chunks, 8)``, and the bounds behind the chunks.
 
-    Of these the bytes count and not where they lie: sidecars of one file with and without bloom filters between them agree.
+    Only the bytes of the bounds count, not their places: sidecars of one file with and without bloom filters between
+    them agree.
     """
     blocks, stat_flags, words = sidecar.blocks, _stat_flags(words), words.copy()
     block_ends = blocks.first_words * layout.WORD_BYTES + layout.block_bytes(blocks.column_count)
@@ -197,7 +196,7 @@ class PageBounds:
     """One side's bounds of every page, as the bytes that statistics hold."""
 
     offsets: npt.NDArray[np.int64]
-    """Where the bytes of each bound begin in ``values``, shape ``(pages,)``."""
+    """Start of the bytes of each bound in ``values``, shape ``(pages,)``."""
     lengths: npt.NDArray[np.int64]
     """Their number; -1 where there is no bound."""
     values: npt.NDArray[np.uint8]
@@ -208,9 +207,9 @@ class PageBounds:
 class PartitionPages:
     """Pages of one Parquet file, chunk by chunk.
 
-    Chunk ``row_group * column_count + column`` has the pages ``[first_page[chunk], first_page[chunk + 1])``; a chunk of
-    which nothing is known has none. Whoever makes one has checked it: within a chunk the rows begin at 0 and ascend to
-    below the row count, and the pages lie inside the chunk, in order, without overlap, the dictionary page before them.
+    Chunk ``row_group * column_count + column`` has the pages ``[first_page[chunk], first_page[chunk + 1])``; an unknown
+    chunk has none. The code that makes one checks it: within a chunk the rows begin at 0 and ascend to below the row
+    count. The pages are inside the chunk, in order, without overlap, the dictionary page before them.
     """
 
     row_group_count: int
@@ -234,7 +233,7 @@ class PartitionPages:
 
 
 def join_pages(preferred: PartitionPages, others: PartitionPages) -> PartitionPages:
-    """Add the pages of chunks that are unknown in one description of a file from another description of it."""
+    """Complete one description of a file's pages with the chunks that only another description has."""
     unknown = np.diff(preferred.first_page) == 0
     chunk_of_other = np.repeat(np.arange(len(unknown)), np.diff(others.first_page))
     added = np.flatnonzero(unknown[chunk_of_other])
@@ -269,10 +268,10 @@ def join_pages(preferred: PartitionPages, others: PartitionPages) -> PartitionPa
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PagesFound:
-    """What a search for the pages of a file brought."""
+    """The result of a search for the pages of a file."""
 
     pages: PartitionPages | None
-    """None where nothing of any use was found."""
+    """None where nothing usable was found."""
     notes: tuple[str, ...] = ()
     """What was left out, and why, one sentence each."""
     etag: str | None = None
@@ -305,7 +304,7 @@ class BoundsList:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ClaimedPages:
-    """Data pages of some chunks as somebody describes them: nothing is checked yet, but all numbers fit 64 bits."""
+    """Data pages of some chunks, as a file claims them: nothing is checked yet, but all numbers fit 64 bits."""
 
     chunks: npt.NDArray[np.int64]
     """Chunk of each page, ``row_group * column_count + column``, ascending, shape ``(pages,)``; those of a chunk in order."""
@@ -341,7 +340,7 @@ _NULLS_DO_NOT_ADD_UP = "its counts of NULLs do not add up"
 def check_pages(
     claimed: ClaimedPages, places: ChunkPlaces, *, source: str, problems: Mapping[int, str] | None = None
 ) -> PagesFound:
-    """Leave out the chunks whose pages cannot be as they are described."""
+    """Leave out the chunks whose pages are contradictory."""
     is_last = np.append(claimed.chunks[1:] != claimed.chunks[:-1], np.ones(min(len(claimed.chunks), 1), np.bool_))
     is_bad = np.zeros(places.chunk_count, np.bool_)
     reasons: dict[int, str] = dict(problems or {})
@@ -362,7 +361,7 @@ def check_pages(
 
 
 def _in_place(claimed: ClaimedPages, places: ChunkPlaces, is_last: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Tell which pages lie inside their chunk and end where the next one begins, the last one where the chunk ends."""
+    """Tell which pages are inside their chunk and end where the next one begins, the last one where the chunk ends."""
     starts, lengths = claimed.starts, claimed.lengths
     chunk_stops = places.stops[claimed.chunks]
     inside = (starts >= places.starts[claimed.chunks]) & (starts < chunk_stops) & (lengths > 0)
@@ -385,7 +384,7 @@ def _rows_of_pages(
 
 
 def _nulls_fit(claimed: ClaimedPages, places: ChunkPlaces, page_rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Tell which pages have no more NULLs than rows, in chunks whose NULLs they share out; lists count otherwise."""
+    """Tell which pages have no more NULLs than rows, and add up to their chunk's NULLs; lists count otherwise."""
     if not len(claimed.chunks):
         return np.ones(0, np.bool_)
     is_known = (claimed.null_counts >= 0) & (claimed.null_counts <= page_rows)

@@ -1,13 +1,13 @@
-"""Our own file beside a sidecar, ``_pages``: the pages of all column chunks, in one small object of known name.
+"""Reads and writes coldparquet's ``_pages`` file beside a sidecar: the pages of all column chunks, in one small object.
 
-With it, leaving out pages costs no dependent round trip: it is fetched together with the sidecar. It belongs to one
-version of one Parquet file and says which, and it holds nothing that cannot be made again from that file.
+With it, page pruning costs no dependent round trip: it is fetched together with the sidecar. It belongs to one version
+of one Parquet file, which it identifies, and can always be rebuilt from that file.
 
-Which version that is shows in the size of the Parquet file, in all that its sidecar says of its chunks and, in an object
-store, in the ETag. A scan compares size and chunks with the sidecar, and the ETag with that of the answers that bring the
-data; on a disk one that is older than its Parquet file does not count. So a ``_pages`` that outlives its Parquet file is not
-noticed where that is of the same size and has the same chunks, with the same statistics, and moreover has an older time or,
-in an object store, no page left that is read. ``coldparquet index --force`` writes both anew.
+The version is identified by the size of the Parquet file, by its sidecar's metadata of the chunks and, in an object
+store, by the ETag. A scan compares size and chunks with the sidecar, and the ETag with that of the data answers. On a
+disk a ``_pages`` that is older than its Parquet file is not used. So a stale ``_pages`` goes unnoticed only if the new
+Parquet file has the same size and the same chunks, with the same statistics. On a disk it must also be older; in an
+object store the scan must have no page left to read. ``coldparquet index --force`` rewrites both.
 
 All numbers are little-endian. A header of 68 bytes:
 
@@ -61,9 +61,9 @@ MAGIC = b"COLDPAGE"
 VERSION = 1
 HEADER = struct.Struct("<8sIIQQQQIIIII")
 LARGEST_PAGES_FILE_BYTES = 64 * 1024 * 1024
-"""More is not fetched: it describes millions of pages, or is no such file."""
+"""Longer files are not fetched: this describes millions of pages."""
 LARGEST_BODY_BYTES = 128 * 1024 * 1024
-"""Decompressed. Zeros would become a thousand times as long as they are in the file."""
+"""Limit of the decompressed body. Zeros decompress to a thousand times their size."""
 
 _PREAMBLE = struct.Struct("<8sII")
 _UNKNOWN = (1 << 32) - 1
@@ -89,7 +89,7 @@ class _Header:
 
 
 def encode_pages_file(pages: PartitionPages, places: ChunkPlaces, *, parquet_size_bytes: int, etag: str = "") -> bytes:
-    """Write down the pages of a Parquet file. Chunks with numbers beyond 32 bits count as unknown."""
+    """Encode the pages of a Parquet file. Chunks with numbers beyond 32 bits count as unknown."""
     body, page_count = _encode_body(pages, places)
     compressed = zlib.compress(body)
     if len(body) > LARGEST_BODY_BYTES or HEADER.size + len(compressed) > LARGEST_PAGES_FILE_BYTES:
@@ -176,14 +176,14 @@ def parse_pages_file(
 
 
 def stated_size_bytes(data: bytes) -> int | None:
-    """Return how long a file of which this is the beginning says it is; None if it is no ``_pages`` file."""
+    """Return the file size that the beginning of a ``_pages`` file states; None for other files."""
     if len(data) < HEADER.size or not data.startswith(MAGIC):
         return None
     return _Header(*HEADER.unpack_from(data)).file_bytes
 
 
 def stated_etag(data: bytes) -> str | None:
-    """Return the version of the Parquet object that a file which was parsed without an error was made for; None without one."""
+    """Return the version of the Parquet object that a valid ``_pages`` file was made for; None without one."""
     etag_bytes = _Header(*HEADER.unpack_from(data)).etag_bytes
     return data[HEADER.size : HEADER.size + etag_bytes].decode("ascii", "replace") or None
 
@@ -243,7 +243,7 @@ def _parse_header(data: bytes, path: str | None) -> _Header:
 
 def _decompress(data: bytes, header: _Header, path: str | None) -> bytes:
     compressed = memoryview(data)[HEADER.size + header.etag_bytes :]
-    # What the counts and the compressed bytes justify, before anything is allocated.
+    # Limit the size by the counts and the compressed bytes, before anything is allocated.
     chunk_count = header.row_group_count * header.column_count
     least_bytes = 4 * (2 * chunk_count + 5 * header.page_count)
     most_bytes = min(_MOST_BYTES_PER_COMPRESSED_BYTE * (len(compressed) + 1), LARGEST_BODY_BYTES)
@@ -293,7 +293,7 @@ def _parse_body(body: bytes, header: _Header, places: ChunkPlaces, path: str | N
 
 
 def _bounds(sides: Sequence[npt.NDArray[np.int64]], values: npt.NDArray[np.uint8]) -> list[PageBounds] | None:
-    """Find the bounds of both sides in the bytes that hold all of them; None if they are not just these bytes."""
+    """Find the bounds of both sides in their bytes; None if they do not fill these bytes exactly."""
     found, begin = [], 0
     for lengths in sides:
         stops = begin + np.cumsum(np.maximum(lengths, 0))

@@ -1,15 +1,16 @@
-"""Parquet footers: parse one, make one up, who wrote it, and what QuestDB notes in it as JSON.
+"""Parses and builds Parquet footers, with their writer's name and QuestDB's JSON in them.
 
-Who wrote a Parquet file, for what is known to be wrong with some writers, as Arrow's readers know it.
+The writer matters because some writers have known errors, as Arrow's readers know them:
 
-- Arrow before 3.0 (ARROW-10353) compressed data pages of version 2 and marked them as not compressed. pyarrow decodes them
-  right where the footer in front of it names the writer, so the name goes into every footer that we make up.
+- Arrow before 3.0 (ARROW-10353) compressed data pages of version 2 and marked them as not compressed. pyarrow decodes
+them
+  correctly if the footer names the writer, so every virtual footer contains the name.
 - parquet-mr before 1.2.9 (PARQUET-816) left the header of the dictionary page out of the length of a chunk.
-- Arrow before 4.0 (PARQUET-1655) compared all bytes of decimals as signed numbers, so that its bounds of them mean nothing.
+- Arrow before 4.0 (PARQUET-1655) compared all bytes of decimals as signed numbers, so its bounds of them mean nothing.
 
-QuestDB's sidecar has no place for the name. Those that we make for the files of others hold it in a SCRATCHPAD entry, which
-QuestDB carries along unread; empty where the footer names nobody. A sidecar without it is QuestDB's, or of a version of this
-library that did not know better.
+QuestDB's sidecar has no field for the name. Sidecars that this library makes for files of other writers hold it in a
+SCRATCHPAD entry, which QuestDB carries along unread; empty where the footer has no name. A sidecar without the entry is
+QuestDB's, or from an older version of this library.
 """
 
 from __future__ import annotations
@@ -39,26 +40,26 @@ WRITER_CODE = 0x43505752
 """Code of the SCRATCHPAD entry: ``CPWR`` read as a big-endian number. Its content is the footer's ``created_by`` in UTF-8."""
 
 DERIVED_CODES = frozenset({WRITER_CODE, FOREIGN_ANNOTATIONS_CODE})
-"""SCRATCHPAD entries that come from the footer of the file, so that a sidecar of a rewritten file has its own."""
+"""SCRATCHPAD entries from the footer of the file, so a sidecar of a rewritten file has its own."""
 
 DICTIONARY_HEADER_BYTES = 100
-"""More than the header of a dictionary page without statistics has, and as much as Arrow looks for it."""
+"""More than the header of a dictionary page without statistics; Arrow searches as many bytes for it."""
 
 _LONGEST_NAME_BYTES = 1_000
-"""Names are half as long as this line; a SCRATCHPAD holds 1 MiB at most."""
+"""Most bytes of the name, twice the usual; a SCRATCHPAD holds 1 MiB at most."""
 
 _VERSION_WORD = re.compile(r"\sversion\b", re.IGNORECASE)
 _VERSION = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9}){0,2})")
 
 
 def writer_entry(created_by: str | None) -> ScratchpadEntry:
-    """Return the SCRATCHPAD entry that notes who wrote a file."""
+    """Return the SCRATCHPAD entry with the writer of a file."""
     name = (created_by or "").encode("utf-8", "replace")[:_LONGEST_NAME_BYTES]
     return ScratchpadEntry(WRITER_CODE, name)
 
 
 def leaves_out_dictionary_headers(created_by: str | None) -> bool:
-    """Tell whether chunks may be longer than the footer says, by up to ``DICTIONARY_HEADER_BYTES``."""
+    """Tell whether chunks may be longer than the footer states, by up to ``DICTIONARY_HEADER_BYTES``."""
     return _is_before(created_by, "parquet-mr", (1, 2, 9))
 
 
@@ -68,8 +69,8 @@ def misorders_decimals(created_by: str | None) -> bool:
 
 
 def _is_before(created_by: str | None, application: str, version: tuple[int, ...]) -> bool:
-    """Tell whether a writer is an older version of an application; a version that is not told is the oldest."""
-    # In steps: one expression for all takes a time that grows with the square of the name, which may have megabytes.
+    """Tell whether a writer is an older version of an application; an unknown version counts as the oldest."""
+    # In steps: a single expression would take time quadratic in the name, which may have megabytes.
     name, *rest = _VERSION_WORD.split(created_by or "", maxsplit=1)
     if name.strip().lower() != application:
         return False
@@ -82,15 +83,15 @@ QUESTDB_KEY = "questdb"
 """Key of the footer's own metadata under which QuestDB keeps its JSON."""
 
 _LARGE_BYTES = 4 * 1024 * 1024
-"""From this size on, row groups are decoded one at a time, whenever somebody asks for one."""
+"""From this size on, row groups are decoded one at a time, on access."""
 
 _ENCODINGS = {bit: encoding for encoding, bit in layout.ENCODING_BITS.items()}
-"""Parquet encoding of each bit of a sidecar's mask: of two with the same bit the newer, which comes later."""
+"""Parquet encoding of each bit of a sidecar's mask; of two with the same bit the newer one, which comes later."""
 
 
 @dataclass(frozen=True, slots=True)
 class SortOrder:
-    """One column by which the rows of a row group are said to be sorted."""
+    """One column of a row group's declared sort order."""
 
     column: int
     """Index of the leaf."""
@@ -99,7 +100,7 @@ class SortOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FooterRowGroup:
-    """One row group as the footer tells it."""
+    """One row group as the footer describes it."""
 
     row_count: int
     chunks: tuple[thrift.ColumnMetaData, ...]
@@ -107,11 +108,11 @@ class FooterRowGroup:
     sorting: tuple[SortOrder, ...] | None
     """Declared sort order, most significant column first; None where nothing is declared."""
     offset_index_offsets: tuple[int, ...]
-    """Where each chunk's offset index, which lists its pages, lies in the file; 0 where it has none."""
+    """Start of each chunk's offset index, which lists its pages, in the file; 0 where it has none."""
     offset_index_lengths: tuple[int, ...]
     """Bytes of each chunk's offset index; 0 where it has none."""
     column_index_offsets: tuple[int, ...]
-    """Where each chunk's column index, which bounds its pages, lies in the file; 0 where it has none."""
+    """Start of each chunk's column index, which bounds its pages, in the file; 0 where it has none."""
     column_index_lengths: tuple[int, ...]
     """Bytes of each chunk's column index; 0 where it has none."""
 
@@ -122,7 +123,7 @@ class ParquetFooter:
 
     path: str | None
     offset: int
-    """Where the Thrift bytes begin in the file."""
+    """Start of the Thrift bytes in the file."""
     length_bytes: int
     """Thrift bytes, without the length and magic behind them."""
     row_count: int
@@ -140,15 +141,15 @@ class ParquetFooter:
 
 @dataclass(frozen=True, slots=True)
 class RowGroupsOnDemand(Sequence[FooterRowGroup]):
-    """The row groups of a large footer, each decoded when it is asked for: decoded they take ten times the memory."""
+    """The row groups of a large footer, each decoded on access: decoded they take ten times the memory."""
 
     footer: bytes
     places: npt.NDArray[np.int64]
-    """Where each row group begins in the footer and, at the end, where the last one stops."""
+    """Start of each row group in the footer and, at the end, the stop of the last one."""
     leaves: tuple[SchemaLeaf, ...]
     path: str | None
     offset: int
-    """Where the footer begins in the file."""
+    """Start of the footer in the file."""
 
     def __len__(self) -> int:
         return max(len(self.places) - 1, 0)
@@ -294,7 +295,7 @@ def _sorting(row_group: thrift.RowGroup, index: int, leaf_count: int, path: str 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VirtualChunk:
-    """Where the pages of one column lie in a virtual file, and the little that a decoder must know about them."""
+    """The pages of one column in a virtual file, with the facts that a decoder needs."""
 
     start: int
     """First byte: of the dictionary page if there is one, else of the first data page."""
@@ -319,11 +320,11 @@ class VirtualRowGroup:
 def encode_footer(
     columns: Sequence[LeafSpec], row_groups: Sequence[VirtualRowGroup], *, created_by: str | None
 ) -> bytes:
-    """Make up the footer of a virtual file that holds fetched chunks.
+    """Build the footer of a virtual file of fetched chunks.
 
-    The footer says just what decoding needs. The data page offset is the start of the chunk, whatever page comes first
-    there; readers find dictionary pages by their headers. The uncompressed size repeats the compressed one, because it
-    is only a hint. There are no statistics, so no reader prunes on them.
+    The footer contains only what decoding needs. The data page offset is the start of the chunk, whatever page comes
+    first there; readers find dictionary pages by their headers. The uncompressed size repeats the compressed one,
+    because it is only a hint. There are no statistics, so no reader prunes on them.
     """
     schema = [thrift.SchemaElement(name="schema", num_children=len(columns))]
     paths: list[list[str]] = []
@@ -388,20 +389,20 @@ class QuestdbColumn:
 
     type_code: int
     id: int | None
-    """Writer index of the column in its table; None where the writer did not tell."""
+    """Writer index of the column in its table; None where the writer did not state it."""
     local_key_is_global: bool
     """SYMBOL: entry k of the dictionary page is symbol k of the table."""
     is_ascii: bool | None
-    """VARCHAR: whether every value is ASCII; None where the writer did not tell."""
+    """VARCHAR: whether every value is ASCII; None where the writer did not state it."""
     column_top: int = 0
-    """Rows at the start that were written before the column was added; only a remark, their pages are there."""
+    """Rows at the start that were written before the column was added; informational, their pages exist."""
     not_null: bool = False
     """The column is declared NOT NULL, whatever its repetition in the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestdbMetadata:
-    """What the JSON says."""
+    """The content of the JSON."""
 
     columns: tuple[QuestdbColumn, ...]
     unused_bytes: int
@@ -411,7 +412,7 @@ class QuestdbMetadata:
 
 
 def encode_questdb_json(metadata: QuestdbMetadata) -> str:
-    """Write the JSON as QuestDB writes it: its keys, in its order, without those that say nothing."""
+    """Write the JSON as QuestDB does: its keys, in its order, without default values."""
     document: dict[str, Any] = {"version": VERSION, "schema": [_encode_column(column) for column in metadata.columns]}
     _check_range("unused_bytes", metadata.unused_bytes, _U64)
     if metadata.unused_bytes:
@@ -447,7 +448,7 @@ def _check_range(key: str, value: int, valid: range) -> None:
 
 
 def parse_questdb_json(text: str, *, column_count: int, path: str | None = None) -> QuestdbMetadata:
-    """Parse QuestDB's JSON. Keys that it may get in later versions are ignored."""
+    """Parse QuestDB's JSON. Unknown keys of later versions are ignored."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""The schema of a Parquet file: from the tree of Thrift elements to leaf columns, and back for files that we make up."""
+"""Converts the schema of a Parquet file: from Thrift elements to leaf columns, and back for virtual files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _CONVERTED_TYPES = {
     17: LogicalType(kind=LogicalKind.INTEGER, bit_width=32),
     18: LogicalType(kind=LogicalKind.INTEGER, bit_width=64),
 }
-"""The older way to annotate, by its number in parquet.thrift; DECIMAL has parameters of its own."""
+"""The older annotations, by number in parquet.thrift; DECIMAL has parameters of its own."""
 _CONVERTED_DECIMAL = 5
 _CONVERTED_NUMBERS = {logical: number for number, logical in _CONVERTED_TYPES.items()}
 _OTHER = LogicalType(kind=LogicalKind.OTHER)
@@ -66,7 +66,7 @@ class SchemaLeaf:
     depth: int
     """Number of fields on the way from the top-level field to the leaf; 1 for flat columns."""
     list_optionals: tuple[bool, ...] | None
-    """For a leaf in nothing but annotated lists: whether each list, outermost first, and at last its element, is
+    """For a leaf in nothing but annotated lists: whether each list, outermost first, and finally its element, is
     optional. None for flat columns and for other groups: structs, maps, unannotated or repeated fields."""
 
 
@@ -94,7 +94,7 @@ def _walk(elements: Sequence[thrift.SchemaElement], path: str | None) -> Iterato
             raise _invalid(f"schema element {element.name!r} belongs to no group", path)
         open_groups[-1].children_left -= 1
         if element.repetition_type is None:
-            element.repetition_type = Repetition.REQUIRED  # as Arrow and DuckDB read what some writers leave out
+            element.repetition_type = Repetition.REQUIRED  # as Arrow and DuckDB do where writers leave it out
         if element.repetition_type not in _REPETITIONS:
             raise _invalid(f"schema element {element.name!r} has the repetition {element.repetition_type}", path)
         if element.type is None:
@@ -204,7 +204,7 @@ def _logical_of_annotation(annotation: thrift.Annotation) -> LogicalType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeafSpec:
-    """One column of a made-up schema, in the words of a sidecar's column descriptor."""
+    """One column of a virtual file's schema, with the fields of a sidecar's column descriptor."""
 
     name: str
     physical_type: PhysicalType
@@ -258,7 +258,7 @@ def encode_leaf(leaf: LeafSpec) -> tuple[list[thrift.SchemaElement], list[str]]:
 def list_optionals_of_levels(
     *, is_outer_optional: bool, max_rep_level: int, max_def_level: int
 ) -> tuple[bool, ...] | None:
-    """Work out which of nested lists are optional from the levels alone, all that a sidecar keeps."""
+    """Derive which nested lists are optional from the levels alone, all that a sidecar keeps."""
     inner_count = max_def_level - max_rep_level - is_outer_optional
     if inner_count == max_rep_level:
         return (is_outer_optional, *(True for _ in range(max_rep_level)))

@@ -1,11 +1,7 @@
-"""The Thrift structures of Parquet footers, page headers, page indexes and bloom filters, as far as we read or write them.
+"""Declares the Thrift structures of Parquet footers, page headers, page indexes and bloom filters, as far as used.
 
-Field numbers and names are those of parquet.thrift in apache/parquet-format; fields that we do not use are skipped when
-decoding. What is missing, see `coldparquet.format.thrift`, is noticed by `parquet_footer`.
-
-The Thrift structures of page headers and page indexes, as far as we read or write them.
-
-Field numbers and names are those of parquet.thrift in apache/parquet-format, as in `coldparquet.format.parquet_thrift`.
+Field numbers and names are those of parquet.thrift in apache/parquet-format. Unused fields are skipped when decoding.
+`parquet_footer` detects missing fields, see `coldparquet.format.thrift`.
 """
 
 from __future__ import annotations
@@ -73,7 +69,7 @@ class IntegerAnnotation(Structure):
 
 @dataclass(slots=True)
 class Annotation(Structure):
-    """LogicalType, a union; members that change nothing for us are not declared, so they decode to an empty one."""
+    """LogicalType, a union; irrelevant members are not declared, so they decode to an empty one."""
 
     STRING: Empty | None = None
     LIST: Empty | None = None
@@ -145,7 +141,7 @@ class Statistics(Structure):
 
 @dataclass(slots=True)
 class ColumnMetaData(Structure):
-    """Where the pages of a chunk lie and what they hold."""
+    """Places and contents of the pages of a chunk."""
 
     type: int = ABSENT
     encodings: list[int] = field(default_factory=list)
@@ -303,7 +299,7 @@ class BloomCompression(Structure):
 
 @dataclass(slots=True)
 class BloomFilterHeader(Structure):
-    """What stands in front of the bitset of a bloom filter."""
+    """The header before the bitset of a bloom filter."""
 
     numBytes: int = ABSENT  # noqa: N815  # the name in parquet.thrift
     algorithm: BloomAlgorithm | None = None
@@ -406,7 +402,7 @@ class PageLocation(Structure):
 
 @dataclass(slots=True)
 class OffsetIndex(Structure):
-    """OffsetIndex: where the data pages of a chunk lie, and which rows they hold."""
+    """OffsetIndex: the places and rows of the data pages of a chunk."""
 
     page_locations: list[PageLocation] = field(default_factory=list)
     thrift_spec: ClassVar[ThriftSpec] = spec(structures(1, "page_locations", PageLocation))
@@ -414,7 +410,7 @@ class OffsetIndex(Structure):
 
 @dataclass(slots=True)
 class ColumnIndex(Structure):
-    """ColumnIndex: the bounds of the data pages of a chunk, without their order, which nobody checks."""
+    """ColumnIndex: the bounds of the data pages of a chunk, without their order, which is not checked."""
 
     null_pages: list[bool] = field(default_factory=list)
     min_values: list[bytes] = field(default_factory=list)

@@ -1,6 +1,6 @@
-"""Names of partition directories: ``2024-03-01.12`` is the day 2024-03-01 in the version that transaction 12 made.
+"""Parses and formats partition directory names: ``2024-03-01.12`` is day 2024-03-01 in transaction 12's version.
 
-A name has a base, which says when the partition begins, and a version. A partition that was split has several
+A name has a base, which states the begin of the partition, and a version. A partition that was split has several
 directories; the later pieces are named after their first possible timestamp, more precisely than the interval needs:
 
     interval   whole partition    pieces
@@ -14,10 +14,7 @@ directories; the later pieces are named after their first possible timestamp, mo
 Weeks are ISO weeks. Fractions have six digits in tables with microseconds and nine in tables with nanoseconds. Times
 here are nanoseconds since 1970-01-01 UTC as Python integers, which hold the timestamps of both.
 
-The slices of time into which tables are partitioned: where each begins and ends.
-
-Weeks are ISO weeks. Times are nanoseconds since 1970-01-01 UTC as Python integers, which hold the timestamps of tables with
-microseconds and with nanoseconds.
+The module also computes begin and end of the time slices into which tables are partitioned.
 """
 
 from __future__ import annotations
@@ -138,14 +135,14 @@ _FINEST_FIRST = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionDirectory:
-    """What the name of a partition directory says."""
+    """The parsed name of a partition directory."""
 
     base_name: str
     """The name without its version."""
     name_txn: int
     """Transaction that made this version of the partition, or -1 without a suffix."""
     interval: PartitionInterval | None
-    """Interval of the table; None where the caller did not give it and the name alone does not tell."""
+    """Interval of the table; None where the caller did not give it and the name alone does not determine it."""
     timestamp_ns: int
     """First possible timestamp of the piece, as ``_txn`` records it (there in the unit of the table)."""
     start_ns: int
@@ -178,7 +175,7 @@ def parse_partition_directory(name: str, *, interval: PartitionInterval | None =
 
 @dataclass(frozen=True, slots=True)
 class _Spelled:
-    """What a name spells, whether some table gives its partitions such names or not."""
+    """The time in a name, even if no table has partitions with such names."""
 
     base_name: str
     name_txn: int
@@ -201,7 +198,7 @@ def _is_name_of(spelled: _Spelled, interval: PartitionInterval) -> bool:
 
 
 def _intervals_of_shape(base_name: str) -> tuple[PartitionInterval, ...]:
-    """Return the intervals, finest first, that have partitions or pieces with names of such a form."""
+    """Return the intervals, finest first, whose partitions or pieces can have names of such a form."""
     if base_name == DEFAULT_NAME:
         return (PartitionInterval.NONE,)
     if "W" in base_name:
@@ -236,7 +233,7 @@ def recorded_directory_name(timestamp: int, interval: PartitionInterval, *, name
 def infer_interval(names: Iterable[str]) -> PartitionInterval | None:
     """Guess how a table without ``_meta`` is partitioned: the finest interval that explains all its directories.
 
-    The guess is wrong only for tables of which nothing is left but pieces that look like whole partitions of a finer
+    The guess is wrong only for tables that have nothing left but pieces with names of whole partitions of a finer
     interval.
     """
     spelled = [found for name in names if (found := _spelled(name)) is not None]
@@ -244,7 +241,7 @@ def infer_interval(names: Iterable[str]) -> PartitionInterval | None:
 
     def fits(found: _Spelled, interval: PartitionInterval) -> bool:
         if not _is_name_of(found, interval):
-            # Names that no interval has are ignored; hardly ever is there one.
+            # Names that fit no interval are ignored; they are very rare.
             return not any(_is_name_of(found, other) for other in _intervals_of_shape(found.base_name))
         floor_ns = partition_floor_ns(found.timestamp_ns, interval)
         return floor_ns == found.timestamp_ns or _base_name(floor_ns, interval, is_nanosecond=False) in base_names
@@ -257,7 +254,7 @@ def infer_interval(names: Iterable[str]) -> PartitionInterval | None:
 
 
 def _timestamp_ns(match: re.Match[str]) -> int | None:
-    """Return the time that a name spells, None where there is no such day or time of day."""
+    """Return the time in a name, None where there is no such day or time of day."""
     if match["base"] == DEFAULT_NAME:
         return EARLIEST_NS
     hour, minute, second = (int(match[part] or 0) for part in ("hour", "minute", "second"))
@@ -299,7 +296,7 @@ def _base_name(timestamp_ns: int, interval: PartitionInterval, *, is_nanosecond:
 
 
 def _time_suffix(timestamp_ns: int, *, is_nanosecond: bool) -> str:
-    """Spell the time of day as far as it is not zero: hour, then minute and second together, then the fraction."""
+    """Format the time of day without trailing zeros: hour, then minute and second together, then the fraction."""
     hour, below_hour_ns = divmod(timestamp_ns % DAY_NS, HOUR_NS)
     if hour == 0 and below_hour_ns == 0:
         return ""
@@ -313,4 +310,4 @@ def _time_suffix(timestamp_ns: int, *, is_nanosecond: bool) -> str:
 
 
 ITSELF = ""
-"""In place of a partition's name: the URL is that of the partition, or of its file."""
+"""Replaces a partition's name where the URL is that of the partition, or of its file."""

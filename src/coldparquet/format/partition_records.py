@@ -1,8 +1,8 @@
-"""The layout of `_txn`, and its partitions as columns with the times they cover: 100,000 of them cost milliseconds.
+"""Defines the layout of `_txn`, and its partitions as columns: 100,000 of them cost milliseconds.
 
-The layout of `_txn`, the file that says which partitions a table has at this moment.
+`_txn` is the file that says which partitions a table currently has.
 
-    header      64 bytes: version, and where the two areas A and B lie
+    header      64 bytes: version, and the places of the two areas A and B
     area A, B   one transaction each; the version's parity tells which one is live: even A, odd B
 
     area        132 fixed bytes, 8 bytes per symbol column, 4 bytes length of the partition section, 32 bytes per partition
@@ -62,14 +62,15 @@ RECORD_FIELDS = (
 """Fields of `RECORD` with their offsets in the area."""
 
 SYMBOL_COUNT_DTYPE = np.dtype([("committed", "<i4"), ("transient", "<i4")])
-"""One symbol column: entries that belong to the transaction, and with those that are still being added."""
+"""One symbol column: entries that belong to the transaction, and the number including uncommitted ones."""
 
 SECTION_LENGTH = struct.Struct("<i")
 """Length of the partition section in bytes."""
 
 LEFT_BEHIND = struct.Struct("<8sqqq")
-"""Ours, right behind the live area of a published table that lacks rows: `LEFT_BEHIND_MAGIC`, the number of the
-transaction, and how many partitions and rows of the source are not in the copy. QuestDB reads nothing there."""
+"""coldparquet's own, directly behind the live area of a published table that lacks rows: `LEFT_BEHIND_MAGIC`, the
+number of the transaction, and how many partitions and rows of the source are not in the copy. QuestDB reads nothing
+there."""
 LEFT_BEHIND_MAGIC = b"cpq-left"
 
 PARTITION_WORDS = 4
@@ -90,9 +91,9 @@ READ_ONLY_BIT = 62
 
 SIZE_BITS = 56
 UNKNOWN_SIZE_FLAGS = 0x3F << SIZE_BITS
-"""Bits 56 to 61 have no meaning that released versions give them."""
+"""Bits 56 to 61 have no meaning in released versions."""
 DELTA_BIT = 61
-"""Parquet partitions of development branches: there are delta files, so that ``data.parquet`` is not the whole truth."""
+"""Parquet partitions of development branches: there are delta files, so ``data.parquet`` lacks changes."""
 SEQ_TXN_BIT = 62
 """Native partitions only: the low bits are a seqTxn. Without it older versions left a Parquet size there."""
 REMOTE_COPY_BIT = 63
@@ -174,7 +175,7 @@ def _following(steps: npt.NDArray[np.int64], interval: PartitionInterval) -> npt
 
 
 NOT_STATED = -1
-"""Parquet size or seqTxn of a partition of which `_txn` states none."""
+"""Parquet size or seqTxn of a partition for which `_txn` states none."""
 
 _SIZE_MASK = (1 << SIZE_BITS) - 1
 _ROW_COUNT_MASK = (1 << ROW_COUNT_BITS) - 1
@@ -183,7 +184,7 @@ _SQUASH_COUNT_MASK = (1 << SQUASH_COUNT_BITS) - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRecord:
-    """What `_txn` says about one partition, or about one piece of a partition that was split."""
+    """The record of `_txn` for one partition, or for one piece of a partition that was split."""
 
     timestamp: int
     """Begin of the partition or of the piece, in the unit of the table."""
@@ -201,7 +202,7 @@ class PartitionRecord:
     native_seq_txn: int = NOT_STATED
     """Last sequencer transaction in a native partition, or -1."""
     unknown_flags: int = 0
-    """Bits of the size word without known meaning, in their places: bits 56 to 61, and 62 of a Parquet partition."""
+    """Bits of the size word without known meaning, in place: bits 56 to 61, and 62 of a Parquet partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -253,7 +254,7 @@ class PartitionRecords:
 
     @classmethod
     def from_words(cls, words: npt.NDArray[np.int64]) -> PartitionRecords:
-        """Take the stored words apart."""
+        """Decode the stored words."""
         timestamps, rows_and_flags, name_txns, sizes_and_flags = words.T
         is_parquet = _bit(rows_and_flags, PARQUET_BIT)
         is_stated = ~np.isin(sizes_and_flags, CLEARED_WORDS)
@@ -276,7 +277,7 @@ class PartitionRecords:
         )
 
     def to_words(self) -> npt.NDArray[np.int64]:
-        """Put the words together again, shape (partitions, 4). The values are not checked to fit their bits."""
+        """Encode the words, shape (partitions, 4). The values are not checked to fit their bits."""
         words = np.empty((len(self), PARTITION_WORDS), np.int64)
         words[:, 0] = self.timestamps
         words[:, 1] = (

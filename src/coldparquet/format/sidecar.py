@@ -1,13 +1,12 @@
-"""Sidecars (`_pm`): bytes to model, the chain of snapshots that updates leave, and many sidecars stacked into one table.
+"""Parses sidecars (`_pm`), with the chain of snapshots that updates leave, and stacks many of them into one table.
 
-A sidecar answers, without the Parquet footer, which columns a partition has, where every column chunk lies, and what is
-known about its values. `parse_sidecar` checks the bytes and returns a `Sidecar`; the buffer is neither copied nor
-walked chunk by chunk, so that opening costs little more than its checksum.
+A sidecar contains, without the Parquet footer, the columns of a partition, the place of every column chunk, and
+statistics of its values. `parse_sidecar` checks the bytes and returns a `Sidecar`. It neither copies the buffer nor
+walks it chunk by chunk, so opening costs little more than its checksum.
 
-The chain of footers that updates leave behind in a sidecar.
-
-The footer at the committed size is the newest; `previous_size_bytes` leads to the size at which the one before it was
-committed, and so on back to the first. Sizes strictly decrease, so no walk repeats.
+Updates leave a chain of footers in a sidecar. The footer at the committed size is the newest. `previous_size_bytes`
+leads to the size at which the one before it was committed, and so on back to the first. Sizes strictly decrease, so no
+walk repeats.
 """
 
 from __future__ import annotations
@@ -50,8 +49,8 @@ def walk_chain(
     footer_bytes = 0
     for _ in range(layout.MAX_CHAIN_STEPS):
         footer = parse_sidecar_footer(file, size_bytes, header, path=path)
-        # Footers of one file lie one behind the other. Together they never exceed it, unless they were crafted to
-        # overlap and to make a walk take the square of the file's size.
+        # Footers of one file follow each other. Together they never exceed it, unless a crafted file overlaps them to
+        # make a walk take time quadratic in its size.
         footer_bytes += footer.length_bytes + layout.TRAILER.size
         if footer_bytes > len(file):
             raise _broken_chain("the footers of the chain overlap", footer, path)
@@ -87,11 +86,11 @@ def find_footer(
 
 
 def check_footer_place(footer: SidecarFooter, header: SidecarHeader, *, path: str | None) -> None:
-    """Refuse what a damaged trailer makes of a file: no checksum covers it, and it alone tells where a footer begins.
+    """Refuse the result of a damaged trailer, which no checksum covers, although it alone locates a footer.
 
-    A wrong one makes a footer of other numbers, whose checksum field is nevertheless the right one. Mostly its sections
-    do not end at the checksum. Where an unknown optional feature may explain that, or where it has no row group and the
-    error would make rows disappear, the footer must at least lie where writers put one.
+    A wrong trailer makes a footer of other numbers, whose checksum field is nevertheless the right one. Mostly its
+    sections do not end at the checksum. Two cases remain: an unknown optional feature may explain that, or the footer
+    has no row group and the error would make rows disappear. Then the footer must at least be where writers put one.
     """
     is_exact = footer.sections_stop == footer.checksum_offset
     if is_exact and footer.row_group_count:
@@ -110,9 +109,9 @@ def check_footer_place(footer: SidecarFooter, header: SidecarHeader, *, path: st
 
 
 def _is_placed_well(footer: SidecarFooter, header: SidecarHeader, path: str | None) -> bool:
-    """Tell whether a footer lies behind all that it refers to, or without row groups right behind the header."""
+    """Tell whether a footer is behind all that it refers to, or without row groups directly behind the header."""
     if footer.row_group_count == 0:
-        # Updates never drop row groups, so a file without any was made without, and its first footer tells.
+        # Updates never drop row groups, so a file without any was made without, and its first footer is right.
         *_, first = walk_chain(footer.file, footer.size_bytes, header, path=path)
         return first.offset == header.stop or bool(header.feature_flags & ~layout.KNOWN_HEADER_FLAGS)
     blocks = footer.block_offsets
@@ -165,7 +164,7 @@ def parse_sidecar(
             was never committed. The buffer is kept, not copied, and must not change.
         parquet_size_bytes: Take the newest snapshot of a Parquet file of this size, as the table's transaction file
             states it. None takes the snapshot at `sidecar_size_bytes`.
-        sidecar_size_bytes: A committed size that was read earlier; only it and what came before are looked at. None
+        sidecar_size_bytes: A committed size that was read earlier; only it and older snapshots are considered. None
             takes the committed size in the header.
         path: The sidecar, for error messages.
         verify_checksum: Whether to compute the CRC-32, most of the cost of opening.
@@ -216,12 +215,12 @@ def open_snapshot(
 class Sidecar(RowGroupTable):
     """One snapshot of a sidecar, immutable. Made by `parse_sidecar`.
 
-    Descriptors, names and chunk fields are read from the buffer when they are first asked for.
+    Descriptors, names and chunk fields are read from the buffer on first use.
 
     Attributes:
         file: The file up to the size of this snapshot, read-only.
-        header: What holds for every snapshot of the file.
-        footer: What holds for this one.
+        header: Valid for every snapshot of the file.
+        footer: Valid for this snapshot.
         path: The sidecar, for error messages.
     """
 
@@ -272,23 +271,23 @@ class Sidecar(RowGroupTable):
 
     @cached_property
     def foreign_annotations(self) -> Mapping[int, str]:
-        """What we noted about columns whose Arrow type does not follow from their type code; empty for QuestDB's files.
+        """Annotations of columns whose Arrow type does not follow from their type code; empty for QuestDB's files.
 
         Raises:
-            FormatError: The note is not what we write.
+            FormatError: The annotations are not in this library's form.
         """
         stored = self._annotations
         return MappingProxyType({} if stored is None else parse_foreign_annotations(stored, path=self.path))
 
     @cached_property
     def created_by(self) -> str | None:
-        """What the Parquet file says about who wrote it, empty where it says nothing; None where that is not noted."""
+        """The writer that the Parquet file names, empty where it names none; None where that is not recorded."""
         stored = self._note(WRITER_CODE)
         return None if stored is None else stored.decode("utf-8", "replace")
 
     @cached_property
     def is_writer_known(self) -> bool:
-        """See :class:`RowGroupTable`. Only files of QuestDB, and ours for it, mark the type of their designated timestamp."""
+        """See :class:`RowGroupTable`. QuestDB alone, and coldparquet for it, mark the designated timestamp's type."""
         if self.created_by is not None:
             return True
         timestamp = self.designated_timestamp
@@ -312,7 +311,7 @@ class Sidecar(RowGroupTable):
         Inlined filters store their length with the bitset, so the length here is 0 for them.
 
         Raises:
-            InvalidInputError: The column is none of `bloom_columns`.
+            InvalidInputError: The column is not among `bloom_columns`.
         """
         position = self._bloom_positions.get(column_index)
         if position is None:
@@ -325,7 +324,7 @@ class Sidecar(RowGroupTable):
         return self.bloom_matrix[:, self._bloom_positions[column_index]]
 
     def bloom_location(self, row_group: int, column_index: int) -> ByteRange | None:
-        """Return where the bitset of one chunk's bloom filter lies, or None without a usable one.
+        """Return the range of the bitset of one chunk's bloom filter, or None without a usable one.
 
         The range belongs to the Parquet file when `blooms_external`, otherwise to the sidecar.
         """
@@ -356,10 +355,10 @@ class Sidecar(RowGroupTable):
             raise checksum_mismatch(self.footer, computed, path=self.path)
 
     def verify_blocks(self) -> None:
-        """Check that every row group's block lies inside the snapshot.
+        """Check that every row group's block is inside the snapshot.
 
         Raises:
-            FormatError: One does not (kind `Truncated`), or there are more than can lie side by side (`InvalidValue`).
+            FormatError: One is not (kind `Truncated`), or there are more than fit side by side (`InvalidValue`).
         """
         entries = self.footer.block_entries
         if not len(entries):
@@ -407,7 +406,7 @@ class Sidecar(RowGroupTable):
 
     @cached_property
     def data_stops(self) -> npt.NDArray[np.uint64]:
-        """Where the data of the Parquet file ends and its footer begins, shape (row groups,): the same for all of them."""
+        """End of the Parquet file's data and start of its footer, shape (row groups,): the same for all of them."""
         return np.full(self.row_group_count, self.footer.parquet_footer_offset, np.uint64)
 
     @cached_property
@@ -416,7 +415,7 @@ class Sidecar(RowGroupTable):
 
     @cached_property
     def bloom_matrix(self) -> npt.NDArray[Any]:
-        """Bloom entries as stored, shape (row groups, bloom columns), for looks at all row groups at once.
+        """Bloom entries as stored, shape (row groups, bloom columns), for all row groups at once.
 
         `BLOOM_REFERENCE_DTYPE` when `blooms_external`, otherwise `BLOOM_OFFSET_DTYPE`.
         """
@@ -428,11 +427,12 @@ class Sidecar(RowGroupTable):
 
 
 _LONGEST_STACK_BYTES = 16 * 1024 * 1024
-"""Stacking copies: this bounds the memory, and costs nothing beside what so many row groups take to plan."""
+"""Stacking copies the sidecars. This limit bounds the memory; the copy costs little beside planning so many row
+groups."""
 
 
 class SidecarStack(RowGroupTable):
-    """The row groups of sidecars that describe their columns alike, one behind the other.
+    """The row groups of sidecars with equal column descriptions, one behind the other.
 
     Args:
         sidecars: At least one; all have the same `schema`.
@@ -510,7 +510,7 @@ class SidecarStack(RowGroupTable):
 
 
 def stack_alike(sidecars: Sequence[Sidecar]) -> list[list[int]]:
-    """Group sidecars that can be stacked, and that are short enough to be copied for it."""
+    """Group sidecars that can be stacked, and that are short enough to copy."""
     stacks: list[list[int]] = []
     open_stacks: dict[ColumnSchema, tuple[list[int], int]] = {}
     for position, sidecar in enumerate(sidecars):

@@ -1,12 +1,10 @@
-"""The chunks of one column over all row groups, as numpy arrays.
+"""Provides the chunks of one column over all row groups, as numpy arrays for planning.
 
-Planning asks the same few fields of a few columns for every row group. Blocks lie at multiples of 8 and a chunk is
+Planning reads the same few fields of a few columns for every row group. Blocks start at multiples of 8 and a chunk is
 eight u64 words, so a field over all row groups is one gather of words; no Python object per chunk exists.
 
-What planning needs to know of row groups: their columns, and where their chunks and statistics are stored.
-
-One sidecar is such a table. So is a stack of several (:mod:`coldparquet.format.sidecar`), so that thousands of
-partitions are planned by the same few array operations as one.
+A `RowGroupTable` has row groups with their columns, chunks and statistics. One sidecar is such a table. So is a stack
+of several (:mod:`coldparquet.format.sidecar`), so the same few array operations plan thousands of partitions as one.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ _LARGEST_I64 = np.uint64((1 << 63) - 1)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BlockTable:
-    """Where the blocks of a snapshot, or of several, lie; checked to be inside the file before anyone gathers from them."""
+    """The places of the blocks of one or several snapshots; checked to be inside the file before any gather."""
 
     file: memoryview = field(repr=False)
     """The sidecar up to the size of the snapshot; several one behind the other, each at a whole word."""
@@ -50,7 +48,7 @@ class BlockTable:
     snapshot_stops: npt.NDArray[np.int64]
     """Byte at which the snapshot of each block ends, shape (row groups,): no bound reaches behind it."""
     stride_words: int | None
-    """Distance from each block to the next where it is always the same, as it is without out-of-line bytes."""
+    """Distance from each block to the next where it is constant, as it is without out-of-line bytes."""
     column_count: int
     path: str | None
 
@@ -123,7 +121,7 @@ class ChunkColumn:
 
     @property
     def codec(self) -> npt.NDArray[np.uint8]:
-        """Compression codec as stored; numbers above 7 are none of Parquet's."""
+        """Compression codec as stored; numbers above 7 are not Parquet codecs."""
         return self._packed[:, 0]
 
     @property
@@ -207,9 +205,9 @@ class ChunkColumn:
 class RawBounds:
     """One side's bounds of one column over all row groups, as raw bytes.
 
-    What the bytes mean depends on the column's physical type. Numbers of up to 8 bytes are read from `raw` where
-    `inlined`; byte strings through `prefix_words`, or one by one through `bytes_at`. Bounds may be inexact and still
-    bound the data.
+    The meaning of the bytes depends on the column's physical type. Numbers of up to 8 bytes are read from `raw` where
+    `inlined`; byte strings through `prefix_words`, or one by one through `bytes_at`. Inexact bounds still bound the
+    data.
 
     Args:
         blocks: The blocks of the snapshot.
@@ -257,7 +255,7 @@ class RawBounds:
         return self._blocks.gather(self._word)
 
     def bytes_at(self, row_group: int) -> bytes | None:
-        """Return the bytes of one bound; None when it is absent, of length 0, or its reference leads nowhere."""
+        """Return the bytes of one bound; None when it is absent, of length 0, or its reference is invalid."""
         if not self.present[row_group]:
             return None
         word = int(self.raw[row_group])
@@ -290,7 +288,7 @@ class RawBounds:
     def _fetch_out_of_line(
         self, rows: npt.NDArray[np.intp], prefixes: npt.NDArray[np.uint64], lengths: npt.NDArray[np.int64]
     ) -> None:
-        """Fill in the bounds of the row groups `rows`, which lie out of line at any alignment."""
+        """Fill in the bounds of the row groups `rows`, which are out of line at any alignment."""
         file = np.frombuffer(self._blocks.file, np.uint8)
         references = self.raw[rows]
         row_lengths = (references & np.uint64(layout.MAX_OUT_OF_LINE_BYTES)).astype(np.int64)
@@ -300,7 +298,7 @@ class RawBounds:
         inside = (row_lengths > 0) & (starts + row_lengths <= self._blocks.snapshot_stops[rows])
         rows, starts = rows[inside], starts[inside]
         lengths[rows] = row_lengths[inside]
-        # The last bound of a file may be nearer to its end than 8 bytes; what is read instead is blanked out later.
+        # The last bound of a file may be nearer to its end than 8 bytes; the excess bytes are blanked out later.
         positions = np.minimum(starts[:, None] + np.arange(layout.WORD_BYTES), len(file) - 1)
         prefixes[rows] = file[positions].view(">u8")[:, 0]
 
@@ -315,7 +313,7 @@ def _read_only(array: npt.NDArray[_Scalar]) -> npt.NDArray[_Scalar]:
 
 
 class RowGroupTable(ABC):
-    """Row groups of the same columns. Descriptors, names and chunk fields are read when they are first asked for.
+    """Row groups of the same columns. Descriptors, names and chunk fields are read on first use.
 
     Args:
         file: A sidecar that describes the columns.
@@ -323,7 +321,7 @@ class RowGroupTable(ABC):
         path: The sidecar, for error messages; None where there are several.
 
     Attributes:
-        header: What holds for all of them.
+        header: Valid for all of them.
         path: As above.
     """
 
@@ -336,27 +334,27 @@ class RowGroupTable(ABC):
     @property
     @abstractmethod
     def schema(self) -> ColumnSchema:
-        """What it shares with all tables that describe their columns alike."""
+        """The schema shared by all tables with equal column descriptions."""
 
     @property
     @abstractmethod
     def blocks(self) -> BlockTable:
-        """Where the row groups' blocks lie, for raw looks at them; `row_counts` and `chunks` are what plans need."""
+        """The places of the row groups' blocks, for raw access; plans use `row_counts` and `chunks`."""
 
     @property
     @abstractmethod
     def data_stops(self) -> npt.NDArray[np.uint64]:
-        """Where the data of the Parquet file of each row group ends and its footer begins, as stored, shape (row groups,)."""
+        """End of the Parquet data, and start of the footer, for each row group, as stored, shape (row groups,)."""
 
     @property
     @abstractmethod
     def foreign_annotations(self) -> Mapping[int, str]:
-        """What we noted about columns whose Arrow type does not follow from their type code; empty for QuestDB's files."""
+        """Annotations of columns whose Arrow type does not follow from their type code; empty for QuestDB's files."""
 
     @property
     @abstractmethod
     def is_writer_known(self) -> bool:
-        """Whether the writer is noted, or QuestDB: if not, the files may have what ``file_writer`` says of old writers."""
+        """Whether the writer is recorded, or QuestDB; if not, the files may have the errors of old writers."""
 
     @property
     @abstractmethod
@@ -372,7 +370,7 @@ class RowGroupTable(ABC):
 
     @property
     def blooms_external(self) -> bool:
-        """Whether bloom filters lie in the Parquet file and not in the sidecar."""
+        """Whether bloom filters are in the Parquet file and not in the sidecar."""
         return self.header.blooms_external
 
     @property
@@ -392,7 +390,7 @@ class RowGroupTable(ABC):
 
     @cached_property
     def columns(self) -> tuple[ColumnDescriptor, ...]:
-        """All column descriptors; see `column` for what may be wrong with them."""
+        """All column descriptors; see `column` for possible errors."""
         return tuple(self.column(index) for index in range(self.column_count))
 
     def column(self, index: int) -> ColumnDescriptor:

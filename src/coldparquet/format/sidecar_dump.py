@@ -1,4 +1,4 @@
-"""A sidecar as plain data, for people and for comparison with other implementations.
+"""Converts a sidecar to plain data, for users and for comparison with other implementations.
 
 The names and values are those of the reference implementation's dump. Everything is checked on the way: checksum,
 names, repetitions, blocks, codecs, and each older footer with its own checksum.
@@ -40,7 +40,7 @@ def describe_sidecar(
     sidecar_size_bytes: int | None = None,
     path: str | None = None,
 ) -> dict[str, Any]:
-    """Check one snapshot of a sidecar completely and return all that it says.
+    """Check one snapshot of a sidecar completely and return its whole content.
 
     The arguments are those of `coldparquet.format.sidecar.parse_sidecar`.
     """
@@ -104,7 +104,7 @@ def _describe_header(sidecar: Sidecar) -> dict[str, Any]:
 
 
 def _describe_columns(sidecar: Sidecar) -> list[dict[str, Any]]:
-    # Read from the table, not from parsed descriptors: a physical type that nobody knows is worth showing.
+    # Read from the table, not from parsed descriptors: an unknown physical type is worth showing.
     stored_fields = layout.COLUMN_DESCRIPTOR_DTYPE.names or ()
     table = [dict(zip(stored_fields, fields, strict=True)) for fields in sidecar.header.descriptors.tolist()]
     names = [parse_name(sidecar.file, index, path=sidecar.path) for index in range(len(table))]

@@ -1,4 +1,4 @@
-"""One footer of a sidecar, which describes one snapshot of it."""
+"""Parses one footer of a sidecar, which describes one snapshot of it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ScratchpadEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoveringIndexEntry:
-    """One covering index of a partition, as its footer's COVERING_INDEX section names it."""
+    """One covering index of a partition, from its footer's COVERING_INDEX section."""
 
     column_id: int
     """Writer index of the indexed column."""
@@ -36,7 +36,7 @@ class CoveringIndexEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SidecarFooter:
-    """The fields of one footer; what could be large is read from the file when it is asked for."""
+    """The fields of one footer; large parts are read from the file on access."""
 
     file: memoryview = field(repr=False)
     size_bytes: int
@@ -60,11 +60,11 @@ class SidecarFooter:
     scratchpad_offset: int | None
     covering_index_offset: int | None
     sections_stop: int
-    """One past the last section that we know, in the file; unknown optional sections may follow."""
+    """One past the last known section, in the file; unknown optional sections may follow."""
 
     @property
     def checksum_offset(self) -> int:
-        """Where the stored CRC-32 lies, which is also where the bytes that it covers end."""
+        """Offset of the stored CRC-32, which is also the end of the bytes that it covers."""
         return self.offset + self.length_bytes - layout.CHECKSUM.size
 
     @property
@@ -154,7 +154,7 @@ def parse_sidecar_footer(
     if flags & layout.FOOTER_SCRATCHPAD:
         scratchpad_offset = cursor
         cursor = _scratchpad_stop(file, cursor, checksum_offset, path)
-    # Without its required half, bit 2 is an optional bit of somebody else's and its section as opaque as any.
+    # Without its required half, bit 2 is an unknown optional bit, and its section is opaque.
     if flags & layout.FOOTER_COVERING_INDEX and flags & layout.FOOTER_COVERING_INDEX_REQUIRED:
         covering_index_offset = cursor
         cursor = _covering_index_stop(file, cursor, checksum_offset, path)
@@ -179,7 +179,7 @@ def parse_sidecar_footer(
 
 
 def check_required_flags(footer: SidecarFooter, *, path: str | None) -> None:
-    """Refuse a footer that needs more than we know. Footers that a walk merely passes are not asked."""
+    """Refuse a footer with unknown required features. Footers that a walk merely passes are not checked."""
     flags = footer.feature_flags
     unknown = flags & ~layout.OPTIONAL_FLAGS & ~layout.KNOWN_FOOTER_FLAGS
     if flags & layout.FOOTER_COVERING_INDEX_REQUIRED and not flags & layout.FOOTER_COVERING_INDEX:
@@ -210,7 +210,7 @@ def checksum_mismatch(footer: SidecarFooter, computed: int, *, path: str | None)
 
 
 def _scratchpad_stop(file: memoryview, start: int, checksum_offset: int, path: str | None) -> int:
-    """Check the SCRATCHPAD at `start` without keeping anything of it; return where it ends."""
+    """Check the SCRATCHPAD at `start` without keeping any of it; return its end."""
     cursor = start + layout.COUNT.size
     if cursor > checksum_offset:
         raise _truncated("the number of SCRATCHPAD entries", cursor, checksum_offset, start, path)
@@ -232,7 +232,7 @@ def _scratchpad_stop(file: memoryview, start: int, checksum_offset: int, path: s
 
 
 def _covering_index_stop(file: memoryview, start: int, checksum_offset: int, path: str | None) -> int:
-    """Check the size of the COVERING_INDEX at `start`; return where it ends."""
+    """Check the size of the COVERING_INDEX at `start`; return its end."""
     stop = start + layout.COUNT.size
     if stop > checksum_offset:
         raise _truncated("the number of covering indexes", stop, checksum_offset, start, path)

@@ -1,23 +1,19 @@
-"""From a Parquet footer to the sidecar that QuestDB would write for the file.
+"""Converts a Parquet footer to the sidecar that QuestDB would write for the file.
 
-It takes plain numbers and bytes, so that it does not matter who parsed the Parquet footer.
+Four things differ from QuestDB's own conversion, all for safety. Bounds with an unknown order are left out, so no
+reader prunes on them, nor on the bounds of pages (see ``ChunkPlaces.has_bounds``). Facts about foreign columns that
+QuestDB's type codes cannot express go into the scratchpad, see ``foreign_annotations``; so does the writer of a foreign
+file, see ``file_writer``. A dictionary page offset is used only where it is before the data pages: some writers store 0
+there. And if a writer is known to leave out a part of its chunks, they extend to the next one.
 
-From a Parquet footer to the sidecar that QuestDB would write for the file.
+One step is omitted: QuestDB decodes the first and last designated timestamp of chunks without bounds and stores them.
+That needs the pages, and this module has only the footer, so such row groups are never pruned by time.
 
-Four things differ from QuestDB's own conversion, all towards safety. Bounds whose order is not known are left out, so
-nobody prunes on them, nor on the bounds of pages (see ``ChunkPlaces.has_bounds``). What QuestDB's type codes cannot express
-about foreign columns goes into the scratchpad, see ``foreign_annotations``, and so does who wrote a foreign file, see
-``file_writer``. A dictionary page offset is believed only where it lies before the data pages: some writers store 0 there.
-And where a writer is known to have left out a part of its chunks, they reach to the next one.
-
-One thing is left undone: QuestDB decodes the first and last designated timestamp of chunks without bounds and stores
-them. That takes the pages, and this module sees only the footer, so such row groups are never pruned by time.
-
-A sidecar under which every value of a file reads as it is stored, so that it can be written again unchanged.
-
-Reading gives the values of QuestDB's types: a BYTE that is marked null is 0, an array is a nested list. Written again,
-the mark would be lost, which counts once the column becomes an INT, and so would the shape of an array without
-elements. Under other types the same chunks read as nullable numbers and as the byte strings that hold arrays.
+`values_as_stored` returns a sidecar under which every value of a file reads as it is stored, so that it can be
+rewritten unchanged. Normal reads return the values of QuestDB's types: a BYTE that is marked null is 0, an array is a
+nested list. A rewrite of these would lose the mark, which counts once the column becomes an INT, and the shape of an
+array without elements. With other types the same chunks read as nullable numbers and as the byte strings that hold
+arrays.
 """
 
 from __future__ import annotations
@@ -90,10 +86,10 @@ def convert_chunk(  # noqa: PLR0913 - the fields of one Parquet structure, each 
 ) -> ChunkSpec:
     """Convert the fields of a Parquet `ColumnMetaData` as QuestDB does when it makes a sidecar from a footer.
 
-    Negative counts and offsets become 0, negative null and distinct counts unknown. A dictionary offset wins over the
-    data page offset whenever the field is present. The deprecated `min` and `max` must not be passed: their order is
-    undefined. A bound longer than 65,535 bytes, which the format cannot hold, is left out, and without it pruning
-    merely keeps more row groups; QuestDB refuses such a file.
+    Negative counts and offsets become 0, negative null and distinct counts unknown. A dictionary offset takes
+    precedence over the data page offset whenever the field is present. Do not pass the deprecated `min` and `max`:
+    their order is undefined. A bound longer than 65,535 bytes, which the format cannot hold, is left out, and without
+    it pruning merely keeps more row groups; QuestDB refuses such a file.
     """
     if not 0 <= codec <= _LAST_CODEC:
         raise FormatError(
@@ -161,12 +157,12 @@ _DEFAULTS: dict[PhysicalType, int] = {
     PhysicalType.DOUBLE: TypeTag.DOUBLE,
     PhysicalType.BYTE_ARRAY: TypeTag.BINARY,
 }
-"""What is left where no annotation says more."""
+"""The type without a more specific annotation."""
 _DECIMALS = frozenset(
     {PhysicalType.INT32, PhysicalType.INT64, PhysicalType.BYTE_ARRAY, PhysicalType.FIXED_LEN_BYTE_ARRAY}
 )
 _CONTRADICTION: Inferred = (UNKNOWN_TYPE_CODE, None)
-"""The annotation cannot stand at this physical type, such as a 64-bit integer in 32 bits: nobody knows what is meant."""
+"""The annotation is invalid for this physical type, such as a 64-bit integer in 32 bits: its meaning is unknown."""
 _NULLABLE_TAGS = frozenset({TypeTag.BOOLEAN, TypeTag.BYTE, TypeTag.SHORT})
 """Types that QuestDB reads as 0 or false where the file has a null."""
 
@@ -225,7 +221,7 @@ _BYTES = frozenset({PhysicalType.BYTE_ARRAY, PhysicalType.FIXED_LEN_BYTE_ARRAY})
 
 
 def sidecar_content_from_footer(footer: ParquetFooter) -> SidecarContent:
-    """Say in a sidecar what a Parquet footer says.
+    """Describe a Parquet footer as sidecar content.
 
     Bloom filters are left out; ``footer_blooms`` adds them.
     """
@@ -308,8 +304,8 @@ def _infer_types(footer: ParquetFooter) -> tuple[list[int], dict[int, ForeignAnn
 def _stated_type(column: QuestdbColumn, leaf: SchemaLeaf) -> int:
     """Return the type code that QuestDB's JSON states.
 
-    Some writers put the scale of decimals at bit 24. Readers of a sidecar expect it at bit 18 and see no annotation that
-    could tell them otherwise, so a code that the annotation shows to be of the other form is brought into this one.
+    Some writers put the scale of decimals at bit 24. Readers of a sidecar expect it at bit 18 and have no annotation to
+    correct it. So if the annotation shows the other form, the code is converted.
     """
     if leaf.logical is None or leaf.logical.kind is not LogicalKind.DECIMAL:
         return column.type_code
@@ -325,7 +321,7 @@ def _column_id(leaf: SchemaLeaf, column: QuestdbColumn | None) -> int:
 
 
 def _order(footer: ParquetFooter, questdb: QuestdbMetadata | None) -> tuple[int | None, tuple[SortOrder, ...]]:
-    """Return the designated timestamp and the sort order; QuestDB's JSON wins over what row groups declare."""
+    """Return the designated timestamp and the sort order; QuestDB's JSON takes precedence over the row groups."""
     for index, column in enumerate(questdb.columns if questdb else ()):
         if tag_of(column.type_code) is TypeTag.TIMESTAMP and column.type_code & DESIGNATED_BIT:
             return index, (SortOrder(index, bool(column.type_code & DESCENDING_BIT)),)
@@ -359,7 +355,7 @@ def _row_groups(footer: ParquetFooter, annotations: dict[int, ForeignAnnotation]
 
 
 def _has_known_order(footer: ParquetFooter, column: int) -> bool:
-    """Tell whether the bounds of a column are in the order of its type. QuestDB declares no order and keeps to it."""
+    """Tell whether a column's bounds are in the order of its type. QuestDB's are, although it declares none."""
     leaf = footer.leaves[column]
     if leaf.physical_type is PhysicalType.INT96:
         return False
@@ -372,12 +368,12 @@ def _has_known_order(footer: ParquetFooter, column: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _RowGroupSpecs(Sequence[RowGroupSpec]):
-    """The row groups of a footer as a sidecar says them, each made when it is asked for."""
+    """The row groups of a footer in a sidecar's form, each converted on access."""
 
     footer: ParquetFooter
     with_bounds: list[bool]
     borders: list[int] | None
-    """Where chunks may end, of writers whose lengths leave out the dictionary's header."""
+    """Possible ends of chunks, for writers whose lengths leave out the dictionary's header."""
 
     def __len__(self) -> int:
         return len(self.footer.row_groups)
@@ -446,7 +442,7 @@ _NULLABLE = frozenset({TypeTag.BOOLEAN, TypeTag.BYTE, TypeTag.SHORT})
 
 
 def values_as_stored(content: SidecarContent) -> SidecarContent:
-    """Return what a sidecar says, with other types for the columns that would not read as they are stored."""
+    """Return a sidecar's content with other types for the columns that would not read as they are stored."""
     annotations: dict[int, str] = {}
     others = []
     for entry in content.scratchpad:

@@ -1,4 +1,4 @@
-"""The header of a sidecar: what holds for every snapshot of the file, above all its columns."""
+"""Parses the header of a sidecar: the facts for every snapshot of the file, above all its columns."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _MOST_SCHEMAS = 64
 
 
 class ColumnSchema:
-    """What was parsed so far of the columns of all sidecars with one description of them; compared by identity.
+    """The parsed columns of all sidecars with equal column descriptions; compared by identity.
 
     Filled by :class:`coldparquet.format.sidecar_chunks.RowGroupTable`, and by
-    :func:`coldparquet.format.sidecar_header.parse_columns_ahead` before the checksum is known; also from several threads: they
-    find the same. Only what is right is kept, so that errors name the sidecar in which they are met.
+    :func:`coldparquet.format.sidecar_header.parse_columns_ahead` before the checksum is known. Several threads may fill
+    it: they find the same. Only valid results are kept, so errors name the sidecar in which they occur.
 
     Attributes:
         descriptors: Column descriptors by index.
@@ -40,14 +40,14 @@ class ColumnSchema:
 
 @lru_cache(maxsize=_MOST_SCHEMAS)
 def shared_schema(description: bytes, annotations: bytes) -> ColumnSchema:  # noqa: ARG001 - together they are the key
-    """Return the schema of all sidecars that describe their columns in these bytes."""
+    """Return the schema of all sidecars with these description bytes."""
     return ColumnSchema()
 
 
 _LARGEST_FILE_BYTES = 2**63 - 1
 
 _REPETITIONS, _PHYSICAL_TYPES = tuple(layout.Repetition), tuple(layout.PhysicalType)
-"""By their numbers, which begin with 0: of a thousand columns, calling the enums would take a millisecond."""
+"""Enum members by number, from 0: for a thousand columns, calling the enums would take a millisecond."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class ColumnDescriptor:
     max_rep_level: int
     max_def_level: int
     repetition: layout.Repetition
-    """Repetition of the top-level field; for nested columns the levels tell more."""
+    """Repetition of the top-level field; for nested columns the levels are more precise."""
     descending: bool
     """A sorting column in descending order."""
     is_ascii: bool
@@ -100,7 +100,7 @@ class SidecarHeader:
     names_stop: int
     """One past the last byte of the descriptors, sorting columns and names."""
     stop: int
-    """One past the last byte that the header is known to use; unknown optional sections may follow."""
+    """One past the last known byte of the header; unknown optional sections may follow."""
 
     @property
     def designated_timestamp(self) -> int | None:
@@ -121,7 +121,7 @@ class SidecarHeader:
 
     @property
     def blooms_external(self) -> bool:
-        """Whether bloom filters lie in the Parquet file."""
+        """Whether bloom filters are in the Parquet file."""
         return bool(self.feature_flags & layout.HEADER_BLOOM_FILTERS_EXTERNAL)
 
 
@@ -174,7 +174,7 @@ def parse_header(file: memoryview, *, path: str | None) -> SidecarHeader:
 
 
 def parse_name(file: memoryview, index: int, *, path: str | None) -> str:
-    """Decode the name of one column, which `parse_header` left alone."""
+    """Decode the name of one column, which `parse_header` skipped."""
     fields = layout.COLUMN_DESCRIPTOR.unpack_from(file, _descriptor_offset(index))
     return _decode_name(file, index, fields[0], fields[5], path)
 
@@ -247,7 +247,7 @@ def _check_flags(flags: int, designated: int, path: str | None) -> None:
 
 
 def _find_names_stop(descriptors: npt.NDArray[np.void], names_start: int, file_bytes: int, path: str | None) -> int:
-    """Do as `_check_names`, once for all files with the same descriptors: nearly all partitions of a table have them."""
+    """Cache `_check_names` for all files with the same descriptors: nearly all partitions of a table have them."""
     names_stop = _names_stop(descriptors.tobytes(), names_start)
     if names_stop is None or names_stop > file_bytes:
         return _check_names(descriptors, names_start, file_bytes, path)
@@ -256,7 +256,7 @@ def _find_names_stop(descriptors: npt.NDArray[np.void], names_start: int, file_b
 
 @lru_cache(maxsize=_MOST_SCHEMAS)
 def _names_stop(descriptors: bytes, names_start: int) -> int | None:
-    """Return where the last name ends, if all names are where names can be in any file that is long enough."""
+    """Return the end of the last name, if all names are at valid places in any file that is long enough."""
     try:
         columns = np.frombuffer(descriptors, layout.COLUMN_DESCRIPTOR_DTYPE)
         return _check_names(columns, names_start, _LARGEST_FILE_BYTES, None)
@@ -265,7 +265,7 @@ def _names_stop(descriptors: bytes, names_start: int) -> int | None:
 
 
 def _check_names(descriptors: npt.NDArray[np.void], names_start: int, file_bytes: int, path: str | None) -> int:
-    """Check that every name lies behind the sorting columns and inside the file; return where the last one ends."""
+    """Check that every name is behind the sorting columns and inside the file; return the end of the last one."""
     if not len(descriptors):
         return names_start
     starts = descriptors["name_offset"]
@@ -287,7 +287,7 @@ def _check_names(descriptors: npt.NDArray[np.void], names_start: int, file_bytes
 def _parse_bloom_columns(
     file: memoryview, start: int, column_count: int, path: str | None
 ) -> tuple[npt.NDArray[np.uint32], int]:
-    """Parse the bloom column list at `start`; return it and where it ends."""
+    """Parse the bloom column list at `start`; return it and its end."""
     first = start + layout.COUNT.size
     if first > len(file):
         raise _truncated("the number of bloom columns", first, len(file), offset=start, path=path)
@@ -321,18 +321,18 @@ def _invalid(message: str, offset: int, field: str, path: str | None) -> FormatE
 
 
 _COLUMNS_PER_STEP = 32
-"""They take a quarter of a millisecond."""
+"""Columns per step; they take a quarter of a millisecond."""
 
 
 def parse_columns_ahead(beginning: memoryview) -> Iterator[None]:
     """Parse the columns that the beginning of a sidecar describes, a few with each step.
 
-    Nothing is believed before the checksum of the whole was verified: what is found is kept under the very bytes that it was
-    found in, so that of a damaged sidecar nobody ever asks for it. What is wrong is left to whoever parses all of it.
+    The checksum is not yet verified, so results are cached under the exact bytes that they came from. Those of a
+    damaged sidecar are therefore never used. Errors are left to the parser of the whole sidecar.
     """
     try:
         header = parse_header(beginning, path=None)
-        # Those of QuestDB have no annotations; where others have, their columns are parsed again.
+        # QuestDB's sidecars have no annotations; where others have some, their columns are parsed again.
         schema = shared_schema(bytes(beginning[layout.CHECKSUM_START : header.names_stop]), b"")
         for index in range(header.column_count):
             if index % _COLUMNS_PER_STEP == 0:

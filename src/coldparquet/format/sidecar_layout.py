@@ -1,11 +1,11 @@
-"""The layout of a sidecar (`_pm`): every constant with its meaning and the section of the format it comes from.
+"""Defines the layout of a sidecar (`_pm`): every constant with its meaning and its section of the format.
 
 A sidecar is little-endian and has four parts::
 
     header      32 fixed bytes, column descriptors, sorting columns, names, header sections
     blocks      one per row group, 8-aligned: row count, one 64-byte chunk per column, out-of-line bytes
     footer      40 fixed bytes, one block offset per row group, footer sections, CRC-32
-    trailer     4 bytes: the length of the footer, so that the footer is found from the end
+    trailer     4 bytes: the length of the footer, which locates the footer from the end
 
 An update appends blocks and another footer behind the old trailer, so one file can hold many footers; see
 `coldparquet.format.sidecar_footer` for the chain that links them. "Section" in the comments below means a section
@@ -64,7 +64,7 @@ HEADER_BLOOM_FILTERS = 1 << 0
 """A bloom column list follows the names, and every footer has a bloom matrix."""
 
 HEADER_BLOOM_FILTERS_EXTERNAL = 1 << 1
-"""Bloom bitsets lie in the Parquet file; valid only together with `HEADER_BLOOM_FILTERS`."""
+"""Bloom bitsets are in the Parquet file; valid only together with `HEADER_BLOOM_FILTERS`."""
 
 HEADER_SORTED_BY_TIMESTAMP = 1 << 2
 """Sorted by the designated timestamp, ascending, although the sorting array is absent."""
@@ -150,7 +150,7 @@ class Encoding(IntEnum):
 # --- Row group blocks and column chunks, section "Row group blocks" --------------------------------------------------
 
 BLOCK_ALIGNMENT_BITS = 3
-"""Footers store block and bloom offsets shifted right by this much, so both lie at multiples of 8."""
+"""Footers store block and bloom offsets shifted right by this much, so both are multiples of 8."""
 
 BLOCK_ALIGNMENT = 1 << BLOCK_ALIGNMENT_BITS
 """Blocks and inlined bloom filters begin at multiples of 8 bytes."""
@@ -269,9 +269,9 @@ FOOTER_COVERING_INDEX = 1 << 2
 FOOTER_COVERING_INDEX_REQUIRED = 1 << 32
 """The required half of COVERING_INDEX: such a partition has no native index files.
 
-We know this bit on purpose. A reader that looked values up in the native index of such a partition would find none and
-answer wrongly, which is why the bit is required. We never use native indexes: a scan of the Parquet chunks is right
-with or without them, so the section is parsed, shown and otherwise left alone.
+This bit must be known. A reader that looked values up in the native index of such a partition would find none and
+answer wrongly, so the bit is required. This library never uses native indexes: a scan of the Parquet chunks is right
+with or without them. So the section is parsed, shown and otherwise ignored.
 """
 
 KNOWN_FOOTER_FLAGS_WITHOUT_COVERING = FOOTER_SEQ_TXN | FOOTER_SCRATCHPAD
@@ -296,10 +296,11 @@ COVERING_INDEX_ENTRY = struct.Struct("<IQQ")
 """COLUMN_ID (writer index of the indexed column), INDEX_TXN, IM_FILE_SIZE (informational)."""
 
 MAX_CHAIN_STEPS = 100_000
-"""Longest walk back through older footers. Partitions are rewritten long before; a crafted file must not keep us busy."""
+"""Longest walk back through older footers. Partitions are rewritten long before; the limit guards against crafted
+files."""
 
 MAX_COMMITTED_BYTES = 1 << 30
-"""Largest sidecar that we fetch: 1 GiB, which 16,000 columns x 1,000 row groups just fill; usual ones take tens of KiB."""
+"""Largest sidecar to fetch: 1 GiB, which 16,000 columns x 1,000 row groups just fill; usual ones take tens of KiB."""
 
 
 def column_flags(
@@ -321,5 +322,5 @@ def column_flags(
 
 
 def block_bytes(column_count: int) -> int:
-    """Return the size of a block without its out-of-line bytes, which is also where those begin."""
+    """Return the size of a block without its out-of-line bytes, which is also their start."""
     return ROW_COUNT.size + COLUMN_CHUNK.size * column_count

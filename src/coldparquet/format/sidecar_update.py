@@ -1,13 +1,13 @@
-"""The next snapshot of an existing sidecar, as bytes to append.
+"""Computes the next snapshot of an existing sidecar, as bytes to append.
 
-An update appends the blocks of row groups that are new, then a footer that refers to old and new blocks, and at last
-replaces the committed size in the first 8 bytes. Until then nobody sees it; afterwards older snapshots are still there,
-because nothing else was touched. Writing is somebody else's job: here is what to write where, and in which order.
+An update appends the blocks of new row groups, then a footer that refers to old and new blocks. Finally it replaces the
+committed size in the first 8 bytes. Until then no reader sees the update; afterwards older snapshots still exist,
+because nothing else was changed. The caller writes; this module computes what to write where, and in which order.
 
-Two sizes matter. The snapshot that the table's transaction file names is the parse anchor: its content is what the
-update starts from, and the new footer's previous size. The committed size in the header is the append base: where a
-crash separated a sidecar's update from the table's commit, it is larger, and the footer between the two stays behind as
-dead bytes. They are never overwritten, since a reader may have them mapped, and every later checksum covers them.
+Two sizes matter. The snapshot that the table's transaction file names is the parse anchor: the update starts from its
+content, and the new footer's previous size is its size. The committed size in the header is the append base. If a crash
+separated a sidecar's update from the table's commit, it is larger, and the footer between the two remains as dead
+bytes. They are never overwritten, since a reader may have them mapped, and every later checksum covers them.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
     from coldparquet.format.sidecar_writer import RowGroupSpec, SidecarContent
 
 _CLAIMS = layout.COLUMN_IS_ASCII | layout.COLUMN_LOCAL_KEY_IS_GLOBAL
-"""Column flags that promise something about all values: a sidecar may keep quiet about it, but not say it wrongly."""
+"""Column flags that promise something about all values: a sidecar may omit one, but not set it wrongly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SidecarChange:
-    """What a new snapshot says differently from the one before; None means that it says the same.
+    """The differences between a new snapshot and the one before; None means no change.
 
-    The header holds for all snapshots, so columns, sort order and the columns with bloom filters cannot change. Bloom
-    filters of other columns leave their bytes in the block, and nothing that leads to them.
+    The header is valid for all snapshots, so columns, sort order and the columns with bloom filters cannot change.
+    Bloom filters of other columns leave their bytes in the block, without a reference.
     """
 
     replaced: Mapping[int, RowGroupSpec] = field(default_factory=dict)
@@ -55,19 +55,19 @@ class SidecarChange:
     scratchpad: Sequence[ScratchpadEntry] | None = None
     """An empty one removes it."""
     covering_index: Sequence[CoveringIndexEntry] = ()
-    """Not inherited: new row groups make such indexes stale, so whoever keeps them must state them again."""
+    """Not inherited: new row groups make such indexes stale, so callers that keep them must state them again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SidecarUpdate:
-    """What to write into a sidecar to give it a new snapshot.
+    """The writes that give a sidecar a new snapshot.
 
-    First `appended_bytes` at `append_at`, made durable; then `committed_size_patch` at offset 0, made durable. A crash in
-    between leaves the old snapshot, and bytes behind it that no reader looks at.
+    First `appended_bytes` at `append_at`, made durable; then `committed_size_patch` at offset 0, made durable. A crash
+    in between leaves the old snapshot, and bytes behind it that readers ignore.
     """
 
     append_at: int
-    """Where the bytes go; whatever lies there is left from an append that was never committed."""
+    """Offset of the bytes; existing bytes there are left from an append that was never committed."""
     appended_bytes: bytes
 
     @property
@@ -77,7 +77,7 @@ class SidecarUpdate:
 
     @property
     def committed_size_patch(self) -> bytes:
-        """The first 8 bytes of the file from now on."""
+        """The new first 8 bytes of the file."""
         return layout.COMMITTED_SIZE.pack(self.committed_size_bytes)
 
     def applied_to(self, file: bytes | bytearray | memoryview) -> bytes:
@@ -87,10 +87,10 @@ class SidecarUpdate:
 
 
 def plan_sidecar_update(file: bytes | bytearray | memoryview, sidecar: Sidecar, change: SidecarChange) -> SidecarUpdate:
-    """Work out the bytes of a sidecar's next snapshot. Without any change it is a footer that repeats the last one.
+    """Compute the bytes of a sidecar's next snapshot. Without any change it is a footer that repeats the last one.
 
-    The checksum continues from the stored one, so damage in what came before is passed on and not blessed. Optional
-    footer sections that we do not know are not carried on.
+    The checksum continues from the stored one, so damage in older bytes remains detectable. Unknown optional footer
+    sections are not carried on.
     """
     old, header = sidecar.footer, sidecar.header
     file = memoryview(file).cast("B")
@@ -203,7 +203,7 @@ def _changed(new: int | None, old: int) -> int:
 def footer_content_difference(
     sidecar: Sidecar, footer: ParquetFooter, *, content: SidecarContent | None = None
 ) -> SidecarChange:
-    """Find what a snapshot lacks to describe a Parquet file that was updated in place."""
+    """Find the changes that make a snapshot describe a Parquet file that was updated in place."""
     if content is None or not sidecar.bloom_columns or content.blooms_external != sidecar.blooms_external:
         content = sidecar_content_from_footer(footer)
     if footer.questdb_json is not None:
@@ -213,11 +213,11 @@ def footer_content_difference(
 
 
 def content_difference(sidecar: Sidecar, content: SidecarContent) -> SidecarChange:
-    """Find what a snapshot lacks to say what a content says.
+    """Find the changes that turn a snapshot into a given content.
 
     A row group is unchanged if it has as many rows as before and its first column still begins at the same byte: an
-    update writes row groups to new places. The scratchpad is inherited, since it may hold entries of others, and so is
-    SEQ_TXN where the content has none. The squash tracker stays what it is.
+    update writes row groups to new places. The scratchpad is inherited, since it may hold entries of other programs,
+    and so is SEQ_TXN where the content has none. The squash tracker does not change.
     """
     _check_header(sidecar, content)
     old_count = sidecar.row_group_count

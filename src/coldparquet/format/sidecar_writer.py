@@ -1,8 +1,7 @@
-"""Model to bytes: write a sidecar (`_pm`), byte for byte as QuestDB's own writer does.
+"""Writes a sidecar (`_pm`), byte for byte as QuestDB's own writer does.
 
-`encode_sidecar` makes a whole new file. Its pieces are pure functions of their own, `encode_header`,
-`encode_row_group` and `encode_footer`, because an update of an existing file appends new blocks and a new footer and
-leaves everything else where it is.
+`encode_sidecar` makes a whole new file. Its pieces are pure functions: `encode_header`, `encode_row_group` and
+`encode_footer`. An update uses them to append new blocks and a new footer to an existing file.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnSpec:
-    """One leaf column, as its descriptor will say it."""
+    """One leaf column, with the fields of its descriptor."""
 
     name: str
     type_code: int
@@ -49,7 +48,7 @@ class BoundSpec:
     exact: bool = True
     """False where the value was truncated or widened and merely bounds the data."""
     place: Literal["inline", "out_of_line"] | None = None
-    """Where the bytes go; None means inline up to 8 bytes and out of line above, as every writer does it."""
+    """Place of the bytes; None means inline up to 8 bytes and out of line above, as every writer does it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +69,7 @@ class ChunkSpec:
     bloom_bitset: bytes | None = None
     """Split-block bloom filter without its Thrift header, to be inlined in the sidecar."""
     bloom_reference: ByteRange | None = None
-    """Where the bitset lies in the Parquet file; only with `SidecarContent.blooms_external`."""
+    """Range of the bitset in the Parquet file; only with `SidecarContent.blooms_external`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +82,7 @@ class RowGroupSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FooterSpec:
-    """What one footer says apart from its row groups."""
+    """The content of one footer apart from its row groups."""
 
     parquet_footer_offset: int
     parquet_footer_length: int
@@ -97,7 +96,7 @@ class FooterSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SidecarContent:
-    """Everything that a new sidecar says. Feature flags follow from it and are not given."""
+    """The whole content of a new sidecar. Feature flags follow from it and are not given."""
 
     columns: Sequence[ColumnSpec]
     row_groups: Sequence[RowGroupSpec]
@@ -216,7 +215,7 @@ def encode_row_group(row_group: RowGroupSpec, *, column_count: int, blooms_exter
     blooms: dict[int, ByteRange] = {}
     parts = [_pack(layout.ROW_COUNT, "row_count", row_group.row_count)]
     for index, chunk in enumerate(row_group.chunks):
-        # The order of the out-of-line bytes is part of the format's practice: min, max, bloom filter, next column.
+        # By convention, the out-of-line bytes have this order: min, max, bloom filter, next column.
         parts.append(_encode_chunk(chunk, index, out_of_line))
         if chunk.bloom_reference is not None and blooms_external is False:
             raise _invalid(f"column {index} refers to a filter in the Parquet file, but they are inlined", "bloom")

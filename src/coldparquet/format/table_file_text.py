@@ -1,4 +1,4 @@
-"""Text in a table's own files (`_txn`, `_meta`, `_cv`, `_name`, symbol files): QuestDB's UTF-16, and what is wrong with one."""
+"""Handles text and errors of a table's own files (`_txn`, `_meta`, `_cv`, `_name`, symbol files): QuestDB's UTF-16."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def truncated(what: str, needed_bytes: int, available_bytes: int, *, offset: int
 
 
 def invalid(message: str, *, offset: int, field: str, path: str | None) -> FormatError:
-    """Return the error for a value that cannot be, in a file or, without a path, in what was to become one."""
+    """Return the error for an invalid value, in a file or, without a path, in a file to be written."""
     remedy = "" if path is None else "; the file is damaged: copy it from the database again"
     return FormatError(f"{message}{remedy}", kind="InvalidValue", path=path, offset=offset, field=field)
 
@@ -81,9 +81,9 @@ def encode_name(name: str) -> bytes:
 def utf16_to_utf8(units: npt.NDArray[np.uint16], offsets: npt.NDArray[np.int64]) -> Utf8Strings:
     """Convert many strings at once.
 
-    A surrogate without its other half becomes U+FFFD. QuestDB stores such text, for example where `left()` cuts
-    between the halves of an emoji, and prints a question mark for it; UTF-8 has no form of it, and one such value
-    should not make a whole column unreadable.
+    A surrogate without its other half becomes U+FFFD. QuestDB stores such text, for example where `left()` cuts an
+    emoji in half, and prints a question mark for it. UTF-8 cannot represent it, and one such value should not make a
+    whole column unreadable.
     """
     if not (units >= 0x80).any():
         return _strings(units.astype(np.uint8).tobytes(), offsets)

@@ -1,20 +1,19 @@
-"""`_meta`: the columns of a table and how it is partitioned, read and written; `_name`: what the table is called.
+"""Reads and writes `_meta`, the columns and partitioning of a table, and `_name`, the name of a table.
 
     header      128 bytes
     slots       32 bytes per column that the table ever had, in the order in which they were added
     names       per slot: number of UTF-16 units as i32, then the units
     trailer     nothing in QuestDB 9.3.4; newer versions put more there
 
-A column is known for ever by its *writer index*, the position of its slot. A dropped column keeps its slot with a
-negative type. A change of type makes a new slot that says which slot it replaces and takes the place of that one in the
-order that people see, the *dense* order. All integers are little-endian.
-`coldparquet.format.table_metadata` writes the file.
+A column is identified permanently by its *writer index*, the position of its slot. A dropped column keeps its slot with
+a negative type. A change of type makes a new slot that names the slot it replaces. It takes the place of that one in
+the *dense* order, the order that users see. All integers are little-endian.
 
-How a column is to be written to Parquet: the encoding word of its slot in `_meta`.
+The encoding word of a slot in `_meta` says how to write the column to Parquet:
 
 bits 0-7 encoding, 8-15 codec, 16-23 compression level + 1, 24 set for this column, 25 bloom filter
 
-`_name`: the name of a table, which need not be that of its directory since RENAME changes only this file.
+`_name` holds the name of a table, which may differ from that of its directory, since RENAME changes only this file.
 
 The file is the number of UTF-16 units as i32, the units, and one zero byte.
 """
@@ -60,7 +59,7 @@ class ParquetCodec(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodingConfig:
-    """How a column is to be written to Parquet; it says nothing about files that exist."""
+    """How to write a column to Parquet; it says nothing about existing files."""
 
     encoding: int = ParquetEncoding.DEFAULT
     """A `ParquetEncoding`, or a number that a newer version knows."""
@@ -69,12 +68,12 @@ class EncodingConfig:
     level: int | None = None
     """Compression level; None for the codec's default."""
     is_explicit: bool = False
-    """Set for this column, not taken over from the server."""
+    """Set for this column, not inherited from the server."""
     has_bloom_filter: bool = False
 
 
 def parse_encoding_word(word: int) -> EncodingConfig | None:
-    """Take the encoding word of a slot apart; None for 0, which asks for nothing."""
+    """Decode the encoding word of a slot; None for 0, which requests nothing."""
     if word == 0:
         return None
     stored_level = word >> 16 & 0xFF
@@ -88,7 +87,7 @@ def parse_encoding_word(word: int) -> EncodingConfig | None:
 
 
 def format_encoding_word(config: EncodingConfig | None) -> int:
-    """Put the encoding word of a slot together."""
+    """Encode the encoding word of a slot."""
     if config is None:
         return 0
     stored_level = 0 if config.level is None else config.level + 1
@@ -124,11 +123,11 @@ LONGEST_NAME_UNITS = 255
 FIRST_MINOR_VERSION_WITH_ENCODINGS = 1
 
 _INSTEAD_OF_ZERO = -1337 & 0xFFFF
-"""A checksum of 0 would be in every file that knows no minor version."""
+"""Replaces a checksum of 0, which every file without a minor version would contain."""
 
 
 def slot_offset(index: int) -> int:
-    """Return where a slot begins in the file."""
+    """Return the offset of a slot in the file."""
     return HEADER.size + SLOT.size * index
 
 
@@ -140,7 +139,7 @@ def minor_version_checksum(metadata_version: int, slot_count: int) -> int:
 
 
 def minor_version_of(word: int, metadata_version: int, slot_count: int) -> int | None:
-    """Return the minor version from its word, None where the checksum says that the word is something else."""
+    """Return the minor version from its word; None where the checksum shows another content."""
     if word & 0xFFFF != minor_version_checksum(metadata_version, slot_count):
         return None
     return word >> 16 & 0xFFFF
@@ -148,7 +147,7 @@ def minor_version_of(word: int, metadata_version: int, slot_count: int) -> int |
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataSlot:
-    """One slot as stored: a column of the table, or one that it had."""
+    """One slot as stored: a present or former column of the table."""
 
     name: str
     type_code: int
@@ -159,9 +158,9 @@ class MetadataSlot:
     index_block_capacity: int = 0
     symbol_capacity: int = 0
     encoding_word: int = 0
-    """See `parse_encoding_word`; means something only where the table's minor version says so."""
+    """See `parse_encoding_word`; valid only with the table's minor version."""
     replaced_index: int | None = None
-    """Slot whose place this one takes; None where it is a column in its own right."""
+    """Slot that this one replaces; None for an original column."""
     reserved: int = 0
 
 
@@ -175,7 +174,7 @@ class SupersededColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataColumn:
-    """One column of the table as people see it."""
+    """One column of the table as users see it."""
 
     name: str
     writer_index: int
@@ -187,7 +186,7 @@ class MetadataColumn:
     """Capacity of the symbol dictionary; None for all but SYMBOL."""
     is_symbol_cached: bool
     encoding_config: EncodingConfig | None
-    """None where nothing was asked for."""
+    """None where nothing was requested."""
     superseded: tuple[SupersededColumn, ...]
     """Older slots of the same column, newest first."""
     symbol_index: int | None
@@ -201,7 +200,7 @@ class MetadataColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableMetadata:
-    """What `_meta` says. `columns` follows from `slots`."""
+    """The content of `_meta`. `columns` follows from `slots`."""
 
     interval: PartitionInterval
     designated_timestamp: int | None
@@ -214,22 +213,22 @@ class TableMetadata:
     max_uncommitted_rows: int = 500_000
     o3_max_lag_us: int = 600_000_000
     minor_version: int | None = 1
-    """None where the file does not state one, which then has neither TTL nor encodings."""
+    """None where the file states none, and then has neither TTL nor encodings."""
     ttl: int = 0
     """How long rows are kept: hours, negative for months, 0 for ever."""
     reserved: bytes = bytes(79)
     """Header bytes 49 to 127, kept for versions that know them."""
     trailer: bytes = b""
-    """Whatever follows the names, kept for versions that know it."""
+    """All bytes behind the names, kept for versions that know them."""
     columns: tuple[MetadataColumn, ...] = field(init=False)
-    """In dense order, the order that people see."""
+    """In dense order, the order that users see."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", _dense_columns(self.slots, has_encodings=self.has_encodings))
 
     @property
     def has_encodings(self) -> bool:
-        """Whether the encoding words of the slots mean something."""
+        """Whether the encoding words of the slots are valid."""
         return self.minor_version is not None and self.minor_version >= FIRST_MINOR_VERSION_WITH_ENCODINGS
 
     @property
@@ -292,7 +291,7 @@ def parse_table_metadata(data: bytes | memoryview, *, path: str | None) -> Table
 
 
 def _parse_slots(view: memoryview, count: int, path: str | None) -> tuple[tuple[MetadataSlot, ...], int]:
-    """Parse slots and names; return where the names end."""
+    """Parse slots and names; return the end of the names."""
     if count < 0:
         raise invalid(f"{count} columns", offset=HEADER_OFFSETS["slot_count"], field="slot_count", path=path)
     names_start = slot_offset(count)
@@ -360,11 +359,11 @@ def _check_designated(
 
 
 def _places(slots: Sequence[MetadataSlot]) -> list[int]:
-    """Return for every slot the slot whose place in the dense order it takes: its own, or that of its first ancestor."""
+    """Return the slot whose place in the dense order each slot takes: its own, or that of its first ancestor."""
     places: list[int] = []
     for index, slot in enumerate(slots):
         replaced = slot.replaced_index
-        # Anything else is no replacement but what an old version left in these bytes.
+        # All other values are no replacements but leftovers of an old version in these bytes.
         is_replacement = replaced is not None and 0 <= replaced < index
         places.append(places[replaced] if replaced is not None and is_replacement else index)
     return places
@@ -456,7 +455,7 @@ def _encode_slot(slot: MetadataSlot) -> bytes:
 
 
 def parse_table_name(data: bytes | memoryview, *, path: str | None) -> str:
-    """Parse a `_name` file; bytes behind the name are not looked at."""
+    """Parse a `_name` file; bytes behind the name are ignored."""
     name, _ = parse_name(memoryview(data).cast("B"), 0, longest_units=LONGEST_NAME_UNITS, field="table name", path=path)
     return name
 

@@ -1,16 +1,14 @@
-"""Thrift structures: how their fields are declared, and as raw fields of which every other byte is kept.
+"""Declares Thrift structures, and edits them as raw fields that keep all other bytes.
 
-Decoding a structure forgets the fields that its class does not declare. Here a structure is a list of fields whose
-values stay the bytes they were, so that what a later version of a format adds survives a rewrite. Layout: Apache
-Thrift's "Compact protocol" specification.
+Decoding a structure drops the fields that its class does not declare. As raw fields, a structure is a list of fields
+whose values stay unchanged bytes, so additions of later format versions survive a rewrite. Layout: Apache Thrift's
+"Compact protocol" specification.
 
-Thrift structures: what they have in common, and how their fields are declared.
-
-The classes only declare their fields: Apache Thrift's compact protocol does the work, in C where its extension module is
-there (4 to 10 us per column chunk of a footer), in Python otherwise (about 20 times slower, same result).
+The classes only declare their fields. Apache Thrift's compact protocol decodes them. Its C extension takes 4 to 10 us
+per column chunk of a footer. Without it, Python is about 20 times slower, with the same result.
 
 Thrift enforces no "required": a required number that is missing decodes to `ABSENT`, a list or text to an empty one.
-Enums are plain integers. Whoever decodes checks both.
+Enums are plain integers. The decoding code checks both.
 """
 
 from __future__ import annotations
@@ -31,14 +29,14 @@ if TYPE_CHECKING:
 
 
 ABSENT = -(1 << 63)
-"""What a required number holds that is not in the file; no valid file stores it."""
+"""The value of a required number that is missing in the file; no valid file stores it."""
 
 ThriftField = tuple[int, int, str, Any, None]
 ThriftSpec = tuple[ThriftField | None, ...]
 
 
 class _CompactProtocol(TCompactProtocolAccelerated):  # type: ignore[misc]  # thrift has no type information
-    """The compact protocol, cured of one flaw of its Python form: it takes every skipped byte string for UTF-8."""
+    """The compact protocol, without an error of its Python form, which decodes every skipped byte string as UTF-8."""
 
     def skip(self, ttype: int, max_depth: int = 64) -> None:
         if ttype == TType.STRING:
@@ -82,11 +80,11 @@ class Structure(TBase):  # type: ignore[misc]  # thrift has no type information
 
 
 def structure_stops(content: bytes, start: int, count: int) -> list[int]:
-    """Find where each of ``count`` consecutive structures ends, whatever fields they have."""
+    """Find the end of each of ``count`` consecutive structures, whatever fields they have."""
     transport = TMemoryBuffer(content)
     protocol = _CompactProtocol(transport, string_length_limit=len(content), container_length_limit=len(content))
     transport.cstringio_buf.seek(start)
-    # Empty knows no field, so its decoder skips all of them, in C where that is there, and stops behind the last.
+    # Empty declares no field, so its decoder skips all of them, in C where available, and stops behind the last.
     skipped = Empty()
     stops = []
     try:
@@ -105,7 +103,7 @@ def structure_stops(content: bytes, start: int, count: int) -> list[int]:
 
 
 def spec(*fields: ThriftField) -> ThriftSpec:
-    """Arrange fields by number, as Thrift wants them: the field with number n at index n."""
+    """Arrange fields by number, as Thrift requires: the field with number n at index n."""
     by_number = {field[0]: field for field in fields}
     return tuple(by_number.get(number) for number in range(max(by_number, default=-1) + 1))
 
@@ -152,7 +150,7 @@ def structures(number: int, name: str, element: type[Structure]) -> ThriftField:
 
 @dataclass(slots=True)
 class Empty(Structure):
-    """A structure whose presence is all it says, as in unions."""
+    """A structure without fields of interest; only its presence counts, as in unions."""
 
     thrift_spec: ClassVar[ThriftSpec] = ()
 
@@ -160,7 +158,7 @@ class Empty(Structure):
 _LONG_DELTA = 15
 """Largest step from one field number to the next that fits into the byte of its type."""
 _LONG_SIZE = 15
-"""List sizes from here on follow their type byte as a number of their own."""
+"""List sizes from here on follow their type byte as a separate number."""
 _MAX_DEPTH = 64
 """Deepest nesting of lists and maps, as in the decoder."""
 _MAX_VARINT_BYTES = 10
@@ -199,7 +197,7 @@ class RawField:
 
 
 def parse_fields(content: bytes) -> list[RawField]:
-    """Take apart the structure at the start of ``content``; bytes behind it are ignored."""
+    """Split the structure at the start of ``content`` into fields; bytes behind it are ignored."""
     return [RawField(number, kind, content[start:stop]) for number, kind, start, stop in _field_places(content)]
 
 
@@ -232,7 +230,7 @@ def _field_places(content: bytes) -> Iterator[tuple[int, FieldType, int, int]]:
 
 
 def encode_fields(fields: Iterable[RawField]) -> bytes:
-    """Put a structure together from its fields, in their order."""
+    """Encode a structure from its fields, in their order."""
     parts = []
     previous = 0
     for field in fields:
@@ -255,7 +253,7 @@ def parse_structure_list(content: bytes) -> list[bytes]:
 
 
 def _structure_list(content: bytes, place: int) -> tuple[int, int]:
-    """Return how many structures the list at a place has, and where the first one begins."""
+    """Return how many structures the list at a place has, and the start of the first one."""
     size, element_type, start = _list_header(content, place)
     if size and element_type != FieldType.STRUCT:
         raise _invalid(f"the list holds elements of type {element_type}, expected structures", place)
@@ -263,7 +261,7 @@ def _structure_list(content: bytes, place: int) -> tuple[int, int]:
 
 
 def encode_structure_list(elements: Sequence[bytes]) -> bytes:
-    """Put a list together from the bytes of its structures."""
+    """Encode a list from the bytes of its structures."""
     size = len(elements)
     if size < _LONG_SIZE:
         header = bytes((size << 4 | FieldType.STRUCT,))
@@ -278,7 +276,7 @@ def encode_integer(value: int) -> bytes:
 
 
 def _value_stop(content: bytes, start: int, value_type: FieldType, depth: int) -> int:
-    """Return where the value at ``start`` ends; booleans are those of lists and maps, one byte each."""
+    """Return the end of the value at ``start``; booleans are those of lists and maps, one byte each."""
     if depth > _MAX_DEPTH:
         raise _invalid(f"lists and maps are nested deeper than {_MAX_DEPTH} levels", start)
     if value_type in {FieldType.LIST, FieldType.SET}:
@@ -323,7 +321,7 @@ def _list_header(content: bytes, start: int) -> tuple[int, FieldType, int]:
     size = header >> 4
     if size == _LONG_SIZE:
         size, cursor = _varint(content, cursor)
-    # Every element takes at least a byte, so a size beyond the content is damage, not work to be done.
+    # Every element takes at least a byte, so a size beyond the content is damage.
     _inside(content, cursor + size, start)
     # Some writers leave out the type of an empty list.
     return size, _type(header & 0x0F, start) if size else FieldType.STRUCT, cursor

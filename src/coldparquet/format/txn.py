@@ -1,6 +1,6 @@
-"""`_txn`: the transaction that a table stands at, with its partitions, their sizes and their versions; read and written.
+"""Reads and writes `_txn`: the current transaction of a table, with its partitions, their sizes and their versions.
 
-`coldparquet.format.partition_records` describes the bytes, `coldparquet.format.txn` writes them.
+`coldparquet.format.partition_records` describes the bytes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LARGEST_ROW_COUNT = (1 << layout.ROW_COUNT_BITS) - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
-    """Rows that the database keeps behind the last partition's rows until they are in order; no reader sees them."""
+    """Rows that the database keeps behind the last partition's rows until they are in order; readers never see them."""
 
     row_count: int = 0
     txn_count: int = 0
@@ -37,7 +37,7 @@ class Lag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftBehind:
-    """What a published table lacks of the table that it is a copy of."""
+    """The rows that a published table lacks compared with its source."""
 
     partition_count: int
     row_count: int
@@ -70,7 +70,7 @@ class TableTransaction:
     partitions: PartitionRecords
     """As recorded, the last row count already replaced by `transient_row_count`; see `partitions_of`."""
     left_behind: LeftBehind | None = None
-    """What this copy of a table lacks; None in tables of a database, and in whole copies."""
+    """The missing rows of this copy; None in tables of a database, and in whole copies."""
 
     @property
     def total_rows(self) -> int:
@@ -80,7 +80,7 @@ class TableTransaction:
     def partitions_of(self, interval: PartitionInterval) -> PartitionRecords:
         """Return the partitions of a table with this interval: for NONE the single implicit one."""
         if interval is PartitionInterval.NONE:
-            # What such a table records as partitions is ignored by the database too.
+            # The database, too, ignores the partitions that such a table records.
             return PartitionRecords.of(
                 [PartitionRecord(timestamp=0, row_count=self.transient_row_count, is_parquet=False)]
             )
@@ -102,7 +102,7 @@ class TableTransaction:
 
 @dataclass(frozen=True, slots=True)
 class _Area:
-    """Where the header says that the live transaction lies."""
+    """The place of the live transaction, from the header."""
 
     version: int
     described_at: int
@@ -112,14 +112,14 @@ class _Area:
 
     @property
     def stop(self) -> int:
-        """Where it ends."""
+        """End of the area."""
         return self.start + layout.RECORD.size + self.symbol_bytes + layout.SECTION_LENGTH.size + self.partition_bytes
 
 
 def parse_version(data: bytes | memoryview, *, path: str | None) -> int:
     """Parse only the version in the first 8 bytes: the number of the live transaction.
 
-    A reader of a file that is being written compares it before and after; see `parse_txn`.
+    Compare it before and after reading a file that may change; see `parse_txn`.
     """
     if len(data) < layout.VERSION.size:
         raise truncated("version", layout.VERSION.size, len(data), offset=0, path=path)
@@ -132,7 +132,7 @@ def parse_version(data: bytes | memoryview, *, path: str | None) -> int:
 def parse_txn(data: bytes | memoryview, *, path: str | None) -> TableTransaction:
     """Parse the live transaction of a `_txn` file.
 
-    On a disk where the database is running, the file may change while it is read: read it again on the kinds
+    On a disk where the database is running, the file may change while it is read. Read it again on the kinds
     `TornTransaction` and `Truncated`, and trust the result only if `parse_version` of a later read is still its `txn`.
     """
     view = memoryview(data).cast("B")
@@ -247,7 +247,7 @@ def _parse_lag(record: dict[str, int]) -> Lag:
         txn_count=record["lag_txn_count"],
     )
     if checksum != record["lag_checksum"]:
-        # Left from another transaction, by a version that knows no lag: there is none.
+        # Left from another transaction, by a version without lag: there is none.
         return Lag()
     lower, upper = _bounds(record["lag_min_timestamp"], record["lag_max_timestamp"])
     return Lag(
@@ -276,7 +276,7 @@ def _parse_partitions(view: memoryview, area: _Area, record: dict[str, int], pat
     stored = np.frombuffer(view, "<i8", count * layout.PARTITION_WORDS, start)
     words = stored.reshape(count, layout.PARTITION_WORDS).astype(np.int64, copy=False)
     negative = words[:, 1] < 0
-    # The stored count of the last partition is stale, whatever it says; only its flags count.
+    # The stored count of the last partition is stale; only its flags count.
     negative[-1:] = False
     if negative.any():
         index = int(negative.argmax())
@@ -303,7 +303,7 @@ def _parse_partitions(view: memoryview, area: _Area, record: dict[str, int], pat
 
 
 def _parse_left_behind(view: memoryview, area: _Area) -> LeftBehind | None:
-    """Parse what a publisher noted behind the area. Of another transaction, it is a leftover that says nothing."""
+    """Parse a publisher's record behind the area. One of another transaction is a leftover and ignored."""
     if area.stop + layout.LEFT_BEHIND.size > len(view):
         return None
     magic, txn, partition_count, row_count = layout.LEFT_BEHIND.unpack_from(view, area.stop)
@@ -340,10 +340,10 @@ def replace_partitions(
     min_timestamp: int | None,
     max_timestamp: int | None,
 ) -> TableTransaction:
-    """Return the transaction that follows, with other partitions.
+    """Return the following transaction, with other partitions.
 
-    Row counts follow from the partitions; the versions that tell readers what to look at again are counted up. There is
-    no lag any more: the database reads its rows from the write-ahead log once more.
+    Row counts follow from the partitions; the versions that tell readers what to read again are incremented. There is
+    no lag: the database reads its rows again from the write-ahead log.
     """
     row_counts = partitions.row_counts
     is_removed = ~np.isin(transaction.partitions.timestamps, partitions.timestamps)
@@ -419,7 +419,7 @@ def _words(partitions: PartitionRecords) -> npt.NDArray[np.int64]:
 
 
 def _check_last_row_count(transaction: TableTransaction) -> None:
-    """The file would not show it: what it says about the last partition's rows is never read."""
+    """Check the row count here, because the file would not show it: the last partition's stored rows are never read."""
     row_counts = transaction.partitions.row_counts
     if len(row_counts) and row_counts[-1] != transaction.transient_row_count:
         raise InvalidInputError(

@@ -1,4 +1,4 @@
-"""QuestDB type codes: one ``i32`` per column, the tag in bits 0-7, parameters above.
+"""Defines QuestDB type codes: one ``i32`` per column, the tag in bits 0-7, parameters above.
 
 On TIMESTAMP two bits only say that the column is the designated one and that it descends; they do not change its
 values. DECIMAL keeps its scale in the same place.

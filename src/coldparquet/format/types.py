@@ -1,22 +1,15 @@
-"""Column types: QuestDB type code <-> Parquet storage <-> Arrow, with those that only foreign files have.
+"""Maps column types: QuestDB type code <-> Parquet storage <-> Arrow, with those that only foreign files have.
 
 `_meta` states type codes and nothing about Parquet, whose files may store the same type in several ways: arrays raw or
 nested, dates as days, decimals in any width.
 
-Column types in one table: QuestDB type code <-> Parquet storage <-> Arrow.
+Facts about columns of foreign files that a type code cannot express are annotations. QuestDB's sidecar has no place for
+Parquet annotations, and its type codes know neither unsigned integers nor times of day. So sidecars for such files hold
+one SCRATCHPAD entry, which QuestDB carries along unread: a JSON object from column index to annotation name. Without
+it, values above 2**31 would read as negative numbers.
 
-What a type code cannot say about columns of foreign files comes as an annotation, see ``foreign_annotations``.
-
-The distinct values of an array of integers.
-
-``np.unique`` asks ``numpy.ma`` whether its argument is masked, and so imports it in the first call of a process: tens of
-milliseconds of the first read.
-
-What a sidecar of ours remembers about columns of files that QuestDB did not write.
-
-QuestDB's sidecar has no place for Parquet annotations, and its type codes know neither unsigned integers nor times of
-day. Sidecars that we make for such files hold one SCRATCHPAD entry, which QuestDB carries along unread: a JSON object
-from column index to annotation name. Without it, values above 2**31 would read as negative numbers.
+`distinct_values` replaces ``np.unique``, which imports ``numpy.ma`` in the first call of a process, to check for masks:
+tens of milliseconds of the first read.
 """
 
 from __future__ import annotations
@@ -100,7 +93,7 @@ def encode_foreign_annotations(annotations: Mapping[int, str]) -> bytes:
 
 
 class LogicalKind(StrEnum):
-    """What an annotation says about the values of a column."""
+    """The meaning of an annotation for the values of a column."""
 
     STRING = "STRING"
     INTEGER = "INTEGER"
@@ -111,12 +104,12 @@ class LogicalKind(StrEnum):
     UUID = "UUID"
     LIST = "LIST"
     OTHER = "OTHER"
-    """Annotated with something that changes nothing for us: ENUM, JSON, BSON, MAP, INTERVAL, FLOAT16 and newer ones."""
+    """Any irrelevant annotation: ENUM, JSON, BSON, MAP, INTERVAL, FLOAT16 and newer ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogicalType:
-    """One annotation; Parquet's older converted types and newer logical types say the same in two ways."""
+    """One annotation; Parquet's older converted types and newer logical types are equivalent here."""
 
     kind: LogicalKind
     unit: str | None = None
@@ -137,20 +130,20 @@ __all__ = ["ArrowKind", "ColumnType", "Comparison", "StatisticsTrust", "TypeTag"
 
 
 class Comparison(Enum):
-    """In which order values compare, and how the bytes of a statistic become a value."""
+    """How values compare, and how the bytes of a statistic become a value."""
 
     SIGNED = "signed"
     """Little-endian signed integers in the column's own unit."""
     UNSIGNED = "unsigned"
     """Little-endian unsigned integers."""
     FLOAT = "float"
-    """IEEE 754. A NaN bound says nothing; -0.0 and 0.0 are equal."""
+    """IEEE 754. A NaN bound is ignored; -0.0 and 0.0 are equal."""
     BYTES = "bytes"
     """UTF-8 text, ordered by unsigned bytes."""
     BINARY = "binary"
     """Byte strings, ordered by unsigned bytes."""
     BYTES_EQUALITY = "bytes equality"
-    """Byte strings that can only be equal or not; bounds are still in unsigned byte order."""
+    """Byte strings that only support equality; bounds are still in unsigned byte order."""
     DECIMAL = "decimal"
     """Unscaled integers: big-endian two's complement of any length in byte arrays, little-endian in INT32 and INT64."""
     BOOLEAN = "boolean"
@@ -165,9 +158,9 @@ class StatisticsTrust(Enum):
     TRUSTED = "trusted"
     """They bound every value that is not null (and, for floats, not NaN)."""
     NEVER = "never"
-    """They are absent or their order is not known: BOOLEAN, arrays and INT96 have none that count; writers of
-    DECIMAL128 and DECIMAL256 are known that compared only the highest word; foreign unsigned columns may have been
-    ordered as signed ones."""
+    """They are absent or their order is not known. BOOLEAN, arrays and INT96 have none that count. Some writers of
+    DECIMAL128 and DECIMAL256 compared only the highest word. Foreign unsigned columns may have been ordered as signed
+    ones."""
     ZERO_WHEN_NULL = "zero when null"
     """BYTE, SHORT and CHAR: a row counted as null holds 0 and is left out of min and max. So they bound every value
     only where the null count is 0; elsewhere 0 occurs too."""
@@ -180,7 +173,7 @@ class StatisticsTrust(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrowKind:
-    """An Arrow type as data; ``str()`` spells it for people, for example ``timestamp[us, UTC]``."""
+    """An Arrow type as data; ``str()`` prints it, for example ``timestamp[us, UTC]``."""
 
     name: str
     """bool, int8 ... int64, uint8 ... uint64, float32, float64, timestamp, date32, time32, time64, string, dictionary
@@ -216,7 +209,7 @@ class ArrowKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnType:
-    """Everything that planning and decoding need to know about the type of one column."""
+    """All facts about the type of one column for planning and decoding."""
 
     tag: TypeTag
     name: str
@@ -234,13 +227,13 @@ class ColumnType:
     parquet_logical: LogicalType | None
     """Annotation of the leaf with which pyarrow decodes straight to ``arrow`` (or to its storage, for raw arrays)."""
     is_unified: bool = field(default=False, compare=False)
-    """Whether a partition of another type is read as Arrow unifies the two, not as QuestDB's ALTER COLUMN TYPE converts: so
-    it is for the columns of tables without ``_meta``."""
+    """Whether a partition of another type is read as Arrow unifies the two, not as QuestDB's ALTER COLUMN TYPE
+    converts. True for the columns of tables without ``_meta``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Storage:
-    """What follows from a tag, or an annotation, stored as one physical type."""
+    """The properties of a tag, or an annotation, stored as one physical type."""
 
     arrow: ArrowKind
     comparison: Comparison
@@ -349,7 +342,7 @@ _BY_ANNOTATION: dict[tuple[str, TypeTag, PhysicalType], _Storage] = {
     (ForeignAnnotation.NULLABLE, TypeTag.BYTE, PhysicalType.INT32): _signed(8),
     (ForeignAnnotation.NULLABLE, TypeTag.SHORT, PhysicalType.INT32): _signed(16),
 }
-"""Foreign columns whose annotation overrides what the type code says."""
+"""Foreign columns whose annotation overrides the type code."""
 
 _NEVER_NULL_TAGS = frozenset({TypeTag.BOOLEAN, TypeTag.BYTE, TypeTag.SHORT, TypeTag.CHAR})
 
@@ -362,11 +355,11 @@ def resolve_type(
     max_rep_level: int,
     annotation: str | None = None,
 ) -> ColumnType:
-    """Find out what a column holds, how it compares and what becomes of it in Arrow."""
+    """Determine the content of a column, how it compares and its Arrow type."""
     tag = tag_of(type_code)
     physical_type = PhysicalType(physical_type)
     storage = _storage(type_code, tag, physical_type, max_rep_level, annotation)
-    # Any length is right for a decimal; other types have one, and only in FIXED_LEN_BYTE_ARRAY.
+    # Decimals allow any length; other types have one, and only in FIXED_LEN_BYTE_ARRAY.
     width = fixed_byte_length if physical_type is PhysicalType.FIXED_LEN_BYTE_ARRAY else 0
     if storage is None or (storage.fixed_byte_length != width and not is_decimal(tag)):
         suffix = f" annotated {annotation}" if annotation else ""
@@ -392,7 +385,7 @@ def resolve_type(
 def _storage(
     type_code: int, tag: TypeTag, physical_type: PhysicalType, max_rep_level: int, annotation: str | None
 ) -> _Storage | None:
-    """Return what the storage means for the type, or None where they do not fit."""
+    """Return the properties of the storage for the type, or None where they do not fit."""
     if tag is TypeTag.ARRAY:
         return _array_storage(type_code, physical_type, max_rep_level) if annotation is None else None
     if max_rep_level != 0:

@@ -1,4 +1,4 @@
-"""What has to be done to each partition so that the published table becomes the source: decided without any I/O."""
+"""Decides, without I/O, what to do with each partition so that the published table equals the source."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class NewPartition:
 
     location: PartitionLocation
     candidates: tuple[DirectoryVersion, ...]
-    """Where it may be published: in the first one that holds nothing else."""
+    """Names under which it may be published: the first one that no other content uses."""
     storage_class: str | None
     native_state: NativeState | None
-    """What it is converted from; None where it is in Parquet already."""
+    """The native state to convert; None where it is in Parquet already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,24 +60,24 @@ class PublishedAlready:
     """Its directory in the source; the published one where the source has dropped it."""
     source_name_txn: int
     native_state: NativeState | None
-    """What it was converted from; None where it was in Parquet."""
+    """The native state that it was converted from; None where it was in Parquet."""
     is_dropped: bool
     """Whether the source has dropped it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """What has to be done, in time order."""
+    """The changes, in time order."""
 
     new: tuple[NewPartition, ...]
     unchanged: tuple[PublishedAlready, ...]
     removed: tuple[PublishedAlready, ...]
-    """Published before, and no part of the table any more."""
+    """Published before, and no longer part of the table."""
     left_behind: tuple[PartitionLocation, ...]
     """Native partitions of the source that are not in the published table."""
 
 
-def plan_changes(  # noqa: PLR0913 - what can be told is told by name
+def plan_changes(  # noqa: PLR0913 - mostly keyword arguments
     source: SourceTable,
     published: PublishedTable,
     *,
@@ -86,12 +86,12 @@ def plan_changes(  # noqa: PLR0913 - what can be told is told by name
     storage_classes: Sequence[StorageClassRule],
     now_s: float,
 ) -> Changes:
-    """Compare the source with what is published.
+    """Compare the source with the published table.
 
-    A partition is published already if the published record of the same time came from the same directory of the
-    source, with as many rows and bytes: QuestDB only ever appends to the file of a directory. One that was converted is
-    published as long as the table's files say the same of the native partition. A table without rows, as after ``TRUNCATE``, has
-    dropped all its partitions: with ``dropped="remove"`` the published table becomes empty.
+    A partition is already published if the published record of the same time came from the same directory of the
+    source, with as many rows and bytes: QuestDB only ever appends to the file of a directory. A converted partition is
+    already published as long as the table's files record the same native state. A table without rows, as after
+    ``TRUNCATE``, has dropped all its partitions: with ``dropped="remove"`` the published table becomes empty.
     """
     version = published.version
     if version is not None:
@@ -225,15 +225,15 @@ def _is_same(record: PartitionRecord, state: NativeState | None, earlier: Publis
 def _candidates(
     source: SourceTable, record: PartitionRecord, earlier: PublishedAlready | None, published: PublishedTable
 ) -> tuple[DirectoryVersion, ...]:
-    """Return the versions as which a partition may be published: that of the source, or the source's transaction.
+    """Return the possible versions of a published partition: that of the source, or the source's transaction.
 
-    One that is converted may turn out to be what it was before, although the table's files say something else of it.
+    A converted partition may have its previous content, although the table's files record another state.
     """
     is_converted = not record.is_parquet
     before = () if earlier is None or not is_converted else (earlier.record.name_txn,)
     name_txns = dict.fromkeys((*before, record.name_txn, source.transaction.txn))
     if earlier is not None and earlier.name in published.directories and not is_converted:
-        name_txns.pop(earlier.record.name_txn, None)  # it holds what the partition was before
+        name_txns.pop(earlier.record.name_txn, None)  # it has the previous content of the partition
     return tuple(
         DirectoryVersion(_name(record.timestamp, name_txn, source.metadata), name_txn) for name_txn in name_txns
     )
@@ -242,7 +242,7 @@ def _candidates(
 def _split_gone(
     gone: Iterable[PublishedAlready], source: SourceTable
 ) -> tuple[list[PublishedAlready], list[PublishedAlready]]:
-    """Tell pieces that were merged into another piece of their partition from partitions that the source dropped."""
+    """Separate pieces that were merged into another piece from partitions that the source dropped."""
     floors = {_floor_ns(record_of(location).timestamp, source.metadata) for location in source.locations}
     merged: list[PublishedAlready] = []
     dropped: list[PublishedAlready] = []

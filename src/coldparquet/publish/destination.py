@@ -1,4 +1,4 @@
-"""Where a table is published: what lies there already, what must not be there, and the objects beside the partitions."""
+"""Reads and checks the destination of a published table, and writes the objects beside its partitions."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 
 
 _DATABASE_FILE = "_todo_"
-"""Every table directory of a QuestDB has it, and no published table: it is not copied."""
+"""Exists in every table directory of QuestDB, and in no published table: it is not copied."""
 
 
 def check_destination(source: SourceTable, published: PublishedTable) -> None:
     """Refuse to publish a table onto itself, or over a table that a database writes to.
 
-    The published `_txn` names no native partitions: in the place of the source's own it would lose their rows. No
-    request; the paths of local files are looked up.
+    The published `_txn` names no native partitions. It would lose the rows of the source's own native partitions if it
+    replaced the source's `_txn`. No request; the paths of local files are resolved.
     """
     is_local = published.store.label == LocalStore.label
     if source.store.label == published.store.label:
@@ -75,7 +75,7 @@ def check_destination(source: SourceTable, published: PublishedTable) -> None:
 
 
 def _check_contents(published: PublishedTable) -> None:
-    """Refuse a destination with partitions that no publisher has brought there."""
+    """Refuse a destination with partitions that no publisher has written."""
     version = published.version
     if version is not None:
         if not version.transaction.partitions.is_parquet.all():
@@ -97,7 +97,7 @@ def _check_contents(published: PublishedTable) -> None:
 
 
 async def put_once(store: ObjectStore, path: str, data: bytes) -> None:
-    """Write a small object that never changes; one with the same bytes may be there already. 1 or 2 requests."""
+    """Write a small immutable object; an equal one may exist already. 1 or 2 requests."""
     try:
         await store.put(path, data, overwrite=False)
     except InvalidInputError as error:
@@ -113,7 +113,7 @@ async def put_once(store: ObjectStore, path: str, data: bytes) -> None:
 
 
 def publisher_conflict(path: str) -> ObjectChangedError:
-    """Make the error for the one of two publishers that comes second."""
+    """Make the error for the later of two concurrent publishers."""
     return ObjectChangedError(
         "another publisher is writing to this table; readers see nothing of this run. Wait until it is done and publish"
         " again: what has been copied so far is not copied twice",
@@ -128,7 +128,7 @@ _MANIFEST_FORMAT = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What belongs to one published version, and where it came from: the object ``_published.v...``."""
+    """The content of one published version, and its origin: the object ``_published.v...``."""
 
     directories: frozenset[str]
     """Names of its partitions' directories."""
@@ -139,7 +139,7 @@ class Manifest:
     native_states: Mapping[str, NativeState] = field(default_factory=dict)
     """By directory: the native partition that it was converted from, where it was."""
     previous: str | None
-    """Name of the manifest of the version that it replaced, whether there is one or not; None for the first version."""
+    """Name of the manifest of the version that it replaced, even if that does not exist; None for the first version."""
 
     def encode(self) -> bytes:
         """Return the object; equal manifests have equal bytes."""
@@ -165,34 +165,34 @@ class PublishedVersion:
     data: bytes
     """The `_txn`."""
     etag: str | None
-    """None where the store tells no versions."""
+    """None where the store has no versions."""
     metadata: TableMetadata
     manifest: Manifest | None
     """None where the table was not published by this library."""
 
     @property
     def manifest_name(self) -> str:
-        """Name of its manifest, whether there is one or not."""
+        """Name of its manifest, even if that does not exist."""
         return manifest_name(self.transaction.txn, self.data)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedTable:
-    """What lies at the destination."""
+    """The content of the destination."""
 
     store: ObjectStore
     path: str
     """Without a trailing slash."""
     directories: frozenset[str]
-    """Names of all directories, of whatever version."""
+    """Names of all directories, of all versions."""
     objects: Mapping[str, ObjectInfo]
-    """By name: those beside the partitions."""
+    """By name: the objects beside the partitions."""
     version: PublishedVersion | None
-    """None where nothing was published yet, or an earlier run did not get so far."""
+    """None where nothing is published yet, or an earlier run did not commit."""
 
 
 def manifest_name(txn: int, transaction_data: bytes) -> str:
-    """Return the name of the manifest that belongs to a `_txn`: it changes whenever those bytes do."""
+    """Return the name of the manifest for a `_txn`: it changes whenever those bytes do."""
     return f"_published.v{txn}-{zlib.crc32(transaction_data):08x}"
 
 
@@ -229,7 +229,7 @@ def parse_manifest(data: bytes, *, path: str) -> Manifest:
 
 
 async def read_published(store: ObjectStore, path: str) -> PublishedTable:
-    """Read what lies at the destination. 1 request per 1,000 entries to list it, then up to 3 at small objects."""
+    """Read the content of the destination. 1 request per 1,000 entries to list it, then up to 3 for small objects."""
     try:
         listing = await store.list(path)
     except NotFoundError:
@@ -273,13 +273,13 @@ _INDEX_EXTENSIONS = ("k", "v")
 
 @dataclass(frozen=True, slots=True)
 class BytesSource:
-    """Bytes in memory, to be uploaded."""
+    """Bytes in memory to upload."""
 
     data: bytes
 
     @property
     def size_bytes(self) -> int:
-        """How many there are."""
+        """Number of bytes."""
         return len(self.data)
 
     async def read(self, byte_range: ByteRange) -> bytes:
@@ -289,7 +289,7 @@ class BytesSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableObject:
-    """One object to be written."""
+    """One object to write."""
 
     name: str
     content: UploadSource
@@ -298,7 +298,7 @@ class TableObject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableObjects:
-    """What has to be written beside the partitions, in this order, before `_txn`."""
+    """The objects to write beside the partitions, in this order, before `_txn`."""
 
     objects: tuple[TableObject, ...]
     notes: tuple[str, ...]
@@ -307,9 +307,9 @@ class TableObjects:
 async def plan_table_objects(
     source: SourceTable, published: PublishedTable, *, manifest: Manifest, transaction_data: bytes
 ) -> TableObjects:
-    """Find out which objects beside the partitions are missing or older than the source's.
+    """Find the objects beside the partitions that are missing or older than the source's.
 
-    Requests at the destination: 1 for `_name`, and 1 for `_cv` where whoever published before left no immutable copy.
+    Requests at the destination: 1 for `_name`, and 1 for `_cv` where the previous publisher left no immutable copy.
     """
     objects = await _copies_of_published(published)
     metadata = encode_table_metadata(source.metadata)
@@ -325,7 +325,7 @@ async def plan_table_objects(
         if _listed_size(published, name) != len(data)
     ]
     if published.version is None or manifest is not published.version.manifest:
-        # Replaced where a run has left one that never committed: it may tell of another version before it.
+        # Replaced where an uncommitted run has left one, which may name another previous version.
         name = manifest_name(transaction.txn, transaction_data)
         objects.append(TableObject(name=name, content=BytesSource(manifest.encode()), is_immutable=False))
     symbols, notes = await _symbol_objects(source, published)
@@ -346,7 +346,7 @@ async def plan_table_objects(
 
 
 async def write_table_object(published: PublishedTable, wanted: TableObject, *, memory: MemoryBudget) -> None:
-    """Write one object; one that is replaced must be the one that was there when this run began.
+    """Write one object; if it replaces one, that must be unchanged since this run began.
 
     Objects above 16 MiB, which only symbol files can be, are replaced without a condition.
     """
@@ -365,14 +365,14 @@ async def write_table_object(published: PublishedTable, wanted: TableObject, *, 
 
 
 async def announce(published: PublishedTable) -> None:
-    """Tell readers of a place where nothing is published yet that its partitions are not all there. 1 request."""
+    """Mark a destination without a published version as incomplete for readers. 1 request."""
     await published.store.put(f"{published.path}/{PUBLISHING_FILE}", b"", overwrite=True)
 
 
 async def commit(published: PublishedTable, transaction_data: bytes) -> None:
-    """Replace `_txn`: the moment in which readers see the new version.
+    """Replace `_txn`, which makes the new version visible to readers.
 
-    1 request; 2 where the store tells no versions, and there a publisher that comes in between them is not noticed.
+    1 request; 2 where the store has no versions. There, a publisher that commits between the two goes unnoticed.
     """
     store, path, version = published.store, f"{published.path}/{TRANSACTION_FILE}", published.version
     if version is not None and version.etag is None and (await read_whole(store, path)).data != version.data:
@@ -435,7 +435,7 @@ async def _symbol_objects(source: SourceTable, published: PublishedTable) -> tup
             }
             if all(_listed_size(published, names[extension]) == size for extension, size in sizes.items()):
                 continue
-            # The index goes first: whoever finds both of the others complete knows that it was written too.
+            # The index goes first: if both other files are complete, the index was written too.
             index_sizes = {
                 extension: (await source.store.info(f"{source.path}/{names[extension]}")).size_bytes or 0
                 for extension in _INDEX_EXTENSIONS

@@ -1,4 +1,4 @@
-"""Partitions in QuestDB's native format: written as Parquet on their way to the published table, unless nothing changed."""
+"""Converts partitions in QuestDB's native format to Parquet for publishing, unless they are unchanged."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ if TYPE_CHECKING:
 
 
 _LEAST_ROWS = 100
-"""A row group of fewer rows costs more in the footer than it saves memory."""
+"""A smaller row group costs more in the footer than it saves in memory."""
 _WITHOUT_IT = "--native leave (native='leave') publishes the table without this partition"
 
 
 class NativeConverter:
     """Writes native partitions of one state of a table as Parquet, one after the other, into temporary files.
 
-    In memory are the rows that were read and not written yet, and those of one row group, each within the limit as far as
-    the rows are about equally long. The files of a partition are on the disk of this machine until it is uploaded.
+    Memory holds the rows that are read and not yet written, and those of one row group. Each stays within the limit if
+    the rows are about equally long. The files of a partition stay on the local disk until it is uploaded.
 
     Args:
         source: The state.
-        memory_limit_bytes: For rows that were read.
+        memory_limit_bytes: Limit for rows that are read.
     """
 
     def __init__(self, source: SourceTable, *, memory_limit_bytes: int) -> None:
@@ -77,15 +77,15 @@ class NativeConverter:
 
     @cached_property
     def _partitions(self) -> dict[str, Partition]:
-        """By their directories: there may be thousands, and each is asked for."""
+        """By their directories: there may be thousands of lookups."""
         return {partition.directory_path: partition for partition in self._snapshot.partitions}
 
     def close(self) -> None:
-        """Let go of the threads."""
+        """Stop the threads."""
         self._threads.close()
 
     async def native_bytes(self, location: PartitionLocation) -> int:
-        """Return how many bytes of column files hold the rows of a partition. Requests: those of planning a scan."""
+        """Return the size of the column files of a partition's rows. Requests: those of planning a scan."""
         async with self._told_as_publishing(location):
             return (await self._scan(location).plan()).bytes_fetched
 
@@ -136,14 +136,14 @@ class NativeConverter:
             return await run_to_end(encode), native_bytes
 
     async def _known_symbols(self) -> dict[str, pa.StringArray]:
-        """Return the symbols of each column by their keys, which a QuestDB needs to read the file, but no other reader."""
+        """Return the symbols of each column by their keys; only QuestDB needs them to read the file."""
         known = {}
         for column in self._source.metadata.columns:
             if column.symbol_index is None:
                 continue
             try:
                 symbols = await self._symbols.of(column.writer_index)
-            except UnsupportedError:  # two symbols read alike, so that the text does not tell the key
+            except UnsupportedError:  # two symbols are equal in UTF-8, so the text does not determine the key
                 continue
             if symbols is not None:
                 known[column.name] = symbols
@@ -151,7 +151,7 @@ class NativeConverter:
 
     @asynccontextmanager
     async def _told_as_publishing(self, location: PartitionLocation) -> AsyncIterator[None]:
-        """Say in errors of reading what a publisher can do about them. A missing file: the table files are read once more."""
+        """Add advice for publishers to read errors. For a missing file: the table files are read again."""
         try:
             yield
         except UnsupportedError as error:
@@ -173,7 +173,7 @@ class NativeConverter:
             raise source_changed(location.directory_path) from error
 
     async def _is_still_named(self, location: PartitionLocation) -> bool:
-        """Tell whether the table still says the same of a partition."""
+        """Tell whether the table's record of a partition is unchanged."""
         before = self._source.files
         now = await read_table_files(self._source.store, self._source.path, column_versions_for="anything")
         if now is None or not now.continues(before):
@@ -200,7 +200,7 @@ class NativeConverter:
 def _rows(
     stream: BatchStream, schema: pa.Schema, loop: asyncio.AbstractEventLoop, give_up: threading.Event
 ) -> Iterator[pa.RecordBatch]:
-    """Take the rows of a stream in another thread than that of its event loop, as columns of the table."""
+    """Read the rows of a stream from another thread than its event loop's, as columns of the table."""
     while (batch := wait_in_thread(stream.next_batch(), loop, give_up)) is not None:
         yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
@@ -213,7 +213,7 @@ _NUMBERS = ("name_txn", "row_count", "squash_count", "seq_txn", "truncate_versio
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NativeState:
-    """What a table's files say of a native partition. As long as they say the same, it has the same rows."""
+    """What a table's files record of a native partition. As long as the record is equal, the rows are."""
 
     name_txn: int
     row_count: int
@@ -221,13 +221,13 @@ class NativeState:
     seq_txn: int
     truncate_version: int
     columns: Mapping[int, tuple[int, int]]
-    """Name txn and top of the columns that have values in it, by writer index; any that is not here has
+    """Name txn and top of the columns that have values in it, by writer index; an absent column has
     ``_UNCHANGED_COLUMN``."""
 
     def has_same_rows(self, now: NativeState) -> bool:
-        """Tell whether a file that was made of this state holds the rows of a later one.
+        """Tell whether a file that was made from this state has the rows of a later one.
 
-        Columns that were dropped since do not matter: the file has them, and nobody reads them.
+        Columns that were dropped since do not matter: the file has them, but no reader uses them.
         """
         return replace(self, columns={}) == replace(now, columns={}) and all(
             self.columns.get(writer_index, _UNCHANGED_COLUMN) == version
@@ -236,13 +236,13 @@ class NativeState:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> NativeState:
-        """Read what :meth:`as_json` has made."""
+        """Parse the result of :meth:`as_json`."""
         numbers = {name: int(document[name]) for name in _NUMBERS}
         columns = {int(index): (int(name_txn), int(top)) for index, (name_txn, top) in document["columns"].items()}
         return cls(**numbers, columns=columns)
 
     def as_json(self) -> dict[str, Any]:
-        """Return what ``json.dumps`` takes, without what goes without saying."""
+        """Return a document for ``json.dumps``, without default values."""
         changed = {str(index): list(version) for index, version in self.columns.items() if version != _UNCHANGED_COLUMN}
         return {**{name: getattr(self, name) for name in _NUMBERS}, "columns": changed}
 

@@ -1,4 +1,4 @@
-"""How to publish a table, and what publishing did, or would do."""
+"""Defines the options and the report of publishing a table."""
 
 from __future__ import annotations
 
@@ -25,39 +25,41 @@ class PublishOptions:
     """How to publish a table."""
 
     dry_run: bool = False
-    """Write nothing, and say what would be written and what that costs."""
+    """Write nothing; report what would be written and what that costs."""
 
     native: NativePartitions = "convert"
-    """What to do about partitions in QuestDB's native format, usually the newest one. ``"convert"`` writes them as Parquet,
-    anew whenever they have changed; whoever follows the copy (``tail``, Spark streams) then sees them rewritten.
-    ``"leave"`` publishes a table without their rows, of which it tells its readers. ``"refuse"`` publishes nothing."""
+    """What to do about partitions in QuestDB's native format, usually the newest one. ``"convert"`` writes them as
+    Parquet, again after each change; followers of the copy (``tail``, Spark streams) then see rewritten partitions.
+    ``"leave"`` publishes a table without their rows, and tells its readers. ``"refuse"`` publishes nothing."""
 
     dropped: DroppedPartitions = "refuse"
-    """What to do about published partitions that the source has dropped, all of them after ``TRUNCATE``. They may have been moved to the bucket for good
-    (``"keep"``) or be meant to go there too (``"remove"``); nothing tells, so the default asks."""
+    """What to do about published partitions that the source has dropped, all of them after ``TRUNCATE``. The bucket may
+    be their archive (``"keep"``), or they may be unwanted there too (``"remove"``). The default refuses to guess, and
+    asks."""
 
     storage_classes: tuple[StorageClassRule, ...] = ()
-    """Classes of the data of older partitions. Sidecars and table files, which every reader needs, keep the bucket's."""
+    """Storage classes for the data of older partitions. Sidecars and table files, which every reader needs, keep the
+    bucket's."""
 
     purge: bool = False
-    """Afterwards remove versions that no reader can need any more."""
+    """Afterwards remove versions that no reader can still need."""
 
     purge_after_s: float = _DAY_S
-    """How long a version is kept after another one was committed: as long as anybody reads one open table, and longer
-    than any publisher runs, since what it has written is not committed before its end."""
+    """How long a version is kept after its successor's commit. Choose more than the longest use of one open table.
+    Choose more than the longest publisher run, too: its writes are only committed at its end."""
 
     pack: bool = False
-    """Make the catalogue of the published table, from which readers plan with one request (see
-    :func:`coldparquet.maintenance.pack.pack_table`), where there is none. One that is there is renewed in any case."""
+    """Make the catalogue of the published table where there is none; from it readers plan with one request (see
+    :func:`coldparquet.maintenance.pack.pack_table`). An existing one is renewed in any case."""
 
     memory_limit_bytes: int = 128 * MIB
-    """Data that was read and not sent yet: 8 parts of 16 MiB fill a fast network."""
+    """Memory for data that is read and not yet sent: 8 parts of 16 MiB fill a fast network."""
 
     max_concurrency: int = 16
-    """Requests at the destination at once."""
+    """Most concurrent requests at the destination."""
 
     prices: PriceTable | None = None
-    """What requests and storing cost, for the report; None takes the table of the library."""
+    """Prices of requests and storage, for the report; None uses the library's table."""
 
     def __post_init__(self) -> None:
         for name, choices in {"dropped": _DROPPED, "native": _NATIVE}.items():
@@ -69,11 +71,11 @@ class PublishOptions:
             if not getattr(self, name) >= least:  # NaN is not
                 raise InvalidInputError(f"PublishOptions.{name} is {getattr(self, name)}; it must be at least {least}")
         for storage_class in (STANDARD, *(rule.storage_class for rule in self.storage_classes)):
-            self.price_table.of(storage_class)  # now, and not when all is written and the bill is made out
+            self.price_table.of(storage_class)  # fail now, and not after everything is written
 
     @property
     def price_table(self) -> PriceTable:
-        """The prices to reckon with.
+        """The prices for the cost estimate.
 
         Raises:
             InvalidInputError: While the options are made: the table lacks a class (kind ``UnknownStorageClass``).
@@ -84,51 +86,51 @@ class PublishOptions:
 PublishAction = Literal[
     "published", "would publish", "converted", "would convert", "found", "unchanged", "kept", "removed", "left behind"
 ]
-"""``converted``: it is native, and was written as Parquet. ``found``: it was there already, byte for byte, as after a run
-that was killed. ``kept``: the source has dropped it since it was published. ``removed``: it was published, and is no part
-of the table any more. ``left behind``: it is native."""
+"""``converted``: it is native, and was written as Parquet. ``found``: a killed run had already written it, byte for
+byte. ``kept``: the source has dropped it since it was published. ``removed``: it was published, and is no longer part
+of the table. ``left behind``: it is native."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedPartition:
-    """What became of one partition."""
+    """The result for one partition."""
 
     name: str
     """Its directory in the source; in the published table where the source has none."""
     published_name: str | None
-    """Its directory in the published table; None where it is not in there."""
+    """Its directory in the published table; None where it is not part of it."""
     action: PublishAction
     rows: int
     parquet_size_bytes: int | None = None
     """None for native partitions, and for those that would be converted."""
     native_size_bytes: int | None = None
-    """What its rows take in QuestDB's column files, where it was or would be converted from these."""
+    """Size of its rows in QuestDB's column files, where it was or would be converted from these."""
     sidecar_bytes: int | None = None
-    """Size of the sidecar where it was looked at."""
+    """Size of the sidecar where it was read."""
     storage_class: str | None = None
-    """Class that its data is written to; None for the bucket's own."""
+    """Storage class of its data; None for the bucket's default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishCost:
-    """What a run sends: worked out beforehand, and not counting what it reads to compare."""
+    """The requests and bytes that a run sends: computed beforehand, without reads for comparison."""
 
     sent_bytes: int
-    """Data and sidecars; table files are small beside them. Partitions that would be converted count as their column files,
-    which Parquet makes smaller."""
+    """Data and sidecars; table files are small beside them. Partitions to be converted count with the size of their
+    column files; the Parquet is smaller."""
     write_count: int
     """PUTs, and the requests of uploads in parts."""
     read_count: int
     """GETs, HEADs and listings of the destination."""
     dollars: float
-    """Of the requests, by ``PublishOptions.prices``; sending bytes into S3 is free."""
+    """Cost of the requests, by ``PublishOptions.prices``; sending bytes into S3 is free."""
     dollars_per_month: float
-    """What storing the bytes costs."""
+    """Cost of storing the bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishReport:
-    """What publishing did, or would do."""
+    """The result of publishing, or of a dry run."""
 
     source: str
     destination: str
@@ -140,16 +142,16 @@ class PublishReport:
     is_committed: bool
     """Whether ``_txn`` was replaced; False if there was nothing to do, and in a dry run."""
     partitions: tuple[PublishedPartition, ...]
-    """In time order, those first that are in the published table."""
+    """In time order; partitions of the published table come first."""
     table_files: tuple[str, ...]
-    """Names of the objects beside the partitions that were written, in this order; in a dry run those that would be."""
+    """Names of the written objects beside the partitions, in this order; in a dry run those that would be written."""
     cost: PublishCost
     purged: tuple[str, ...]
     """Directories and objects of older versions that were removed."""
     notes: tuple[str, ...]
     elapsed_s: float
     catalogue: PackReport | None = None
-    """What became of the published table's catalogue; None where there is none."""
+    """The result for the published table's catalogue; None where there is none."""
 
     @property
     def rows(self) -> int:
@@ -162,16 +164,16 @@ class PublishReport:
         return sum(partition.rows for partition in self.partitions if partition.action == "left behind")
 
     def count(self, action: PublishAction) -> int:
-        """Return how many partitions met this fate."""
+        """Return the number of partitions with this result."""
         return sum(partition.action == action for partition in self.partitions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishProgress:
-    """How far a run has come."""
+    """Progress of a run."""
 
     sent_bytes: int
-    """Of data; what was found already counts as sent."""
+    """Bytes of data; data that already exists counts as sent."""
     total_bytes: int
     finished_partitions: int
     total_partitions: int

@@ -1,4 +1,4 @@
-"""One committed state of the table that is to be published, and the storage class of each partition by its age."""
+"""Reads one committed state of the table to publish, and chooses the storage class of each partition by its age."""
 
 from __future__ import annotations
 
@@ -60,27 +60,28 @@ class SourceTable:
     files: TableFiles
     discovery: Discovery
     locations: tuple[PartitionLocation, ...]
-    """All partitions in time order, native ones too. The records of Parquet partitions state the size of the file."""
+    """All partitions in time order, including native ones. The records of Parquet partitions state the size of the
+    file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionContent:
-    """What of one partition is to be published."""
+    """The content of one partition to publish."""
 
     data: StoreSource
     """The committed bytes of ``data.parquet``, or those that a native partition was converted to."""
     sidecar: bytes
     """A sidecar whose newest snapshot describes exactly these bytes."""
     pages: bytes | None
-    """A ``_pages`` that describes these bytes, whatever version of the object they become; None where there is none."""
+    """A ``_pages`` that describes these bytes, for any version of the object; None where there is none."""
     time_bounds: tuple[int, int] | None
-    """Least and largest designated timestamp, in the unit of the table; None where the statistics do not tell."""
+    """Least and largest designated timestamp, in the unit of the table; None where the statistics lack them."""
     native_bytes: int | None = None
-    """What its rows take in column files, where it was converted from these."""
+    """Size of its rows in column files, where it was converted from these."""
 
 
 async def read_source(store: ObjectStore, path: str) -> SourceTable:
-    """Read the state that a table is in. A QuestDB may write to it meanwhile.
+    """Read the current state of a table. QuestDB may write to it meanwhile.
 
     Requests: those of :func:`~coldparquet.catalog.discovery.discover` with column versions, and 1 for each Parquet
     partition of which `_txn` states no size.
@@ -115,7 +116,7 @@ async def read_source(store: ObjectStore, path: str) -> SourceTable:
 
 
 def nothing_to_publish(why: str, path: str) -> InvalidInputError:
-    """Make the error for a table of which no row would be published."""
+    """Make the error for a table without a row to publish."""
     return InvalidInputError(f"there is nothing to publish: {why}", kind="NothingToPublish", path=path)
 
 
@@ -132,9 +133,9 @@ def record_of(location: PartitionLocation) -> PartitionRecord:
 
 
 async def read_content(store: ObjectStore, location: PartitionLocation) -> PartitionContent:
-    """Read the sidecar of a partition, or make one from the footer where there is none that fits. 3 to 6 requests.
+    """Read the sidecar of a partition, or make one from the footer if none matches. 3 to 6 requests.
 
-    A ``_pages`` that lies beside it is carried along if it describes the committed bytes.
+    A ``_pages`` beside it is carried along if it describes the committed bytes.
     """
     record = record_of(location)
     checked = CheckedStore(store)
@@ -167,7 +168,7 @@ def source_changed(path: str) -> ObjectChangedError:
 
 
 def time_bounds(sidecar: Sidecar) -> tuple[int, int] | None:
-    """Return the least and the largest designated timestamp; None where the statistics do not tell."""
+    """Return the least and the largest designated timestamp; None where the statistics lack them."""
     index = sidecar.designated_timestamp
     if index is None:
         return None
@@ -180,7 +181,7 @@ def time_bounds(sidecar: Sidecar) -> tuple[int, int] | None:
 
 
 async def _pages(store: ObjectStore, location: PartitionLocation, sidecar: Sidecar, etag: str | None) -> bytes | None:
-    """Return the ``_pages`` of a partition without the version of its Parquet object: a copy has another one."""
+    """Return the ``_pages`` of a partition without the version of its Parquet object: a copy has another version."""
     lasting = etag if is_lasting_etag(etag) else None
     found = await parse_pages_lookup(await look_up_pages_file(store, location), sidecar, etag=lasting)
     if found.pages is None:
@@ -189,8 +190,8 @@ async def _pages(store: ObjectStore, location: PartitionLocation, sidecar: Sidec
 
 
 def _cut_to_snapshot(sidecar: Sidecar) -> bytes:
-    """Return the sidecar as it was when this snapshot was the newest: shorter, and with that size in its header."""
-    # The size in the header is the one thing that no checksum covers, so that it can be set last (note section 1.5).
+    """Return the sidecar as it was when this snapshot was the newest: shorter, with that size in its header."""
+    # No checksum covers the size in the header, so it can be set last (note section 1.5).
     return COMMITTED_SIZE.pack(sidecar.size_bytes) + bytes(sidecar.file[COMMITTED_SIZE.size :])
 
 
@@ -217,7 +218,7 @@ async def _check_magic(store: ObjectStore, location: PartitionLocation) -> str |
 
 
 async def _with_size(store: ObjectStore, location: PartitionLocation) -> PartitionLocation:
-    """Refuse what cannot be published, and take the file's size where the transaction states none."""
+    """Refuse partitions that cannot be published; read the file's size where the transaction states none."""
     record = record_of(location)
     if not record.is_parquet:
         return location
@@ -240,11 +241,11 @@ _DAY_S = 86_400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageClassRule:
-    """Partitions that ended so long ago are written to this class."""
+    """Selects a storage class for partitions that ended long enough ago."""
 
     after_days: int
     storage_class: str
-    """One of those in the library's price table that answer a GET at once."""
+    """A class in the library's price table that answers a GET without a restore."""
 
     def __post_init__(self) -> None:
         known = [prices.name for prices in PriceTable.default().classes if not prices.must_be_restored]
@@ -262,7 +263,7 @@ def parse_storage_class_rule(text: str) -> StorageClassRule:
     """Parse a rule such as ``30d=GLACIER_IR``.
 
     Raises:
-        InvalidInputError: It does not read so, or the class is unknown.
+        InvalidInputError: The text is not such a rule, or the class is unknown.
     """
     match = _RULE.fullmatch(text)
     if match is None:
@@ -271,7 +272,7 @@ def parse_storage_class_rule(text: str) -> StorageClassRule:
 
 
 def storage_class_of(ended_s: float, rules: Sequence[StorageClassRule], *, now_s: float) -> str | None:
-    """Return the class of the rule with the largest age that a partition has reached; None for the bucket's own."""
+    """Return the class of the rule with the largest age that a partition has reached; None for the bucket's default."""
     reached = [rule for rule in rules if now_s - ended_s >= rule.after_days * _DAY_S]
     return max(reached, key=_after_days).storage_class if reached else None
 

@@ -1,4 +1,4 @@
-"""Writing one partition to the destination, data first, its sidecar last; removing what no version needs any more."""
+"""Writes partitions to the destination, data first, the sidecar last, and removes obsolete versions."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
 
 
 async def purge_versions(store: ObjectStore, path: str, *, before_s: float, is_dry_run: bool) -> tuple[str, ...]:
-    """Remove versions of partitions and copies of table files that nobody can have been reading since a time.
+    """Remove versions of partitions and copies of table files that no reader can have used since a time.
 
-    A version that was replaced by a commit may still be read by who opened the table before. So what a version names is
-    removed only if its successor was committed before ``before_s``, and if nothing of it was written since. A publisher
-    that runs at the same time has not said yet which of the directories it has just written it will name: ``before_s``
-    must lie before its start.
+    A reader that opened the table before a commit may still use the version that the commit replaced. So the objects of
+    a version are removed only if its successor was committed before ``before_s``, and if none of them was written
+    since. A concurrent publisher has not yet named the directories that it has just written, so ``before_s`` must be
+    before its start.
 
     Requests: 1 listing per 1,000 names and up to 3 for table files; 1 for the manifest of each version that is kept; 1
     for each directory that none of them names; 1 per 1,000 objects that are removed, and those of
@@ -82,12 +82,12 @@ async def purge_versions(store: ObjectStore, path: str, *, before_s: float, is_d
     purged = []
     for name in sorted(published.directories - directories):
         if parse_partition_directory(name, interval=interval) is None:
-            continue  # nothing of ours
+            continue  # not an object of this library
         try:
             inside = (await store.list(f"{path}/{name}")).objects
         except NotFoundError:
             continue
-        # An empty one, as a local disk keeps it, may be where another publisher is about to write.
+        # Another publisher may be about to write into an empty one, as a local disk keeps it.
         if inside and all(_is_old(info, before_s) for info in inside):
             purged.append(name)
             old_objects += inside
@@ -101,13 +101,13 @@ async def purge_versions(store: ObjectStore, path: str, *, before_s: float, is_d
 async def _needed_manifests(
     store: ObjectStore, published: PublishedTable, version: PublishedVersion, before_s: float
 ) -> dict[str, Manifest] | None:
-    """Return the manifests of the current version and of those that were replaced since; None if one is not known."""
+    """Return the manifests of the current version and of those replaced since; None if one is unknown."""
     needed: dict[str, Manifest] = {}
     name = version.manifest_name
-    # When a version was replaced is known of the last one. For an older one it was before its second successor's
-    # manifest was written: that run began with the first successor committed.
+    # Only the last version has a known time of replacement. An older one was replaced before its second successor's
+    # manifest was written: that run began after the first successor's commit.
     replaced_s = _modified_s(published, TRANSACTION_FILE)
-    while name in published.objects and name not in needed:  # one that was written anew may name itself
+    while name in published.objects and name not in needed:  # a version that was written anew may name itself
         manifest_path = f"{published.path}/{name}"
         manifest = parse_manifest((await read_whole(store, manifest_path)).data, path=manifest_path)
         needed[name] = manifest
@@ -134,12 +134,12 @@ class WrittenPartition:
     name: str
     """Directory at the destination."""
     record: PartitionRecord
-    """What the published `_txn` says of it."""
+    """Its record in the published `_txn`."""
     action: Literal["published", "would publish", "converted", "would convert", "found"]
     sidecar_bytes: int
     time_bounds: tuple[int, int] | None
     native_bytes: int | None = None
-    """What its rows take in column files, where it is converted from these."""
+    """Size of its rows in column files, where it is converted from these."""
 
 
 class PartitionWriter:
@@ -147,15 +147,15 @@ class PartitionWriter:
 
     Args:
         source: The state of the table that is published.
-        published: What lies at the destination already.
+        published: The existing content of the destination.
         converter: Converts native partitions.
-        memory: Bytes that were read and not sent yet are held in here.
-        is_dry_run: Only look, and write nothing.
+        memory: Budget for bytes that are read and not yet sent.
+        is_dry_run: Only read, and write nothing.
         on_sent: Called with the number of bytes of data that arrived.
-        on_converted: Called with the number of bytes that a native partition has become.
+        on_converted: Called with the size of a converted native partition.
     """
 
-    def __init__(  # noqa: PLR0913 - what can be told is told by name
+    def __init__(  # noqa: PLR0913 - mostly keyword arguments
         self,
         *,
         source: SourceTable,
@@ -176,7 +176,7 @@ class PartitionWriter:
         self._on_converted = on_converted
 
     async def write(self, new: NewPartition) -> WrittenPartition:
-        """Write one partition, or find that an earlier run that was killed has written it.
+        """Write one partition, or find that a killed run has already written it.
 
         Requests at the destination: those of :func:`upload_object`, 1 for the sidecar and 1 for ``_pages`` if there is one;
         1 to 3 more where a directory of this name exists.
@@ -190,7 +190,7 @@ class PartitionWriter:
             return await self._write_content(new, content)
 
     async def _would_convert(self, new: NewPartition) -> WrittenPartition:
-        """Say what would be converted: the size of the Parquet file is not known before, only that of the column files."""
+        """Report a conversion by the size of the column files: that of the Parquet file is not known before."""
         directories = self._published.directories
         free = [candidate for candidate in new.candidates if candidate.name not in directories]
         candidate = (free or new.candidates)[0]
@@ -206,7 +206,7 @@ class PartitionWriter:
         )
 
     async def _write_content(self, new: NewPartition, content: PartitionContent) -> WrittenPartition:
-        """Write it under the first name that nothing else has."""
+        """Write it under the first unused name."""
         for candidate in new.candidates:
             action = await self._write_as(candidate, new, content)
             if action is None:
@@ -236,7 +236,7 @@ class PartitionWriter:
         data_path = f"{self._published.path}/{candidate.name}/{DATA_FILE}"
         found = await self._info(data_path) if candidate.name in self._published.directories else None
         if self._is_dry_run:
-            # Comparing bytes is left to the real run; a size that differs already tells.
+            # The real run compares bytes; here a different size is evidence enough.
             return None if found is not None and found.size_bytes != content.data.size_bytes else "would publish"
         if found is None:
             is_new = await self._upload(data_path, new, content)
@@ -257,7 +257,7 @@ class PartitionWriter:
             return None
 
     async def _upload(self, path: str, new: NewPartition, content: PartitionContent) -> bool:
-        """Upload the data; False if somebody wrote the same in the meantime."""
+        """Upload the data; False if another publisher wrote the same in the meantime."""
         try:
             await upload_object(
                 self._store,
@@ -271,7 +271,7 @@ class PartitionWriter:
         except InvalidInputError as error:
             if error.kind != "AlreadyExists":
                 raise
-            # S3 also refuses while another conditional write is under way, and then there may be nothing yet.
+            # S3 also refuses during another conditional write, when there may be no object yet.
             found = await self._info(path)
             if found is None or not await self._is_same(found, new, content):
                 raise publisher_conflict(path) from error
@@ -291,7 +291,7 @@ class PartitionWriter:
             raise publisher_conflict(found.path) from error
 
     async def _put_pages(self, path: str, pages: bytes) -> None:
-        """Write the pages, unless there are some: readers check whose they are, and can do without."""
+        """Write the pages, unless some exist: readers check to which file they belong, and do not need them."""
         try:
             await self._store.put(path, pages, overwrite=False)
         except InvalidInputError as error:
@@ -318,7 +318,7 @@ class PartitionWriter:
 
 
 def _published_record(new: NewPartition, candidate: DirectoryVersion, *, parquet_size: int) -> PartitionRecord:
-    """Return what the published `_txn` says of a partition."""
+    """Return the record of a partition for the published `_txn`."""
     return replace(
         record_of(new.location),
         name_txn=candidate.name_txn,

@@ -1,7 +1,7 @@
-"""coldparquet in Spark: a data source, a writer, streams and pipelines.
+"""Connects coldparquet to Spark: a data source, a writer, streams and pipelines.
 
-``spark.read.format("coldparquet").load("s3://bucket/db/trades")`` needs no import and nothing to register. The functions
-here are what a data source cannot offer: see each of them.
+``spark.read.format("coldparquet").load("s3://bucket/db/trades")`` needs no import and no registration. The functions
+here do what a data source cannot do.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _MODULES = {
     "read": "coldparquet.spark.helpers",
     "write": "coldparquet.spark.writer",
 }
-"""Where each name is defined. They are imported when they are used: a Spark worker pays for every module, in every task."""
+"""The module that defines each name. Imported on use: a Spark worker pays for every module, in every task."""
 
 
-if not TYPE_CHECKING:  # type checkers know which names there are
+if not TYPE_CHECKING:  # type checkers know the names
     __getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -1,4 +1,4 @@
-"""Spark's columns as Arrow's. Every worker that plans needs this, and little else of a table's types: importing it loads little."""
+"""Converts Spark schemas to Arrow. Every planning worker needs it, so it imports little."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 _IN_UTC: dict[str, Any] = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
-"""PySpark 4.1 means UTC anyway, and does not want to be told."""
+"""PySpark 4.1 assumes UTC, and rejects an explicit time zone."""
 
 
 def arrow_schema_of(schema: StructType) -> pa.Schema:
-    """Return the Arrow schema that Spark demands of batches of this schema."""
+    """Return the Arrow schema that Spark requires of batches of this schema."""
     return to_arrow_schema(schema, **_IN_UTC)

@@ -1,4 +1,4 @@
-"""Batches of a scan as Spark takes them. Runs in the tasks: it imports nothing of Spark."""
+"""Converts batches of a scan to Spark's types. Runs in the tasks: it imports nothing of Spark."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 _TYPES_AS_TEXT = frozenset({"CHAR", "IPv4", "UUID", "LONG128", "LONG256"})
-"""Types of QuestDB that Spark knows no counterpart of, besides geohashes."""
+"""QuestDB types without a counterpart in Spark, besides geohashes."""
 
 
 _NANOSECONDS_PER_MICROSECOND = 1_000
@@ -44,7 +44,7 @@ def questdb_type(field: pa.Field[Any]) -> str:
 
 
 def is_written_as_text(field: pa.Field[Any]) -> bool:
-    """Tell whether the values of a column are no text themselves but become it on their way to Spark."""
+    """Tell whether the values of a column are not text themselves but are converted to text for Spark."""
     name = questdb_type(field)
     return name in _TYPES_AS_TEXT or is_geohash(name) or pa.types.is_decimal256(field.type)
 
@@ -96,7 +96,7 @@ def _shown_text(values: Values, field: pa.Field[Any]) -> Values:
 
 
 def _in_microseconds(values: Values, target: pa.DataType) -> Values:
-    """Cut nanoseconds off: towards the past, also before 1970, so that the order of values stays."""
+    """Cut off nanoseconds: towards the past, also before 1970, so that the order of values stays."""
     validity, data = values.buffers()
     if data is None:
         return values.cast(pa.int64()).cast(target)  # without any row
@@ -168,7 +168,7 @@ def wide_integer_text(values: Values) -> Values:
 
 
 def _numbers(values: Values, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Return the values, whatever stands in place of nulls."""
+    """Return the values; those at nulls are arbitrary."""
     data = values.buffers()[1]
     if data is None:
         return np.zeros(len(values), dtype=dtype)

@@ -1,15 +1,15 @@
-"""Where the options of a store come from: credentials, endpoint and so on, without ever being shown.
+"""Resolves the options of a store, such as credentials and endpoint, without ever showing them.
 
-| given as | where it is resolved | who sees it |
+| given as | where it is resolved | who can read it |
 |---|---|---|
-| nothing | on the driver and on each executor: environment, instance role, profile | nobody |
-| ``credentials`` = ``env:NAME`` | on the driver and on each executor, from a JSON object in that environment variable | whoever may read the environment; Spark blackens ``spark.executorEnv.NAME`` where the name holds SECRET, TOKEN or PASSWORD, but not in its INFO log, which prints all settings when its listeners are slow: the machines' own environment is safer |
-| ``credentials`` = ``file:/path`` | the same, from a JSON file, such as a mounted secret | whoever may read the file |
-| ``storage_options`` = JSON, ``storage.KEY`` = value | travels from the driver to the executors with the reader | as the next line. Spark shows the ``OPTIONS`` of SQL, though, and knows secrets by words in their name or value: what looks like one and holds no such word, as ``storage.account_key``, is refused |
-| ``secret_options`` = JSON | the same | nobody in plans, the user interface and event logs of classic Spark: the word is in its name. A Spark Connect server shows the options of a request in both: use ``credentials`` there |
+| nothing | on the driver and on each executor: environment, instance role, profile | no other process |
+| ``credentials`` = ``env:NAME`` | on the driver and on each executor, from a JSON object in that environment variable | every process that may read the environment. Spark redacts ``spark.executorEnv.NAME`` where the name contains SECRET, TOKEN or PASSWORD, but not in its INFO log, which prints all settings when its listeners are slow: the machines' own environment is safer |
+| ``credentials`` = ``file:/path`` | the same, from a JSON file, such as a mounted secret | every process that may read the file |
+| ``storage_options`` = JSON, ``storage.KEY`` = value | travels from the driver to the executors with the reader | as the next line. But Spark shows the ``OPTIONS`` of SQL, and detects secrets by words in their name or value: an apparent secret without such a word, as ``storage.account_key``, is refused |
+| ``secret_options`` = JSON | the same | hidden in plans, the user interface and event logs of classic Spark: the word is in its name. A Spark Connect server shows the options of a request in both: use ``credentials`` there |
 
-Never put credentials into the Spark configuration: the event log lists all of it, and blackens by the name of the key alone. Nor
-into SQL: servers log its text as it is, and whoever narrows ``spark.redaction.regex`` uncovers the options.
+Never put credentials into the Spark configuration: the event log lists all of it, and redacts by the name of the key
+alone. Nor into SQL: servers log its text unchanged, and a narrowed ``spark.redaction.regex`` exposes the options.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 STORAGE_PREFIX = "storage."
-"""Options that begin so are single settings of the store."""
+"""Prefix of options that are single settings of the store."""
 
 _JSON_OPTIONS = ("storage_options", "secret_options")
 
 _HIDDEN_BY_SPARK = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
-"""The default of ``spark.redaction.regex`` in Spark 4.1; an option is blackened if its name or its value holds one of them."""
+"""The default of ``spark.redaction.regex`` in Spark 4.1; it redacts an option whose name or value contains a match."""
 
 _LOOKS_SECRET = re.compile(
     r"auth$|authorization|connection_?string|cookie|cred|header|(?<=.)key$|passphrase|passwd|pwd|sas|signature$",
     re.IGNORECASE,
 )
-"""Names of settings that hold secrets, as file systems of fsspec have them. A bare ``key`` is the public half of a pair."""
+"""Names of secret settings in fsspec's file systems. A bare ``key`` is the public half of a pair."""
 
 _WORDS = {"true": True, "false": False, "null": None}
 
@@ -49,9 +49,9 @@ class Credentials:
     """Settings of the store; ``repr`` shows none of them."""
 
     explicit: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """What was written out, as fsspec and s3fs take it."""
+    """Explicit settings, as fsspec and s3fs take them."""
     reference: str | None = None
-    """``env:NAME`` or ``file:/path``: where each process finds the others."""
+    """``env:NAME`` or ``file:/path``: where each process finds the other settings."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Self:
@@ -74,20 +74,20 @@ class Credentials:
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Self:
-        """Make what :meth:`as_dict` has taken apart."""
+        """Restore credentials from the result of :meth:`as_dict`."""
         return cls(explicit=state["explicit"], reference=state["reference"])
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain data, to be sent to executors. It holds what was written out, and nothing that was resolved."""
+        """Return plain data for executors. It holds the explicit settings, and nothing that was resolved."""
         return {"explicit": dict(self.explicit), "reference": self.reference}
 
     def storage_options(self) -> dict[str, Any]:
-        """Resolve the reference in this process and return all settings; those written out go first."""
+        """Resolve the reference in this process and return all settings; explicit ones take precedence."""
         return {**_resolved(self.reference), **self.explicit}
 
 
 def _refuse_what_spark_shows(option: str, text: str, settings: Mapping[str, Any]) -> None:
-    """Refuse a secret that stands in the event log if SQL gives it: a data source is not told how its options came."""
+    """Refuse a secret that SQL would expose in the event log: a data source cannot tell how its options were given."""
     if _HIDDEN_BY_SPARK.search(option) or _HIDDEN_BY_SPARK.search(text):
         return
     for name in _names(settings):
@@ -138,13 +138,13 @@ def _json_object(text: str, what: str, *, kind: str = "InvalidOption") -> dict[s
     except ValueError:
         value = None
     if not isinstance(value, dict):
-        # Neither the text nor json's own message is repeated: both may hold a secret.
+        # The message omits the text and json's own message: both may contain a secret.
         raise InvalidInputError(f'{what} is no JSON object such as {{"endpoint_url": "http://host:9000"}}', kind=kind)
     return value
 
 
 def _plain_value(text: str) -> Any:
-    """Take words and JSON objects or lists for what they are; all else, digits too, is text, as keys of accounts are."""
+    """Parse words and JSON objects or lists; all else, digits too, is text, as account keys are."""
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     if text.startswith(("{", "[")):

@@ -1,15 +1,15 @@
-"""Pipelines and conversions on Spark: a DataFrame of work items, mapped to their results.
+"""Runs pipelines and conversions on Spark: a DataFrame of work items, mapped to their results.
 
-Scheduling, retries and speculative execution are Spark's. Each task gets its items as text, works on several at once, and
-returns their results as text; nothing travels but plain data, and no RDD is touched, so that it works through Spark Connect
-as well. The executors need coldparquet installed, in the same version as the driver.
+Spark does the scheduling, retries and speculative execution. Each task gets its items as text, processes several at
+once, and returns their results as text. Only plain data travels and no RDD is used, so Spark Connect works as well. The
+executors need coldparquet installed, in the same version as the driver.
 
-Conversions on Spark: any format that it reads into tables of cold partitions, and these into any format that it writes.
+Conversions read any Spark format into tables of cold partitions, and write these tables to any Spark format.
 
-A conversion is a Spark job of its own, so that it runs on the driver, one source after the other. Formats that Spark does
-not bring along need their own package on it, built for this version of Spark. Delta 4.4, which is built for Spark 4.2, writes on 4.3,
-but reads there by name alone and with ``spark.databricks.delta.v2.enableMode=STRICT``. Iceberg 1.12, built for Spark 4.1, does
-not load on 4.3; on 4.1 it was tried both ways, with names of a catalog.
+A conversion is a Spark job of its own, so conversions run on the driver, one source after the other. Formats that are
+not part of Spark need their own package on it, built for this version of Spark. Delta 4.4, which is built for Spark
+4.2, writes on 4.3. But it reads there by name alone and with ``spark.databricks.delta.v2.enableMode=STRICT``. Iceberg
+1.12, built for Spark 4.1, does not load on 4.3; on 4.1 it was tested both ways, with names of a catalog.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
 
 
 _PLAIN_FILES = frozenset({"csv", "json", "orc", "parquet", "text"})
-"""Formats of which a directory without ``_SUCCESS`` is what a killed job left. Others commit by themselves."""
+"""Formats in which a directory without ``_SUCCESS`` comes from a killed job. Others have their own commits."""
 
 
 def convert(
     spark: SparkSession, job: ConvertJob, item: WorkItem, access: Access, credentials: str | None
 ) -> WorkResult:
-    """Convert one source; what Spark raises is its result."""
+    """Convert one source; an error of Spark becomes its result."""
     started_s = time.monotonic()
     try:
         is_written = _convert(spark, job, item, access, credentials)
@@ -72,7 +72,7 @@ def convert(
 
 
 def _convert(spark: SparkSession, job: ConvertJob, item: WorkItem, access: Access, credentials: str | None) -> bool:
-    """Convert; False if the destination is complete already."""
+    """Convert; False if the destination is already complete."""
     destination = item.work["destination"]
     frame = _source(spark, job, item, access, credentials)
     if job.destination_format in _PLAIN_FILES:
@@ -105,7 +105,7 @@ def _convert(spark: SparkSession, job: ConvertJob, item: WorkItem, access: Acces
 
 
 def _says_that_it_exists(error: Exception) -> bool:
-    """Tell whether somebody was there before: such tables are committed as a whole, so that theirs is complete."""
+    """Tell whether the table existed before. Such tables are committed as a whole, so that one is complete."""
     known = error_of(error)
     if known is not None:
         return known.kind == "AlreadyExists"
@@ -125,7 +125,7 @@ def _loaded(spark: SparkSession, source_format: str, place: str, options: Mappin
 
 
 def _is_name(place: str) -> bool:
-    """Tell whether something is a name in Spark's catalog, such as ``lake.sales.trades``, and no URL."""
+    """Tell whether a place is a name in Spark's catalog, such as ``lake.sales.trades``, and not a URL."""
     return "/" not in place
 
 
@@ -135,7 +135,7 @@ def _options(explicit: Mapping[str, Any], credentials: str | None) -> dict[str, 
 
 
 async def _is_complete(url: str, access: Access) -> bool:
-    """Tell whether files are there already; Spark would remove whatever else is, so that this is refused."""
+    """Tell whether the files exist. Spark would remove all other content, so that is refused."""
     async with opened_store(
         url,
         storage_options=access.destination_options,
@@ -149,7 +149,7 @@ async def _is_complete(url: str, access: Access) -> bool:
 _RESULTS = "result string"
 
 _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception): .+$", re.MULTILINE)
-"""The line of a Python traceback that says what was raised."""
+"""The line of a Python traceback with the exception."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +157,7 @@ class SparkEngine:
     """Runs items on the executors of a Spark session, classic or Connect.
 
     Raises:
-        InvalidInputError: There are to be less than 1 tasks, or ``credentials`` does not name a place.
+        InvalidInputError: Less than 1 task is requested, or ``credentials`` does not name a place.
     """
 
     name: ClassVar[str] = "spark"
@@ -166,9 +166,10 @@ class SparkEngine:
     tasks: int | None = None
     """Spark tasks; None means at most 3 per core, fewer for little work."""
     credentials: str | None = None
-    """Where executors find settings of the stores: ``env:NAME`` or ``file:/path``, see :mod:`coldparquet.spark.credentials`. None
-    leaves it to their environment, a profile or a role. What :func:`~coldparquet.pipelines.run.run_pipeline` was given as
-    ``storage_options`` travels to them inside of the tasks, and is in no plan, user interface or log."""
+    """Where executors find settings of the stores: ``env:NAME`` or ``file:/path``, see
+    :mod:`coldparquet.spark.credentials`. None leaves it to their environment, a profile or a role. The
+    ``storage_options`` of :func:`~coldparquet.pipelines.run.run_pipeline` travel to them inside the tasks, and appear
+    in no plan, user interface or log."""
 
     def __post_init__(self) -> None:
         if self.tasks is not None and self.tasks < 1:
@@ -179,16 +180,17 @@ class SparkEngine:
     async def execute(
         self, job: Job, items: Sequence[WorkItem], stores: LakeStores, on_result: Callable[[WorkResult], None]
     ) -> None:
-        """Run all items in one Spark job; results arrive when it is over, and until then Spark shows the progress.
+        """Run all items in one Spark job; results arrive at its end, and until then Spark shows the progress.
 
         Raises:
             UnsupportedError: The executors lack a package (kind ``MissingPackage``).
-            StorageError: The Spark job failed (kind ``EngineFailed``); running the pipeline again does what is left.
+            StorageError: The Spark job failed (kind ``EngineFailed``); running the pipeline again does the remaining
+                items.
         """
         from coldparquet.pipelines.convert import ConvertJob  # noqa: PLC0415 - executors import this module for other jobs
 
-        # In this thread, though it blocks the event loop, which has nothing else to do: Spark's active session, with its
-        # settings and its Python data sources, belongs to the thread.
+        # In this thread, because Spark's active session, with its settings and its Python data sources, belongs to it.
+        # This blocks the event loop, which has no other task.
         if isinstance(job, ConvertJob):
             for item in items:
                 on_result(self._convert(job, item, stores.access))
@@ -224,9 +226,9 @@ class SparkEngine:
 
 
 def deal(items: Sequence[WorkItem], share_count: int) -> list[list[WorkItem]]:
-    """Deal items out into shares of about the same cost: the costly ones first, each to the share that has least."""
+    """Distribute items over shares of about equal cost: costly items first, each to the cheapest share."""
     shares: list[list[WorkItem]] = [[] for _ in range(share_count)]
-    # Items without a cost count as equal, so that each share also gets as many.
+    # Items without a cost count as equal, so that each share also gets as many of them.
     heap = [(0, 0, number) for number in range(share_count)]
     for item in sorted(items, key=_cost, reverse=True):
         cost, count, number = heapq.heappop(heap)
@@ -236,7 +238,7 @@ def deal(items: Sequence[WorkItem], share_count: int) -> list[list[WorkItem]]:
 
 
 def _engine_failed(text: str) -> StorageError:
-    """Say why Spark gave up: the last sentence of a Python traceback, or the first line of what Spark itself says."""
+    """Explain the failure: the last sentence of a Python traceback, or the first line of Spark's own message."""
     sentences = _EXCEPTION.findall(text)
     cause = sentences[-1] if sentences else text.strip().partition("\n")[0]
     return StorageError(
@@ -251,7 +253,7 @@ def _cost(item: WorkItem) -> int:
 def _task_function(
     job: Job, access: Access, credentials: str | None
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return what a task runs. It holds text and plain data alone, so that versions of Python and of the library may differ."""
+    """Return a task's function. It holds only plain data, so versions of Python and the library may differ."""
     terms = json.dumps({"job": job_as_dict(job), "access": access.as_dict(), "credentials": credentials})
 
     def run_pipeline_items(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -265,7 +267,7 @@ def _task_function(
 
 
 def run_shares(terms: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Run the items that a task was dealt, on an executor."""
+    """Run the items of a task, on an executor."""
     how = json.loads(terms)
     job = job_from_dict(how["job"])
     given = Access.from_dict(how["access"])

@@ -1,7 +1,7 @@
-"""Errors of the library on their way through Spark, and back to the classes that programs catch.
+"""Translates errors of the library for Spark, and back to the classes that programs catch.
 
-Spark hands an error of a Python data source over as text: a traceback, of which the last line is ours. The stable ``kind`` stands
-in brackets behind the sentence, as Spark does with its own::
+Spark reports an error of a Python data source as text: a traceback, whose last line is the library's. As Spark does
+with its own errors, the stable ``kind`` stands in brackets behind the sentence::
 
     coldparquet.errors.NotFoundError: s3://bucket/db/trades: there is no such table [NotFound]
 """
@@ -39,13 +39,13 @@ _AS_OPTIONS = {
     "ReadOptions(unread='skip')": ".option('unread', 'skip')",
     "ReadOptions(sidecars=False)": ".option('sidecars', 'false')",
 }
-"""What messages advise of the library's own, and what does the same in Spark, where no details of an error arrive."""
+"""Advice in messages of the library, and its equivalent in Spark, where no details of an error arrive."""
 
 
 class _UnswallowedError(ColdParquetError):
-    """An UnsupportedError that is no NotImplementedError: that of ``partitions`` makes PySpark plan a scan without rows, silently.
+    """An UnsupportedError but no NotImplementedError: PySpark turns that of ``partitions`` into a scan without rows.
 
-    A traceback names it as what it stands for, and so :func:`error_of` makes an UnsupportedError of it.
+    A traceback shows it under the name UnsupportedError, so :func:`error_of` restores that class.
     """
 
 
@@ -57,9 +57,9 @@ _UnswallowedError.__module__, _UnswallowedError.__qualname__ = (
 
 @contextmanager
 def told_to_spark() -> Iterator[None]:
-    """Let errors of the library leave a worker as one sentence with their kind, and without what led to them.
+    """Reduce errors that leave a worker to one sentence with their kind, and without their cause.
 
-    No NotImplementedError leaves it, neither ours nor that of a package below, such as Arrow's.
+    No NotImplementedError leaves it, neither the library's nor that of a dependency, such as Arrow.
     """
     try:
         yield
@@ -74,13 +74,13 @@ def told_to_spark() -> Iterator[None]:
 def _sentence(text: str, kind: str) -> str:
     for in_python, in_spark in _AS_OPTIONS.items():
         text = text.replace(in_python, in_spark)
-    # PySpark sends UTF-8, and loses the whole error where a name cannot be written so.
+    # PySpark sends UTF-8, and loses the whole error if a name cannot be encoded.
     return f"{text.encode('utf-8', 'backslashreplace').decode()} [{kind}]"
 
 
 @contextmanager
 def own_errors() -> Iterator[None]:
-    """Let actions of Spark raise the errors of the library as the classes that they are, without Java's stack.
+    """Convert errors of Spark actions to the library's classes, without Java's stack.
 
     ::
 
@@ -88,7 +88,7 @@ def own_errors() -> Iterator[None]:
             trades.groupBy("symbol").count().show()
 
     Raises:
-        ColdParquetError: What :func:`error_of` finds in an exception; in whose place it comes. Others pass as they are.
+        ColdParquetError: The error that :func:`error_of` finds in an exception, in its place. Others pass unchanged.
     """
     try:
         yield
@@ -100,17 +100,18 @@ def own_errors() -> Iterator[None]:
 
 
 def error_of(exception: BaseException) -> ColdParquetError | None:
-    """Find the error of the library in what Spark raised.
+    """Find the library's error in an exception of Spark.
 
-    Missing packages on the executors, another Python there, a missing Java, and modes of ``save`` that Spark does not offer to
-    Python sources come as such errors too, each with what to do about it.
+    Installation errors also become errors of the library, with advice: missing packages on the executors, another
+    Python there, a missing Java. So do modes of ``save`` that Spark does not offer to Python sources.
 
     Args:
-        exception: What an action on a DataFrame, or ``load``, raised.
+        exception: Raised by an action on a DataFrame, or by ``load``.
 
     Returns:
-        An error of the class that was raised in the worker, with its message and ``kind``; its ``path`` and ``details`` do not
-        come along. None if the exception has nothing to do with the library.
+        An error of the worker's class, with its message and ``kind``, but without its ``path`` and ``details``. None if
+            the
+        exception does not come from the library.
     """
     if isinstance(exception, ColdParquetError):
         return exception

@@ -1,11 +1,12 @@
-"""Spark's filters as predicates of the library: only those that keep exactly the rows that Spark would keep.
+"""Translates Spark's filters to predicates of the library: only those that keep exactly the rows that Spark would keep.
 
-A filter that is taken over is not looked at again by Spark, so that "almost the same" would be wrong rows. What differs:
+Spark does not apply an accepted filter again, so an approximate translation would return wrong rows. The differences:
 
-* NaN is a number greater than all others for Spark, and unequal to everything for the library: ``x > 3`` becomes
+* NaN is a number greater than all others for Spark, and unequal to everything for the library. So ``x > 3`` becomes
   ``NOT (x <= 3)`` for floating-point columns, and a filter that names NaN stays with Spark.
 * A TIMESTAMP_NS column that Spark sees in microseconds: ``ts = t`` means the thousand nanoseconds from ``t`` on.
-* UUID and IPv4 are text for Spark: only ``=`` and ``IN`` with that very text mean the same, not ``<``, nor other spellings.
+* UUID and IPv4 are text for Spark. Only ``=`` and ``IN`` with the canonical text mean the same, not ``<``, nor other
+  spellings.
 * CHAR, geohashes, LONG128, LONG256, wide decimals and times of day stay with Spark.
 """
 
@@ -48,28 +49,28 @@ class Meaning(Enum):
 
     SAME = "same"
     FLOATING = "floating"
-    """The same, but NaN may be among them."""
+    """The same, but they may include NaN."""
     TEXT = "text"
     """The same, ordered by UTF-8."""
     CUT = "cut"
-    """Nanoseconds, of which Spark sees the microseconds."""
+    """Nanoseconds; Spark sees them in microseconds."""
     UUID = "uuid"
     IPV4 = "ipv4"
     NULLS = "nulls"
-    """Only whether there is a value: lists."""
+    """Only the presence of a value: lists."""
     OTHER = "other"
-    """Nothing can be said."""
+    """Not comparable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnMeanings:
-    """The columns of a table, as far as filters on them can be taken over."""
+    """The columns of a table, and which filters on them can be accepted."""
 
     by_name: Mapping[str, Meaning]
 
     @classmethod
     def of(cls, schema: pa.Schema, requested: StructType) -> ColumnMeanings:
-        """Look at columns."""
+        """Classify columns."""
         return cls(
             by_name={
                 field.name: _meaning(field, is_bigint=seen.dataType.typeName() == "long")
@@ -157,7 +158,7 @@ def _meaning(field: pa.Field[Any], *, is_bigint: bool) -> Meaning:  # noqa: PLR0
 
 
 def _starts_with(name: str, prefix: str) -> Predicate:
-    """Write a prefix as a range: the order of UTF-8 is the order of code points."""
+    """Convert a prefix to a range: the order of UTF-8 is the order of code points."""
     if not prefix:
         return Comparison(name, Operator.GREATER_OR_EQUAL, "")
     at_least = Comparison(name, Operator.GREATER_OR_EQUAL, prefix)
@@ -166,7 +167,7 @@ def _starts_with(name: str, prefix: str) -> Predicate:
 
 
 def _next_text(prefix: str) -> str | None:
-    """Return the smallest text above all that begin with the prefix; None if there is none."""
+    """Return the smallest text above all texts with this prefix; None if there is none."""
     stem = prefix.rstrip(chr(_LAST_CHARACTER))
     if not stem:
         return None
@@ -175,10 +176,10 @@ def _next_text(prefix: str) -> str | None:
 
 
 def _cut_comparison(name: str, operator: Operator, value: datetime) -> Predicate | None:
-    """Compare the microseconds of a column in nanoseconds."""
+    """Convert a comparison of a column's microseconds to nanoseconds."""
     try:
         following = value + _MICROSECOND
-    except OverflowError:  # the last microsecond that Python knows
+    except OverflowError:  # the last microsecond that Python can represent
         return None
     match operator:
         case Operator.EQUAL:
@@ -196,7 +197,7 @@ def _cut_comparison(name: str, operator: Operator, value: datetime) -> Predicate
 
 
 def _is_canonical(value: Any, meaning: Meaning) -> bool:
-    """Tell whether a text is spelled as the values of the column are."""
+    """Tell whether a text has the same spelling as the values of the column."""
     if not isinstance(value, str):
         return False
     try:

@@ -1,4 +1,4 @@
-"""What a data source of Spark cannot do: read only what is asked for, answer from metadata, show the library's plan."""
+"""Does what a Spark data source cannot do: read only the requested columns, answer from metadata, and show the plan."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ _TABLE = "PythonTable"
 
 
 def explain(df: DataFrame) -> str:
-    """Say which requests a DataFrame will cost, and why, for each ``spark.read.format("coldparquet")`` in it.
+    """Explain the requests that a DataFrame will cost, for each ``spark.read.format("coldparquet")`` in it.
 
-    It is the plan that Spark holds for the DataFrame, with the filters that Spark pushed, and not one made for the occasion; making it
-    costs what planning the first action costs, which then need not do it again.
+    The explanation is of the plan that Spark holds for the DataFrame, with the filters that Spark pushed. Making that
+    plan costs what planning the first action costs, which then does not plan again.
 
-    DataFrames of :func:`coldparquet.spark.read`, and those of Spark Connect, hold no plan of ours:
-    :func:`coldparquet.spark.explain_read` says what reading costs.
+    DataFrames of :func:`coldparquet.spark.read`, and those of Spark Connect, hold no such plan; use
+    :func:`coldparquet.spark.explain_read` instead.
 
     Args:
-        df: Of a classic session. Scans that hide in a cached DataFrame or in a subquery are not found.
+        df: Of a classic session. Scans in a cached DataFrame or in a subquery are not found.
 
     Raises:
-        UnsupportedError: The session is one of Spark Connect, whose plans lie on the server (kind ``ConnectSession``).
-        InvalidInputError: Nothing in the DataFrame is read by the data source (kind ``NoColdParquetScan``).
+        UnsupportedError: The session is one of Spark Connect, whose plans stay on the server (kind ``ConnectSession``).
+        InvalidInputError: The DataFrame does not read from the data source (kind ``NoColdParquetScan``).
     """
     execution = getattr(df, "_jdf", None)
     if execution is None:
@@ -81,7 +81,7 @@ def _scans(plan: Any) -> Iterator[Any]:
 
 
 def _text(scan: Any) -> str | None:
-    """Return the explanation that travels in the first partition; None for data sources of others."""
+    """Return the explanation that travels in the first partition; None for other data sources."""
     partitions = scan.toBatch().planInputPartitions()
     first = pickle.loads(bytes(partitions[0].pickedPartition())) if len(partitions) else None  # noqa: S301 - from our own driver
     if not isinstance(first, PiecesPartition) or first.explanation is None:
@@ -98,27 +98,29 @@ def read(
     storage_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> DataFrame:
-    """Read tables as a DataFrame, planned now: the way with the least in between.
+    """Read tables as a DataFrame, planned immediately: the fastest way.
 
-    The rows come through ``mapInArrow`` over pieces of the plan, which is a quarter to a half faster than a data source. The
-    batches and the way to Java are the same, but the tasks are fewer: here it is known how many cores there are, and every task
-    costs 25-30 ms and begins with nothing fetched ahead. And it is planned here, not in processes that Spark starts.
+    The rows come through ``mapInArrow`` over pieces of the plan, which is a quarter to a half faster than a data
+    source. The batches and their path to Java are the same. But there are fewer tasks, because the number of cores is
+    known here; every task costs 25-30 ms and starts without prefetched data. Also, planning runs here, not in processes
+    that Spark starts.
 
-    Filters and columns are those of the arguments: what is selected later, Spark does itself. Each action reads the state of
-    the tables that was planned, and fails if it is gone; call it again for a newer one.
+    Filters and columns are those of the arguments; Spark itself applies later selections. Each action reads the state
+    of the tables that was planned, and fails if it is gone. Call the function again for a newer state.
 
     Requests: on the driver those of planning; in the tasks for data alone.
 
     Args:
-        spark: The session, classic or Connect. With Connect the client plans, so that it needs to reach the store.
+        spark: The session, classic or Connect. With Connect the client plans, so it must reach the store.
         url: As the argument of ``load``.
         columns: Names; None for all. Others are not fetched.
-        where: SQL text in the library's own terms.
-        storage_options: Credentials, endpoint and so on; they travel to the executors. None lets every process find its own.
+        where: SQL text in the library's own dialect.
+        storage_options: Credentials, endpoint and so on; they travel to the executors. Without, every process finds its
+            own.
         **options: Those of :mod:`coldparquet.spark.options`.
 
     Raises:
-        ColdParquetError: Whatever opening and planning raise, as the classes that they are.
+        ColdParquetError: The errors of opening and planning, in their own classes.
     """
     asked = _options(url, where, storage_options, options, columns=columns)
     schema, planned = _planned(spark, asked)
@@ -136,7 +138,7 @@ def explain_read(
     storage_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> str:
-    """Say which requests :func:`read` with the same arguments will cost, and why, through Spark Connect, too.
+    """Explain the requests that :func:`read` with the same arguments will cost, also through Spark Connect.
 
     Requests: those of planning. Arguments: those of :func:`read`.
     """
@@ -145,7 +147,7 @@ def explain_read(
 
 
 def count(
-    spark: SparkSession,  # noqa: ARG001 - so that all of these are called alike
+    spark: SparkSession,  # noqa: ARG001 - the same signature for all of these
     url: str | Sequence[str],
     where: str | None = None,
     *,
@@ -154,14 +156,15 @@ def count(
 ) -> int:
     """Count rows on the driver, without a Spark job.
 
-    Requests: metadata alone where it decides; see :meth:`coldparquet.table_scan.Scan.count`. Arguments: those of :func:`read`.
+    Requests: metadata alone where it suffices; see :meth:`coldparquet.table_scan.Scan.count`. Arguments: those of
+    :func:`read`.
     """
     asked = _options(url, where, storage_options, options)
     return sum(_answers(asked, lambda scan: scan.count()))
 
 
 def min_max(
-    spark: SparkSession,  # noqa: ARG001 - so that all of these are called alike
+    spark: SparkSession,  # noqa: ARG001 - the same signature for all of these
     url: str | Sequence[str],
     column: str,
     where: str | None = None,
@@ -190,7 +193,7 @@ def min_max(
 
 
 def _planned(spark: SparkSession, asked: SourceOptions) -> tuple[StructType, PlannedShares]:
-    """Open the tables and plan, with as many tasks as there is work for."""
+    """Open the tables and plan, with a suitable number of tasks."""
     most = asked.most_pieces or core_count(spark) * TASKS_PER_CORE
     tables = background.run(opened_tables(asked))
     schema = schema_of(tables, asked)
@@ -221,7 +224,7 @@ def _option_text(value: Any) -> str:
 
 
 def _answers(options: SourceOptions, ask: Callable[[Scan], Any]) -> list[Any]:
-    """Ask each of the tables."""
+    """Run a question on each of the tables."""
 
     async def answers() -> list[Any]:
         tables = await opened_tables(options)
@@ -236,12 +239,12 @@ def _task(
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function that Spark calls with the numbers of a task's shares.
 
-    It travels with all pieces in it, once to each executor where it is long: those of 100,000 row groups are 6.5 MB, which a task
-    takes apart in 2 ms. As rows of a DataFrame they would cost a shuffle.
+    It carries all pieces, once to each executor where they are long. Those of 100,000 row groups are 6.5 MB, which a
+    task decodes in 2 ms. As rows of a DataFrame they would cost a shuffle.
     """
 
     def read_shares(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from coldparquet.spark.errors import told_to_spark  # noqa: PLC0415 - it travels by value, and imports where it runs
+        from coldparquet.spark.errors import told_to_spark  # noqa: PLC0415 - travels by value, imports where it runs
 
         with told_to_spark():
             for batch in batches:

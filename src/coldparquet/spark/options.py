@@ -2,13 +2,13 @@
 
 | option | meaning |
 |---|---|
-| ``path`` (the argument of ``load``) | table, or several with commas between them; ``*``, ``?`` and ``[ab]`` stand for names of directories |
+| ``path`` (the argument of ``load``) | table, or several, separated by commas; ``*``, ``?`` and ``[ab]`` match names of directories |
 | ``paths`` | a JSON list of such URLs, for names that hold a comma; Spark sets it where ``load`` gets a list |
-| ``columns`` | names with commas between them, or a JSON list: only these are read; an empty one reads no column, but counts rows |
-| ``where`` | SQL text; also what Spark does not push, such as OR, but no functions. NaN counts as the library has it, see ``coldparquet.plan.predicate`` |
-| ``push_filters`` | ``true`` takes filters over from Spark, see :class:`coldparquet.spark.source.DefaultSource` for when that is safe; default ``false`` |
+| ``columns`` | names, separated by commas, or a JSON list: only these are read; an empty one reads no column, but counts rows |
+| ``where`` | SQL text; also accepts what Spark does not push, such as OR, but no functions. NaN compares as in the library, see ``coldparquet.plan.predicate`` |
+| ``push_filters`` | ``true`` accepts filters from Spark, see :class:`coldparquet.spark.source.DefaultSource` for when that is safe; default ``false`` |
 | ``nanoseconds`` | ``timestamp`` (default; cut to microseconds) or ``long``: what becomes of TIMESTAMP_NS |
-| ``pieces`` | most tasks of a scan; by default one for each 128 MiB of compressed and decoded bytes, of more than 16 GiB fewer and larger ones (1 TiB: 1,024). ``coldparquet.spark.read`` makes at most 3 per core, which Spark does not let a data source know: 3 * spark.sparkContext.defaultParallelism does so here |
+| ``pieces`` | most tasks of a scan; by default one for each 128 MiB of compressed and decoded bytes, of more than 16 GiB fewer and larger ones (1 TiB: 1,024). ``coldparquet.spark.read`` makes at most 3 per core. Spark does not tell a data source the number of cores: set 3 * spark.sparkContext.defaultParallelism for the same |
 | ``goal`` | ``fast``, ``cheap``, ``few-requests`` or ``few-bytes`` |
 | ``memory_limit`` | of a task: 256MiB |
 | ``max_concurrency`` | requests in flight at once, in each task |
@@ -16,26 +16,26 @@
 | ``max_bytes``, ``max_requests``, ``max_usd`` | a scan that needs more is refused on the driver |
 | ``prices`` | JSON file with what the store charges, read on the driver |
 | ``archived`` | ``refuse``, ``skip`` or ``restore`` partitions in an archive class |
-| ``unread`` | ``refuse`` a table beside whose partitions lie Parquet files that are not read, or ``skip`` these files |
-| ``columns_from`` | ``newest`` or ``all``: which partitions say what columns a table without ``_meta`` has |
+| ``unread`` | ``refuse`` a table with Parquet files beside its partitions that are not read, or ``skip`` these files |
+| ``columns_from`` | ``newest`` or ``all``: which partitions define the columns of a table without ``_meta`` |
 | ``sidecars`` | ``false`` plans from Parquet footers, for tables with damaged sidecars; default ``true`` |
 | ``restore_tier``, ``restore_days``, ``restore_wait`` | how to restore them |
-| ``cache_directory`` | where the driver keeps sidecars between runs; tasks keep nothing |
-| ``max_attempts`` | how often a request may fail in a row |
+| ``cache_directory`` | where the driver caches sidecars between runs; tasks cache nothing |
+| ``max_attempts`` | how many attempts of a request may fail in a row |
 | ``credentials``, ``secret_options``, ``storage_options``, ``storage.KEY`` | see :mod:`coldparquet.spark.credentials` |
 
-Names are the same in letters of any case; an unknown one is refused.
+Names are case-insensitive; an unknown one is refused.
 
 The options of a stream, beside those of every scan (:mod:`coldparquet.spark.options`).
 
 | option | meaning |
 |---|---|
-| ``on_change`` | ``error`` (default), ``ignore``, ``reread`` or ``append``: what to do about partitions that were rewritten after their rows had been handed over |
-| ``starting_from`` | ``earliest`` (default): all rows of the table; ``latest``: only those that are added after the stream was first started |
+| ``on_change`` | ``error`` (default), ``ignore``, ``reread`` or ``append``: what to do about partitions that were rewritten after the stream had delivered their rows |
+| ``starting_from`` | ``earliest`` (default): all rows of the table; ``latest``: only those that are added after the first start of the stream |
 | ``maxPartitionsPerTrigger`` | most partitions of a batch |
-| ``maxRowsPerTrigger`` | most rows of a batch, before ``where`` is applied; a partition may come in several batches |
+| ``maxRowsPerTrigger`` | most rows of a batch, before ``where`` is applied; a partition may be spread over several batches |
 | ``maxBytesPerTrigger`` | most bytes of Parquet files of a batch, such as ``500MB``, in proportion to the rows of a partition that is cut |
-| ``poll_seconds`` | least time between two looks at the table, by default 1: Spark's default trigger asks for news 100 times a second, and a look takes 1 listing and 2 small requests |
+| ``poll_seconds`` | least time between two refreshes of the table, by default 1: Spark's default trigger polls 100 times a second, and a refresh takes 1 listing and 2 small requests |
 
 Names are the same in letters of any case. Several limits hold together. Row groups that a limit cuts are fetched for both
 batches, so that the first limit is the cheapest.
@@ -62,14 +62,14 @@ if TYPE_CHECKING:
 
 
 _OF_CATALOG_TABLES = frozenset({"location", "owner"})
-"""Properties that Spark's catalog gives to the tables that it makes: none of our options is called so."""
+"""Properties that Spark's catalog adds to its tables: no option of the library has such a name."""
 
 
 class OptionReading:
-    """The options that are given, each turned into the value that it stands for.
+    """The given options, each converted to its value.
 
     Args:
-        options: As Spark hands them over, with names in letters of any case.
+        options: As Spark passes them, with case-insensitive names.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -77,7 +77,7 @@ class OptionReading:
         """The texts, by names in lower case."""
 
     def refuse_unknown(self, known: frozenset[str]) -> None:
-        """Make sure that all names are known, and that it is not Spark's catalog who asks."""
+        """Check that all names are known, and that the caller is not Spark's catalog."""
         if not _OF_CATALOG_TABLES.isdisjoint(self.given):
             raise UnsupportedError(
                 "Spark's catalog keeps no coldparquet tables, only temporary views: CREATE TEMPORARY VIEW trades USING coldparquet"
@@ -106,13 +106,13 @@ class OptionReading:
             ) from None
 
     def keywords(self, **wanted: tuple[str, Callable[[str], Any]]) -> dict[str, Any]:
-        """Return the values of those options that are given, by the names that the library has for them."""
+        """Return the given options under the library's names."""
         values = {keyword: self.one(name, convert) for keyword, (name, convert) in wanted.items()}
         return {keyword: value for keyword, value in values.items() if value is not None}
 
 
 def column_names(text: str) -> tuple[str, ...]:
-    """Read names with commas between them, or a JSON list of them."""
+    """Parse names separated by commas, or a JSON list of them."""
     if text.lstrip().startswith("["):
         return list_of_texts(text)
     return tuple(name for part in text.split(",") if (name := part.strip()))
@@ -161,7 +161,7 @@ def truth(text: str) -> bool:
 
 
 def one_of(*words: str) -> Callable[[str], str]:
-    """Make what reads one of some words, which are in lower case; ``ValueError`` says which ones there are."""
+    """Make a parser for one of some lower-case words; its ``ValueError`` lists them."""
 
     def read(text: str) -> str:
         if text.lower() not in words:
@@ -175,7 +175,7 @@ NanosecondsAs: TypeAlias = Literal["timestamp", "long"]
 """TIMESTAMP_NS: as Spark's timestamp, cut to microseconds, or as nanoseconds since 1970."""
 
 _ALTERNATIVES = re.compile(r"\{[^}]*,")
-"""What shells and Spark's own readers take braces for; here the comma ends a URL."""
+"""Patterns of shells and Spark's own readers with braces; here a comma ends a URL."""
 
 _OPTIONS = frozenset(
     """
@@ -188,24 +188,24 @@ _OPTIONS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What a person asked the data source for."""
+    """The options of the data source, parsed."""
 
     urls: tuple[str, ...]
-    """Tables, and patterns of tables, as they were given."""
+    """Tables, and patterns of tables, as given."""
     columns: tuple[str, ...] | None
     """None for all; an empty tuple for none."""
     where: str | None
     push_filters: bool
     nanoseconds: NanosecondsAs
     most_pieces: int | None
-    """None leaves it to the size of the scan."""
+    """None chooses it by the size of the scan."""
     read_options: ReadOptions
     store_options: StoreOptions
     credentials: Credentials
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, also: frozenset[str] = frozenset()) -> SourceOptions:
-        """Understand the options of a data source. Nothing is opened but the file of ``prices``."""
+        """Parse the options of a data source. Opens nothing but the file of ``prices``."""
         read = OptionReading(options)
         read.refuse_unknown(_OPTIONS | also)
         restore = RestoreTerms(
@@ -221,7 +221,7 @@ class SourceOptions:
             nanoseconds=read.one("nanoseconds", one_of(*get_args(NanosecondsAs))) or "timestamp",
             most_pieces=read.one("pieces", positive_count),
             read_options=ReadOptions(
-                # Spark's strings are no dictionaries: making some of the pages' would be work for nothing.
+                # Spark's strings are not dictionaries, so keeping those of the pages would be wasted work.
                 symbols="string",
                 restore=restore,
                 **read.keywords(
@@ -247,7 +247,7 @@ class SourceOptions:
 
 
 def table_urls(read: OptionReading) -> tuple[str, ...]:
-    """Return the tables that are named by the options ``path`` (commas between them) and ``paths`` (a JSON list)."""
+    """Return the tables in the options ``path`` (separated by commas) and ``paths`` (a JSON list)."""
     path = read.given.get("path", "")
     if _ALTERNATIVES.search(path):
         raise InvalidInputError(
@@ -281,18 +281,18 @@ STREAM_OPTIONS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOptions:
-    """How a stream goes on."""
+    """How a stream continues."""
 
     on_change: OnChange
     starting_from: StartingFrom
     limit: StepLimit
-    """Of one batch."""
+    """Limits of one batch."""
     poll_s: float
-    """Least time between two looks at the table."""
+    """Least time between two refreshes of the table."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Self:
-        """Understand the options of a stream; others are not looked at."""
+        """Parse the options of a stream; ignore others."""
         read = OptionReading(options)
         poll_s = read.one("poll_seconds", _seconds)
         return cls(

@@ -1,4 +1,4 @@
-"""What the driver does for a scan: open the tables, check the schema, take filters over, plan, cut the plan into tasks."""
+"""Plans a scan on the driver: opens the tables, checks the schema, accepts filters, and cuts the plan into tasks."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ if TYPE_CHECKING:
 
 
 TASKS_PER_CORE = 3
-"""Enough for cores that are done early to take another task, and few enough for what each costs."""
+"""Enough that idle cores get another task, and few enough for the cost of each."""
 
 _NUMBERS = 1 << 16
-"""Spark cuts so many into one partition per core."""
+"""Spark cuts this many into one partition per core."""
 
 
 def core_count(spark: SparkSession) -> int:
-    """Return how many tasks Spark makes of something that can be cut at will: one per core, unless it is told otherwise.
+    """Return the number of tasks that Spark makes by default: one per core, unless configured otherwise.
 
-    Through Spark Connect, which offers no other way to ask, this is a Spark job of its own.
+    Through Spark Connect, which has no API for it, this takes a Spark job of its own.
     """
     try:
         return int(spark.sparkContext.defaultParallelism)
@@ -65,27 +65,28 @@ def core_count(spark: SparkSession) -> int:
 
 
 _EARLY_PLAN_LASTS_S = 60
-"""A DataFrame that is loaded and queried by one script is planned once; who comes back to it later sees the table as it is then."""
+"""A DataFrame that one script loads and queries is planned once; a query after this time gets the table's newer
+state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedShares:
-    """A plan, cut."""
+    """A plan, cut into the shares of tasks."""
 
     shares: tuple[tuple[bytes, ...], ...]
-    """For each task its pieces; at least one task, so that there is somebody to carry the explanation."""
+    """The pieces of each task; at least one task, to carry the explanation."""
     explanation: bytes
     """Text, compressed; see :func:`explanation_text`."""
 
     @classmethod
     def of(cls, shares: Sequence[tuple[bytes, ...]], explanation: str) -> Self:
-        """Take the pieces of each task, and what the plan says."""
+        """Combine the pieces of each task with the plan's explanation."""
         return cls(shares=tuple(shares) or ((),), explanation=zlib.compress(explanation.encode()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlyPlan:
-    """A plan that was made when the columns were looked up: Spark does that in one process, and plans in another."""
+    """A plan made with the column lookup: Spark looks up columns in one process, and plans in another."""
 
     schema: str
     """The columns, as :meth:`StructType.json` writes them."""
@@ -94,7 +95,7 @@ class EarlyPlan:
     """Unix time."""
 
     def shares_for(self, schema: StructType) -> PlannedShares | None:
-        """Return the plan if it is of these columns and still new, else None."""
+        """Return the plan if it has these columns and is still new, else None."""
         is_new = abs(time.time() - self.made_s) <= _EARLY_PLAN_LASTS_S
         return self.shares if is_new and self.schema == schema.json() else None
 
@@ -111,18 +112,18 @@ _WEB_SCHEMES = ("http", "https")
 async def expand_urls(
     urls: Sequence[str], *, storage_options: Mapping[str, Any], store_options: StoreOptions
 ) -> tuple[str, ...]:
-    """Replace patterns by the tables that they match, in alphabetical order; other URLs stay as they are.
+    """Replace patterns by the matching tables, in alphabetical order; other URLs stay unchanged.
 
-    Requests: 1 listing for each directory that a pattern leads into.
+    Requests: 1 listing for each directory that a pattern matches.
     """
     found: list[str] = []
     for url in urls:
         found += await _matching(url, storage_options, store_options) if is_pattern(url) else [url]
-    return tuple({url.rstrip("/"): url for url in found}.values())  # each once, or its rows would come twice
+    return tuple({url.rstrip("/"): url for url in found}.values())  # each once, otherwise its rows would be read twice
 
 
 def is_pattern(url: str) -> bool:
-    """Tell whether a URL stands for the tables that it matches."""
+    """Tell whether a URL is a pattern of tables."""
     scheme, _, path = url.rpartition("://")
     # A question mark on the web begins a query string, and on S3 ``?versionId=`` the version of one object.
     return scheme not in _WEB_SCHEMES and "?versionId=" not in path and bool(_PATTERN_CHARACTERS & set(path))
@@ -145,19 +146,20 @@ async def _matching(url: str, storage_options: Mapping[str, Any], store_options:
 
 
 BYTES_PER_TASK = 128 * 1024 * 1024
-"""Compressed and decoded bytes that a task is worth, if nobody says how many there shall be. They take 0.4 s or more; a Python task
-costs 25-30 ms whatever it does. Spark's own tasks read 128 MB of compressed bytes alone."""
+"""Compressed and decoded bytes per task, if the number of tasks is not given. They take 0.4 s or more; a Python task
+always costs 25-30 ms. Spark's own tasks read 128 MB of compressed bytes alone."""
 
 _UNBOUNDED_TASKS = 128
-"""So many tasks of that size are made in any case. Of more work each task gets more: a data source is planned in a process that
-Spark (4.1 to 4.3 at least) tells neither its settings nor how many cores there are, so that it cannot make 3 tasks per core."""
+"""Number of tasks of that size that is always allowed. Beyond it each task gets more work. A data source is planned in
+a process to which Spark (4.1 to 4.3 at least) passes neither its settings nor the number of cores, so 3 tasks per core
+is no option."""
 
 
 def default_task_count(worthwhile: int) -> int:
-    """Return how many tasks to make of so many that would be worth their cost, where nobody says how many cores there are.
+    """Return the number of tasks, from the number that would be worth their cost, where the number of cores is unknown.
 
-    The square root lets both grow, the tasks and what each does: 400 GB of compressed and decoded bytes become 617 tasks of
-    about 2 seconds, which are 3 for each of 200 cores, and cost 1.5 % more on two of them.
+    The square root lets both the tasks and their size grow. 400 GB of compressed and decoded bytes become 617 tasks of
+    about 2 seconds. Those are 3 for each of 200 cores, and cost 1.5 % more on two of them.
     """
     if worthwhile <= _UNBOUNDED_TASKS:
         return worthwhile
@@ -165,7 +167,7 @@ def default_task_count(worthwhile: int) -> int:
 
 
 def shares_of(pieces: Sequence[ScanPiece], *, most: int | None, together: bool = False) -> list[list[ScanPiece]]:
-    """Give pieces to tasks."""
+    """Distribute pieces over tasks."""
     weights = [max(piece.fetched_bytes, 1) for piece in pieces]
     # Decoded bytes are about three times the fetched ones.
     worthwhile = max(1, -(-sum(weights) * 4 // BYTES_PER_TASK)) if together else len(pieces)
@@ -186,22 +188,23 @@ def shares_of(pieces: Sequence[ScanPiece], *, most: int | None, together: bool =
 _MOST_OPEN_TABLES = 8
 
 _MOST_PARTITIONS_PLANNED_EARLY = 16
-"""Whoever only wants to know the columns of a larger table shall not wait for the metadata of its partitions."""
+"""Larger tables are not planned early: a lookup of the columns alone must not wait for the metadata of their
+partitions."""
 
 _MOST_PARTITIONS_ASKED_EARLY = 512
-"""The same where the option ``where`` shows that there is a question: the plan is needed, and looks at fewer of them."""
+"""The limit where the option ``where`` announces a query: the plan is needed, and reads fewer partitions."""
 
 _MOST_BYTES_PLANNED_EARLY = 512 * 1024
-"""An early plan travels through Java twice, and stays there as long as the DataFrame."""
+"""An early plan travels through Java twice, and stays in memory as long as the DataFrame."""
 
 
 class ScanOfTables:
     """One scan of one or several tables with the same columns.
 
     Args:
-        options: What was asked for.
+        options: The options of the source.
         requested: The columns, as Spark sees them.
-        tables: Those that the columns were taken from just now; without any they are opened when they are needed.
+        tables: Tables just opened for their columns; without any they are opened when they are needed.
     """
 
     def __init__(self, options: SourceOptions, requested: StructType, tables: tuple[Table, ...] = ()) -> None:
@@ -212,7 +215,7 @@ class ScanOfTables:
         self._left: list[Filter] = []
 
     async def take_filters(self, filters: Sequence[Filter]) -> list[Filter]:
-        """Take over those filters that are exact, and return the others."""
+        """Accept the filters that are exact, and return the others."""
         tables = await self._opened()
         meanings = ColumnMeanings.of(self._scan(tables[0], ()).schema, self._requested)
         for spark_filter in filters:
@@ -224,7 +227,7 @@ class ScanOfTables:
         return self._left
 
     async def plan(self, *, most_tasks: int | None = None) -> PlannedShares:
-        """Plan, and cut the plan into shares of tasks. No data request."""
+        """Plan, and cut the plan into the shares of tasks. No data request."""
         tables = await self._opened()
         asked, counts_rows = self._options.most_pieces, not self._requested.fields
         most = asked or most_tasks
@@ -278,9 +281,9 @@ class ScanOfTables:
 
 
 async def schema_and_plan(options: SourceOptions) -> tuple[StructType, EarlyPlan | None]:
-    """Open the tables, return the columns that a scan with these options has and, if it is a small one, its plan.
+    """Open the tables; return the columns of a scan with these options and, for a small scan, its plan.
 
-    Requests: those of opening the tables, and of a plan that is made.
+    Requests: those of opening the tables, and of the plan if there is one.
     """
     tables = await opened_tables(options)
     schema = schema_of(tables, options)
@@ -288,7 +291,7 @@ async def schema_and_plan(options: SourceOptions) -> tuple[StructType, EarlyPlan
 
 
 async def _plan_early(options: SourceOptions, schema: StructType, tables: tuple[Table, ...]) -> EarlyPlan | None:
-    """Plan a scan that nobody has asked for yet, if that is cheap and can do no harm."""
+    """Plan a scan before the query, if that is cheap and harmless."""
     most_partitions = _MOST_PARTITIONS_PLANNED_EARLY if options.where is None else _MOST_PARTITIONS_ASKED_EARLY
     is_small = sum(len(table.partitions) for table in tables) <= most_partitions
     if not is_small or options.push_filters or options.read_options.archived == "restore":
@@ -296,14 +299,14 @@ async def _plan_early(options: SourceOptions, schema: StructType, tables: tuple[
     try:
         shares = await ScanOfTables(options, schema, tables).plan()
     except ColdParquetError:
-        return None  # whoever looks at the columns alone need not know; a query plans again, and says so
+        return None  # a lookup of columns does not need it; a query plans again, and raises the error
     if sum(len(piece) for share in shares.shares for piece in share) > _MOST_BYTES_PLANNED_EARLY:
         return None
     return EarlyPlan(schema=schema.json(), shares=shares, made_s=time.time())
 
 
 def schema_of(tables: Sequence[Table], options: SourceOptions) -> StructType:
-    """Return the columns that a scan with these options has, as Spark sees them. No request."""
+    """Return the columns of a scan with these options, as Spark sees them. No request."""
     counts_rows = options.columns == ()
     scans = [
         table.scan(any_column(table) if counts_rows else options.columns, options.where, options=options.read_options)
@@ -317,7 +320,7 @@ def schema_of(tables: Sequence[Table], options: SourceOptions) -> StructType:
 
 
 def any_column(table: Table) -> list[str]:
-    """Return the name of one column, for scans of which only the number of rows counts."""
+    """Return the name of one column, for scans that only count rows."""
     return table.schema.names[:1]
 
 
@@ -337,7 +340,8 @@ def _columns_text(schema: pa.Schema) -> str:
 
 
 _open_tables: OrderedDict[tuple[str, str, str, int], Table] = OrderedDict()
-"""Tables of earlier scans of this process, the one used last at the end: connections and credentials are found again."""
+"""Open tables of earlier scans in this process, the last used at the end: their connections and credentials are
+reused."""
 
 
 async def opened_tables(options: SourceOptions) -> tuple[Table, ...]:
@@ -368,7 +372,7 @@ async def opened_tables(options: SourceOptions) -> tuple[Table, ...]:
 
 
 async def _refresh_or_close(table: Table) -> None:
-    """Refresh a table that nobody else knows of: where that fails, or is cancelled, it is to be opened anew."""
+    """Refresh a table that no other caller holds; close it if that fails, or is cancelled."""
     try:
         await table.refresh()
     except BaseException:
@@ -378,7 +382,7 @@ async def _refresh_or_close(table: Table) -> None:
 
 @atexit.register
 def close_tables() -> None:
-    """Close the tables that this process keeps open, as is done when it ends; the next scan opens its tables again."""
+    """Close the tables that this process keeps open, as at its end; the next scan opens its tables again."""
     mine = [key for key in _open_tables if key[-1] == os.getpid()]
     if mine:
         background.run(_close([_open_tables.pop(key) for key in mine]))
@@ -394,7 +398,8 @@ class PiecesPartition(InputPartition):
 
     Attributes:
         pieces: What ``ScanPiece.to_bytes`` made.
-        explanation: What the plan as a whole says, compressed, in the first partition of a scan; None in the others.
+        explanation: The explanation of the whole plan, compressed, in the first partition of a scan; None in the
+            others.
     """
 
     def __init__(self, pieces: tuple[bytes, ...], explanation: bytes | None) -> None:
@@ -403,7 +408,7 @@ class PiecesPartition(InputPartition):
 
     @staticmethod
     def pieces_of(partition: InputPartition) -> tuple[bytes, ...]:
-        """Return the pieces of a partition that Spark hands to a task."""
+        """Return the pieces of a partition that Spark passes to a task."""
         if not isinstance(partition, PiecesPartition):
             raise InternalError(
                 f"Spark hands the task a {type(partition).__name__} that this source did not plan, {partition!r}; its rows would be"
@@ -419,16 +424,16 @@ class PiecesPartition(InputPartition):
 class TableReader(DataSourceReader):
     """Reads tables. Where Spark pushes filters, :class:`FilteringReader` does.
 
-    It is pickled once for all tasks, with nothing in it but the settings of a task.
+    It is pickled once for all tasks, and then holds only the settings of a task.
 
     Args:
-        options: What was asked for.
-        schema: What Spark shall get: columns of the tables.
-        planned: The plan, where it was made before.
+        options: The options of the source.
+        schema: The columns for Spark, from those of the tables.
+        planned: The plan, if there is one already.
     """
 
     def __init__(self, options: SourceOptions, schema: StructType, planned: PlannedShares | None = None) -> None:
-        from coldparquet.spark.arrow_schema import arrow_schema_of  # noqa: PLC0415 - tasks have no use for it
+        from coldparquet.spark.arrow_schema import arrow_schema_of  # noqa: PLC0415 - tasks do not need it
 
         self._options = options
         self._schema = schema
@@ -465,9 +470,9 @@ class TableReader(DataSourceReader):
 
 
 class FilteringReader(TableReader):
-    """Takes over the filters that mean the same to the library as to Spark."""
+    """Accepts the filters with the same meaning in the library as in Spark."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Take over what is exact; return the others, which Spark then applies itself."""
+        """Accept exact filters; return the others, which Spark then applies itself."""
         with told_to_spark():
             return background.run(self._scan.take_filters(filters))

@@ -1,4 +1,4 @@
-"""The data source: ``spark.read.format("coldparquet")``, ``df.write.format("coldparquet")`` and their streams."""
+"""Defines Spark's data source ``coldparquet``: reading, writing and streams."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ if TYPE_CHECKING:
 
 
 class RefusedStream(DataSourceStreamReader):
-    """Says why there is no stream as soon as Spark asks it anything.
+    """Raises an error on Spark's first call, where a stream is impossible.
 
-    An error of ``streamReader`` itself would be lost: Spark (4.1 to 4.3 at least) follows it with an UnboundLocalError of its own.
+    An error of ``streamReader`` itself would be lost: Spark (4.1 to 4.3 at least) then raises an UnboundLocalError of
+    its own.
 
     Args:
-        error: Why.
+        error: The error.
     """
 
     def __init__(self, error: Exception) -> None:
@@ -65,35 +66,37 @@ class DefaultSource(DataSource):
 
     ``spark.read.format("coldparquet").load("s3://bucket/db/trades")``; options are those of :mod:`coldparquet.spark.options`.
 
-    * Rows: say what is wanted with the option ``where``. Spark keeps applying its own filters to what comes.
-    * Columns: Spark never tells a Python data source which ones it needs. Say so with the option ``columns`` or with ``.schema(...)``,
-      or all of them are fetched.
-    * State: a loaded DataFrame is planned once, for its first query, and reads that state of the tables ever after; load it
-      again for a newer one. Of tables with few partitions ``load`` plans, too: a query within a minute reads the state of then.
+    * Rows: select them with the option ``where``. Spark still applies its own filters to the result.
+    * Columns: Spark never tells a Python data source which ones it needs. Name them with the option ``columns`` or with
+      ``.schema(...)``; otherwise all are fetched.
+    * State: a loaded DataFrame is planned once, for its first query, and always reads that state of the tables. Load it
+      again for a newer one. For tables with few partitions ``load`` plans, too: a query within a minute reads the state
+      of the load.
 
-    Filters of Spark are taken over only with the option ``push_filters`` and where ``spark.sql.python.filterPushdown.enabled`` is
-    ``true``. Both are off by default because Spark (4.1 to 4.3 at least) remembers the filters of a loaded DataFrame's last query
-    and drops them from the plans of its others: ``df.where(a).union(df.where(b))`` returns the rows of ``b`` twice, and
-    ``df.count()`` after ``df.where(a).count()`` counts those of ``a``. So load a DataFrame for every query that you filter::
+    Filters of Spark are accepted only with the option ``push_filters`` and where
+    ``spark.sql.python.filterPushdown.enabled`` is ``true``. Both are off by default because Spark (4.1 to 4.3 at least)
+    remembers the filters of a loaded DataFrame's last query and drops them from the plans of its others:
+    ``df.where(a).union(df.where(b))`` returns the rows of ``b`` twice, and ``df.count()`` after ``df.where(a).count()``
+    counts those of ``a``. So load a DataFrame for every query that you filter::
 
         spark.read.format("coldparquet").option("push_filters", True).load(url).where("price > 3")
     """
 
     _early_plan: EarlyPlan | None = None
-    """Made along with the columns. Spark sends the source on to where it plans, with what is in it."""
+    """Made with the column lookup. Spark sends the source, with its content, to the process that plans."""
 
     @classmethod
     def name(cls) -> str:
-        """Return what ``format`` is called with."""
+        """Return the name for ``format``."""
         return "coldparquet"
 
     def schema(self) -> StructType:
-        """Look at the tables. Requests: those of opening them and, where they have few partitions, of planning, on the driver."""
+        """Return the columns. Requests: those of opening the tables and, if small, of planning, on the driver."""
         from coldparquet.spark.planning import schema_and_plan  # noqa: PLC0415 - Spark imports this module in other processes, too
 
         with told_to_spark():
             options = SourceOptions.parse(self.options, also=STREAM_OPTIONS)
-            StreamOptions.parse(self.options)  # so that `load` refuses what is wrong, and not `start`
+            StreamOptions.parse(self.options)  # so that `load` refuses wrong options, and not `start`
             schema, self._early_plan = background.run(schema_and_plan(options))
         return schema
 
@@ -101,7 +104,7 @@ class DefaultSource(DataSource):
         """Return the reader of a batch query."""
         from coldparquet.spark.planning import FilteringReader, TableReader  # noqa: PLC0415 - only reading needs it
 
-        # Spark sends the source along with every task, which needs no more of the plan than its own share.
+        # Spark sends the source along with every task, which needs only its own share of the plan.
         early, self._early_plan = self._early_plan, None
         with told_to_spark():
             options = SourceOptions.parse(self.options)
@@ -116,7 +119,7 @@ class DefaultSource(DataSource):
         try:
             with told_to_spark():
                 return _stream_reader(self.options, schema)
-        except Exception as error:  # noqa: BLE001 - Spark would lose it, whatever it is
+        except Exception as error:  # noqa: BLE001 - Spark would lose it, whatever its class
             return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -143,8 +146,9 @@ def _stream_reader(options: Mapping[str, str], schema: StructType) -> DataSource
 def _pushes_filters() -> bool:
     """Tell whether this process asks readers for ``pushFilters``.
 
-    Spark refuses a reader that has the method while pushing is switched off, and does not tell the source whether it is: each
-    way of planning is a worker of its own, though, forked from a daemon that has imported it, or started as it.
+    Spark refuses a reader with this method while pushing is off, and does not tell the source the setting. But the two
+    ways of planning use different workers: each is forked from a daemon that has imported its planning module, or
+    started as it.
     """
     main = getattr(sys.modules["__main__"], "__spec__", None)
     return _PUSHING_WORKER in sys.modules or getattr(main, "name", None) == _PUSHING_WORKER

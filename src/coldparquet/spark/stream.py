@@ -1,29 +1,30 @@
-"""The stream of a table: new partitions, and new rows of partitions that have grown, as they are committed.
+"""Streams a table: new partitions, and new rows of partitions that have grown, as they are committed.
 
-``spark.readStream.format("coldparquet").load("s3://bucket/db/trades")``. What comes, and what does not:
+``spark.readStream.format("coldparquet").load("s3://bucket/db/trades")``. What the stream delivers:
 
-* The rows of a partition come once, when a transaction (`_txn`) first names it, in table order; rows of later transactions
-  that were written behind them come alone. "Behind" is proven, not assumed: the row groups of the earlier state have to be
-  in the new one, unchanged.
-* Partitions in QuestDB's native format do not come. They do once the database has converted them to Parquet; a published
-  table has no others.
-* A partition that was rewritten after its rows had come (late rows were sorted in, rows were updated, small files compacted,
-  pieces merged) stops the stream, which names it. ``on_change`` says otherwise: ``ignore`` leaves it as it came, ``reread``
-  brings all that it holds now, so that rows arrive again, ``append`` trusts that it holds the earlier rows first.
-* Partitions that were dropped are nobody's loss once all of their rows have come; before that they stop the stream, unless
+* The rows of a partition once, when a transaction (`_txn`) first names it, in table order. Rows that later transactions
+  write behind them are delivered alone. "Behind" is proven: the row groups of the earlier state must be in the new one,
+  unchanged.
+* No partitions in QuestDB's native format, until the database has converted them to Parquet; a published table has no
+  native ones.
+* A partition that was rewritten after the delivery of its rows stops the stream, with an error that names it. Reasons:
+  late rows were sorted in, rows were updated, small files compacted, pieces merged. ``on_change`` changes that:
+  ``ignore`` keeps what was delivered. ``reread`` delivers all of its present rows, so rows arrive again. ``append``
+  trusts that the earlier rows come first.
+* Dropped partitions are ignored if all of their rows were delivered. Before that they stop the stream, unless
   ``on_change`` is ``ignore`` or ``reread``. A partition that is dropped and comes back is a new one.
-* A table that was emptied has dropped its partitions. One that was created anew, or put back to an earlier transaction, stops
-  the stream, unless ``on_change`` is ``reread``: then all of it comes.
-* Without a `_txn` a partition is known by the name of its directory, the size and the ETag of its Parquet file; one that
-  has changed in any way was rewritten. Each look at the table then takes 1 listing for 250 partitions, or a look at each
-  file where a store's listings tell no versions; the metadata of partitions is read when they are first seen.
-* Partitions that ``archived=skip`` leaves out do not come later.
+* A table that was emptied has dropped its partitions. One that was created anew, or restored to an earlier transaction,
+  stops the stream, unless ``on_change`` is ``reread``: then all of it is delivered.
+* Without a `_txn` a partition is identified by its directory name, and the size and ETag of its Parquet file. Any
+  change counts as a rewrite. Each refresh then takes 1 listing for 250 partitions, or a HEAD of each file where a
+  store's listings have no versions. The metadata of partitions is read when they first appear.
+* Partitions that ``archived=skip`` leaves out are not delivered later.
 
-The offset of a batch is all that is remembered: how many rows of which version of each partition have come, in about 8
-bytes for each (:mod:`coldparquet.follow.state`). So any driver can go on from a checkpoint. A batch that is repeated
-brings the same rows, as long as the versions of its partitions are there: a replaced version must be kept for longer than a batch
-takes. Where it is not, ``append`` and ``reread`` go on with the present one, and the others stop the stream for good. Limits are those of :mod:`coldparquet.spark.options`; ``Trigger.AvailableNow`` ends with the transaction that
-was there when it began.
+The offset of a batch is the only state: how many rows of which version of each partition were delivered, in about 8
+bytes for each (:mod:`coldparquet.follow.state`). So any driver can continue from a checkpoint. A repeated batch
+delivers the same rows as long as the versions of its partitions exist: keep a replaced version for longer than a batch
+takes. If it is gone, ``append`` and ``reread`` continue with the present one, and the others stop the stream for good.
+Limits are those of :mod:`coldparquet.spark.options`; ``Trigger.AvailableNow`` ends with the transaction at its start.
 """
 
 from __future__ import annotations
@@ -67,13 +68,13 @@ if TYPE_CHECKING:
 
 
 class ColdParquetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows one table. Plans on the driver, where it lives as long as the query; tasks send data requests alone.
+    """Follows one table. Plans on the driver, where it exists as long as the query; tasks send only data requests.
 
-    It is pickled for the tasks with nothing in it but their settings.
+    It is pickled for the tasks with only their settings.
 
     Args:
         options: Those of the source and of streams.
-        schema: What Spark shall get: columns of the table.
+        schema: The columns for Spark, from those of the table.
 
     Raises:
         InvalidInputError: An option is wrong, or several tables are named (kind ``OneTableOnly``).
@@ -87,9 +88,9 @@ class ColdParquetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
         self._settings = TaskSettings.of(self._source, arrow_schema_of(schema)).as_dict()
         self._opened: tuple[Table, TableFollower] | None = None
         self._seen: TableState | None = None
-        """The table as the last look has found it."""
+        """The table at the last refresh."""
         self._seen_s = 0.0
-        """When that look began."""
+        """When that refresh began."""
         self._target: TableState | None = None
         """Where a query with ``Trigger.AvailableNow`` ends."""
 
@@ -104,7 +105,7 @@ class ColdParquetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
             return encode_state(now.with_all_delivered() if is_at_end else now.with_nothing_delivered())
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Return the limit that the options ask for; where there are several, :meth:`latestOffset` looks at all of them."""
+        """Return the limit from the options; if there are several, :meth:`latestOffset` applies all of them."""
         limit = self._stream.limit
         if limit.partitions is not None:
             return ReadMaxFiles(limit.partitions)
@@ -113,20 +114,20 @@ class ColdParquetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
         return ReadAllAvailable() if limit.compressed_bytes is None else ReadMaxBytes(limit.compressed_bytes)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return how far the next batch goes; ``start`` itself where there is nothing new.
+        """Return the end of the next batch; ``start`` itself if there are no new rows.
 
-        Requests: those of looking at the table again, and the metadata of partitions that have grown.
+        Requests: those of refreshing the table, and the metadata of partitions that have grown.
         """
         with told_to_spark():
             return background.run(self._next(start, limit))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Remember the present state of the table as the end of the query. Requests: those of looking at it."""
+        """Record the present state of the table as the end of the query. Requests: those of refreshing it."""
         with told_to_spark():
             self._target = background.run(self._look())
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
-        """Return transaction, partitions and rows of the table as it was last seen, for the progress of the query."""
+        """Return transaction, partitions and rows of the table at the last refresh, for the progress of the query."""
         seen = self._seen
         if seen is None:
             return None
@@ -136,7 +137,7 @@ class ColdParquetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Plan the rows between two offsets, and cut the plan into the shares of tasks.
 
-        Requests: the metadata of the partitions with new rows, as far as it is not known; none for data.
+        Requests: the metadata of the partitions with new rows, unless it is known; none for data.
         """
         if start == end:
             return []

@@ -1,6 +1,6 @@
-"""What runs in a task: data requests for the pieces that the driver sent, decoded and handed to Spark.
+"""Runs in a task: sends data requests for the driver's pieces, decodes the data and passes it to Spark.
 
-Everything that travels is plain data: bytes of pieces, which carry their own version, and settings as a dictionary.
+Only plain data travels: bytes of pieces, which carry their own version, and settings as a dictionary.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ def map_in_arrow(
     function: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     schema: StructType | str,
 ) -> DataFrame:
-    """Call a function in every task of a DataFrame, as ``DataFrame.mapInArrow`` does, but without a word on pandas.
+    """Call a function in every task of a DataFrame, as ``DataFrame.mapInArrow``, but without pandas warnings.
 
-    PySpark 4.3 declares such functions as it declares those of pandas, and then warns of pandas 3, which no row comes near.
+    PySpark 4.3 declares such functions as it declares those of pandas, and then warns of pandas 3, which is not used
+    here.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
@@ -44,7 +45,7 @@ def map_in_arrow(
 
 
 def read_pieces(pieces: Iterable[bytes], settings: TaskSettings) -> Iterator[pa.RecordBatch]:
-    """Read pieces one after the other, as Spark takes them.
+    """Read pieces one after the other, as Spark's batches.
 
     Requests: those of the pieces, for data alone.
     """
@@ -68,7 +69,7 @@ def read_pieces(pieces: Iterable[bytes], settings: TaskSettings) -> Iterator[pa.
 
 @cache
 def spare_garbage_collection() -> None:
-    """Take what is imported by now out of garbage collection, once in a process.
+    """Exclude the modules imported so far from garbage collection, once in a process.
 
     Spark's workers collect after every task, which takes 10 ms where some hundred modules are loaded.
     """
@@ -76,19 +77,19 @@ def spare_garbage_collection() -> None:
 
 
 SETTINGS_VERSION = 1
-"""Raised with every change of the fields of :class:`TaskSettings`."""
+"""Incremented with every change of the fields of :class:`TaskSettings`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSettings:
-    """How a task reads its pieces. Not shown: it may hold credentials that somebody wrote out."""
+    """How a task reads its pieces. Not shown: it may hold explicit credentials."""
 
     arrow_schema: bytes
-    """The schema that Spark demands of every batch, as Arrow serialises it."""
+    """The schema that Spark requires of every batch, as Arrow serialises it."""
     credentials: Mapping[str, Any]
     """As :meth:`Credentials.as_dict`; references are resolved in the task."""
     url: str | None
-    """The table's URL if it holds a secret itself, a query string, which pieces never do."""
+    """The table's URL if it contains a secret itself, a query string, which pieces never do."""
     memory_limit_bytes: int
     max_concurrency: int
     batch_rows: int
@@ -99,7 +100,7 @@ class TaskSettings:
 
     @classmethod
     def of(cls, options: SourceOptions, arrow_schema: pa.Schema) -> Self:
-        """Take what a task needs from the options of a data source."""
+        """Extract a task's settings from the options of a data source."""
         read = options.read_options
         secret_urls = [url for url in options.urls if shown_url(url) != url]
         return cls(
@@ -113,16 +114,16 @@ class TaskSettings:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain data that a task can be sent."""
+        """Return plain data for a task."""
         return {"version": SETTINGS_VERSION, **asdict(self)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Make the settings that :meth:`as_dict` has taken apart."""
+        """Restore the settings from the result of :meth:`as_dict`."""
         settings = dict(data)
         version = settings.pop("version", None)
         if version != SETTINGS_VERSION:
-            from coldparquet.pieces.frame import installed_release  # noqa: PLC0415 - nobody else has use for it
+            from coldparquet.pieces.frame import installed_release  # noqa: PLC0415 - only needed here
 
             raise UnsupportedError(
                 f"the driver sends its tasks settings of version {version}, and this is coldparquet {installed_release()}, which"

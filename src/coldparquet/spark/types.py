@@ -1,4 +1,4 @@
-"""Column types of a table as Spark's.
+"""Maps column types of a table to Spark's.
 
 | column | Spark | note |
 |---|---|---|
@@ -22,7 +22,7 @@
 | times of day in foreign files | bigint | in the unit of the file |
 | dates in foreign files | date | |
 
-Every column may be null for Spark, because its Arrow contract knows nothing else.
+Every column may be null for Spark, because its Arrow contract has no other option.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _arrow_as_spark(source: Any, nanoseconds: NanosecondsAs) -> DataType:
 
 
 def check_requested(requested: StructType, schema: pa.Schema) -> None:
-    """Check that columns have the types that somebody wants them to have."""
+    """Check that columns have the requested types."""
     for wanted, field in zip(requested, schema, strict=True):
         if not wanted.nullable:
             raise InvalidInputError(

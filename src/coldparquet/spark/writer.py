@@ -1,16 +1,16 @@
-"""Writing tables from Spark: ``df.write.format("coldparquet")``, and :func:`write`, which clusters the rows first.
+"""Writes tables from Spark: ``df.write.format("coldparquet")``, and :func:`write`, which clusters the rows first.
 
-Tasks write partition directories that nobody sees, each attempt under versions of its own: a task that fails, or that lost
-against a speculative copy of itself, changes nothing. The driver then lets `_txn` name the directories of the tasks that
-have succeeded, in one step, and removes the others; see :mod:`coldparquet.write.table`.
+Tasks write partition directories that readers ignore, each attempt under versions of its own. So a task that fails, or
+loses against a speculative copy of itself, changes nothing. The driver then makes `_txn` name the directories of the
+successful tasks, in one step, and removes the others; see :mod:`coldparquet.write.table`.
 
-Spark's types become QuestDB's so:
+Spark's types map to QuestDB's:
 
 | Spark | column | note |
 |---|---|---|
-| boolean, tinyint, smallint | BOOLEAN, BYTE, SHORT | QuestDB has no null of them: a null is an error |
-| int, bigint, float, double | INT, LONG, FLOAT, DOUBLE | QuestDB takes the smallest int and bigint, and NaN, for null |
-| timestamp, timestamp_ntz | TIMESTAMP | microseconds; timestamp_ntz is taken for UTC |
+| boolean, tinyint, smallint | BOOLEAN, BYTE, SHORT | QuestDB has no null for them: a null is an error |
+| int, bigint, float, double | INT, LONG, FLOAT, DOUBLE | QuestDB treats the smallest int and bigint, and NaN, as null |
+| timestamp, timestamp_ntz | TIMESTAMP | microseconds; timestamp_ntz counts as UTC |
 | bigint as designated timestamp | TIMESTAMP | microseconds since 1970 |
 | date | DATE | |
 | string | VARCHAR; SYMBOL with the option ``symbols`` | UUID, IPv4 and CHAR columns take their text, too |
@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark import TaskContext, cloudpickle
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual alias
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from coldparquet.concurrency import background
@@ -71,12 +71,12 @@ _PARTITION_OF = {
     PartitionInterval.MONTH: f"trunc(date_from_unix_date(cast({_DAY} as int)), 'MM')",
     PartitionInterval.YEAR: f"trunc(date_from_unix_date(cast({_DAY} as int)), 'YYYY')",
 }
-"""A value that is the same for all rows of a partition, and for no others; weeks begin on Monday, as 1970-01-05."""
+"""A value that all rows of a partition share, and no others; weeks begin on Monday, as 1970-01-05."""
 
 
 @dataclass(frozen=True, slots=True)
 class StagedParts(WriterCommitMessage):
-    """What a task has written."""
+    """The parts that a task has written."""
 
     parts: tuple[StagedPart, ...]
 
@@ -85,9 +85,9 @@ class ColdParquetWriter(DataSourceArrowWriter):
     """Writes the rows of a DataFrame to a table. Made on the driver; it begins the write.
 
     Args:
-        options: As Spark hands them over, see :mod:`coldparquet.spark.options`.
-        schema: Of the DataFrame.
-        overwrite: Whether partitions that rows belong to are replaced.
+        options: As Spark passes them, see :mod:`coldparquet.spark.options`.
+        schema: That of the DataFrame.
+        overwrite: Whether the partitions of the rows are replaced.
 
     Raises:
         InvalidInputError: What :func:`coldparquet.write.begin` raises.
@@ -113,10 +113,10 @@ class ColdParquetWriter(DataSourceArrowWriter):
         return {"release": installed_release(), "pickled": cloudpickle.dumps(self.__dict__)}  # type: ignore[no-untyped-call]
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        """Become the writer of the driver, on an executor: its objects are those of its release, and are looked at by no other."""
+        """Restore the driver's writer on an executor; another release refuses its objects."""
         with told_to_spark():
             check_release(state["release"])
-        self.__dict__.update(pickle.loads(state["pickled"]))  # noqa: S301 - Spark brings it, from our own driver
+        self.__dict__.update(pickle.loads(state["pickled"]))  # noqa: S301 - from this library's driver, through Spark
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedParts:  # type: ignore[override]
         """Write the rows of one task, on an executor."""
@@ -128,7 +128,7 @@ class ColdParquetWriter(DataSourceArrowWriter):
                 stage_rows(
                     self._write,
                     iterator,
-                    # Outside of Spark, in tests, nobody numbers the attempts.
+                    # Outside of Spark, in tests, attempts have no numbers.
                     attempt=secrets.randbelow(1 << 16) if task is None else task.taskAttemptId(),
                     clustered=self._options.is_clustered,
                     **self._options.access(),
@@ -137,7 +137,7 @@ class ColdParquetWriter(DataSourceArrowWriter):
         return StagedParts(staged)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Let readers see what all tasks have written, on the driver."""
+        """Make the rows of all tasks visible to readers, on the driver."""
         if self._write is None:
             return
         with told_to_spark():
@@ -151,7 +151,7 @@ class ColdParquetWriter(DataSourceArrowWriter):
             )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - failed tasks have sent none
-        """Remove what tasks have written, on the driver. What a task that still runs writes later is never seen."""
+        """Remove what tasks have written, on the driver. Later writes of a running task never become visible."""
         if self._write is not None:
             with told_to_spark():
                 background.run(abort_write(self._write, **self._options.access()))
@@ -166,7 +166,7 @@ def _parts_of(message: WriterCommitMessage | None) -> tuple[StagedPart, ...]:
     return message.parts
 
 
-def write(  # noqa: PLR0913 - what can be told is told by name
+def write(  # noqa: PLR0913 - mostly keyword arguments
     df: DataFrame,
     url: str,
     *,
@@ -179,24 +179,25 @@ def write(  # noqa: PLR0913 - what can be told is told by name
 ) -> None:
     """Write a DataFrame to a table, with all rows of a partition in one task.
 
-    That is what one should do with rows that are not clustered by time already: ``df.write`` has every task write a part of
-    every partition that it has rows of, and the driver join them.
+    Use it for rows that are not yet clustered by time. With ``df.write`` every task writes a part of each partition
+    that it has rows of, and the driver joins them.
 
     Args:
         df: The rows, in any order.
         url: The table's directory.
-        timestamp: The designated timestamp; None takes that of the table.
-        partition_by: ``HOUR``, ``DAY``, ``WEEK``, ``MONTH`` or ``YEAR``; None takes that of the table, ``DAY`` for a new one.
-        mode: What to do if the table exists: ``"error"``, ``"append"``, ``"overwrite"`` (those partitions that rows
-            belong to, no others) or ``"ignore"``.
+        timestamp: The designated timestamp; None uses that of the table.
+        partition_by: ``HOUR``, ``DAY``, ``WEEK``, ``MONTH`` or ``YEAR``; None uses that of the table, ``DAY`` for a new
+            one.
+        mode: What to do if the table exists: ``"error"``, ``"append"``, ``"overwrite"`` (only the partitions of these
+            rows) or ``"ignore"``.
         symbols: Text columns of a new table that become SYMBOL.
         tasks: How many tasks write; None leaves it to Spark.
         options: More options of :mod:`coldparquet.spark.options`, credentials among them.
 
     Raises:
-        ColdParquetError: Of the library, from the driver and from the tasks: the options are wrong, a new table has no
-            timestamp, a row has none, the store refuses.
-        Exception: Whatever else Spark raises.
+        ColdParquetError: From the driver and from the tasks: the options are wrong, a new table has no timestamp, a row
+            has none, the store refuses.
+        Exception: Any other error of Spark.
     """
     check_mode(mode)
     asked = {
@@ -219,7 +220,7 @@ def write(  # noqa: PLR0913 - what can be told is told by name
 
 
 def partition_expression(schema: StructType, timestamp: str, interval: PartitionInterval) -> str:
-    """Return Spark SQL that is one value for each partition."""
+    """Return Spark SQL with one value for each partition."""
     if timestamp not in schema.names:
         raise InvalidInputError(
             f"there is no column {timestamp!r} to be the designated timestamp; there are {', '.join(schema.names)}",
@@ -239,7 +240,7 @@ def partition_expression(schema: StructType, timestamp: str, interval: Partition
 
 
 def check_release(sent_by: str) -> None:
-    """Make sure that the driver runs the release of the library that runs here."""
+    """Check that the driver runs the same release of the library."""
     if sent_by != installed_release():
         raise UnsupportedError(
             f"the driver writes with coldparquet {sent_by}, and this is coldparquet {installed_release()}; install the same"
@@ -251,7 +252,7 @@ def check_release(sent_by: str) -> None:
 
 
 def _typed(schema: pa.Schema, types: Mapping[str, str]) -> pa.Schema:
-    """Name the QuestDB types of columns, as the library takes them."""
+    """Attach the QuestDB types of columns, as the library takes them."""
     unknown: Sequence[str] = sorted(set(types) - set(schema.names))
     if unknown:
         raise InvalidInputError(

@@ -1,4 +1,4 @@
-"""Writing tables and partitions: new ones from Arrow, more rows for tables, and updates of local partitions in place."""
+"""Writes tables and partitions: new ones from Arrow, more rows for tables, and updates of local partitions in place."""
 
 from coldparquet.write.begin import TableWrite, begin_write
 from coldparquet.write.commit import CommittedPartition, WrittenTable, abort_write, commit_write

@@ -1,4 +1,4 @@
-"""The beginning of a write to a table: is it possible, into which columns, and under which versions of partitions."""
+"""Begins a write to a table: checks that it is possible, and chooses its columns and partition versions."""
 
 from __future__ import annotations
 
@@ -52,21 +52,21 @@ if TYPE_CHECKING:
 WriteMode: TypeAlias = Literal["error", "append", "overwrite", "ignore"]
 
 MEMORY_LIMIT_BYTES = 256 * 1024 * 1024
-"""Rows that wait to be sorted; more go to the local disk."""
+"""Rows held in memory for sorting; more are spooled to the local disk."""
 
 _DEAD_AFTER_S = 24 * 3600
-"""A write that has not made its table a day after it began is taken for dead by the next one, as compactions do."""
+"""A write older than a day that has not made its table counts as dead for the next one, as compactions do."""
 
 _INTERVALS = tuple(interval.name for interval in PartitionInterval if interval is not PartitionInterval.NONE)
 _DEFAULT_INTERVAL = "DAY"
 _LARGEST_TABLE_ID = (1 << 31) - 1
 _LARGEST_FIRST_VERSION = 1 << 30
-"""Of a table's description: QuestDB counts on from there, in 32 bits."""
+"""Of a table's metadata: QuestDB counts on from there, in 32 bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableShape:
-    """What the rows of a table look like, and which partition each belongs to."""
+    """The columns of a table's rows, and its partitioning."""
 
     schema: pa.Schema
     timestamp: str
@@ -82,17 +82,17 @@ class TableShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableWrite:
-    """A write to a table that has begun: plain data, which every task of it gets. It holds no credentials."""
+    """A write that has begun: plain data, sent to each of its tasks. It holds no credentials."""
 
     url: str
     mode: Literal["append", "overwrite"]
-    """Whether the rows of a partition that exists already stay, or are replaced by the new ones."""
+    """Whether the rows of an existing partition stay, or are replaced by the new ones."""
     metadata: bytes
     """The table's `_meta`, or that of the new table."""
     state: str | None
     """Fingerprint of the `_txn` that the write started from; None for a new table."""
     versions: VersionRange
-    """Of the partitions that it makes."""
+    """Versions of the partitions that it writes."""
     options: WriteOptions
     memory_limit_bytes: int
 
@@ -106,16 +106,16 @@ class TableWrite:
         return shape_of(parse_table_metadata(self.metadata, path=None))
 
     def check_state(self, transaction: TableTransaction, path: str) -> None:
-        """Make sure that the table is still as it was when the write began.
+        """Check that the table has not changed since the write began.
 
         Raises:
-            ObjectChangedError: It is not (kind ``CommitConflict``).
+            ObjectChangedError: It has changed (kind ``CommitConflict``).
         """
         if fingerprint(transaction) != self.state:
             raise write_conflict(path)
 
 
-async def begin_write(  # noqa: PLR0913 - what can be told is told by name
+async def begin_write(  # noqa: PLR0913 - mostly keyword arguments
     url: str | os.PathLike[str],
     schema: pa.Schema,
     *,
@@ -131,10 +131,10 @@ async def begin_write(  # noqa: PLR0913 - what can be told is told by name
 ) -> TableWrite | None:
     """Begin a write whose tasks may run anywhere; :func:`~coldparquet.write.table.write_table` does all in one call.
 
-    Requests: 2 that read table files, 1 or 2 more, and the 3 of
-    :func:`~coldparquet.write.versions.claim_versions`; where a first write of the table was killed, those of
-    :func:`~coldparquet.write.versions.remove_dead_writes`. The write has to be ended by ``commit_write`` or
-    ``abort_write``.
+    End the write with ``commit_write`` or ``abort_write``.
+
+    Requests: 2 that read table files, 1 or 2 more, and the 3 of :func:`~coldparquet.write.versions.claim_versions`. If
+    a first write of the table was killed, also those of :func:`~coldparquet.write.versions.remove_dead_writes`.
 
     Args:
         url: The table's directory.
@@ -153,7 +153,7 @@ async def begin_write(  # noqa: PLR0913 - what can be told is told by name
         What tasks need; None where the table exists and the mode is ``"ignore"``.
 
     Raises:
-        InvalidInputError: As for ``write_table``, but for what is found out about rows.
+        InvalidInputError: As for ``write_table``, except errors that depend on the rows.
         FormatError: A table file is damaged.
         AccessError: Writing is not permitted.
         StorageError: The store failed.
@@ -174,7 +174,7 @@ async def begin_write(  # noqa: PLR0913 - what can be told is told by name
         shape = shape_of(metadata)
         check_same_columns(shape.schema, schema, path=shown_url(url))
         check_options(columns_of_schema(shape.schema, timestamp=shape.timestamp), options)
-        encoded = encode_table_metadata(metadata)  # refuses names that no column can have
+        encoded = encode_table_metadata(metadata)  # refuses invalid column names
         versions = await claim_versions(place.store, place.path, txn=None if files is None else files.transaction.txn)
         if has_left_overs:
             await remove_dead_writes(place.store, place.path, before_s=time.time() - _DEAD_AFTER_S)
@@ -190,12 +190,12 @@ async def begin_write(  # noqa: PLR0913 - what can be told is told by name
 
 
 def check_mode(mode: str) -> None:
-    """Make sure that there is such a mode."""
+    """Refuse an unknown mode."""
     if mode not in get_args(WriteMode):
         raise InvalidInputError(f"mode is {mode!r}; use one of {', '.join(get_args(WriteMode))}", kind="InvalidOption")
 
 
-async def partitioning_of(  # noqa: PLR0913 - what can be told is told by name
+async def partitioning_of(  # noqa: PLR0913 - mostly keyword arguments
     url: str | os.PathLike[str],
     *,
     timestamp: str | None = None,
@@ -204,7 +204,7 @@ async def partitioning_of(  # noqa: PLR0913 - what can be told is told by name
     store_options: StoreOptions | None = None,
     store: ObjectStore | None = None,
 ) -> tuple[str, PartitionInterval]:
-    """Return by which column and interval rows are to be distributed to tasks before they are written. 2 requests."""
+    """Return the column and interval by which to distribute rows to tasks before the write. 2 requests."""
     access: dict[str, Any] = {"storage_options": storage_options, "store_options": store_options, "store": store}
     async with open_place(os.fspath(url), **access) as place:
         files = await read_table_files(place.store, place.path)
@@ -230,12 +230,12 @@ def shape_of(metadata: TableMetadata) -> TableShape:
 
 
 def fingerprint(transaction: TableTransaction) -> str:
-    """Return what tells a state of a table from all others."""
+    """Return a fingerprint that differs between all states of a table."""
     return hashlib.sha256(encode_txn(transaction)).hexdigest()
 
 
 def write_conflict(path: str) -> ObjectChangedError:
-    """Make the error for the writer that comes second."""
+    """Make the error for a writer that lost to another one."""
     return ObjectChangedError(
         "somebody else has committed to this table since the write began; nothing of this write is visible. Write once more",
         kind="CommitConflict",
@@ -244,7 +244,7 @@ def write_conflict(path: str) -> ObjectChangedError:
 
 
 async def _check_is_free(place: TablePlace) -> bool:
-    """Make sure that a new table would be the only thing in its directory, but for what other writes have begun. 1 request."""
+    """Check that the directory holds nothing but what other first writes have begun. 1 request."""
     try:
         listing = await place.store.list(place.path)
     except NotFoundError:
@@ -273,7 +273,7 @@ async def _check_existing(  # noqa: PLR0913, PLR0917 - those of begin_write
     partition_by: str | None,
     symbols: Collection[str],
 ) -> None:
-    """Make sure that rows can be written to a table as it is. 1 request."""
+    """Check that rows can be added to the existing table. 1 request."""
     if mode == "error":
         raise InvalidInputError(
             "the table exists already; use mode 'append' to add rows, 'overwrite' to replace the partitions that the rows"
@@ -313,7 +313,7 @@ def _new_metadata(
         interval=interval,
         symbols=symbols,
         table_id=1 + secrets.randbelow(_LARGEST_TABLE_ID),
-        # Random, so that two writers that make the same table do not describe it under one number.
+        # Random, so that two writers that make the same table use different numbers.
         metadata_version=secrets.randbelow(_LARGEST_FIRST_VERSION),
     )
 
@@ -334,5 +334,5 @@ def _new_partitioning(timestamp: str | None, partition_by: str | None) -> tuple[
 
 
 def _picklable(options: WriteOptions) -> WriteOptions:
-    """Return the same options without read-only views of dictionaries, which cannot be sent to another process."""
+    """Return the same options without read-only views of dictionaries, which cannot be pickled."""
     return replace(options, column_codecs=dict(options.column_codecs), column_encodings=dict(options.column_encodings))

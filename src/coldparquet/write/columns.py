@@ -1,10 +1,8 @@
-"""The columns of a table that is written: QuestDB type and Arrow type of each, and casts that lose no value.
+"""Maps the columns of a written table to QuestDB and Arrow types, and casts rows without losing values.
 
-The columns of a table as rows are handed around while it is written: one Arrow type for each QuestDB type.
-
-Rows come from many places: from a caller, from parts that tasks have written, from partitions that are there already. All of
-them are brought to the same Arrow schema, whose field metadata names the QuestDB type and the writer index of each
-column; :func:`coldparquet.write.write_partition` goes by these.
+Each QuestDB type has one Arrow type. Rows come from a caller, from parts that tasks have written, or from existing
+partitions. All of them are cast to the same Arrow schema. Its field metadata names the QuestDB type and the writer
+index of each column; :func:`coldparquet.write.write_partition` relies on both.
 """
 
 from __future__ import annotations
@@ -46,10 +44,10 @@ if TYPE_CHECKING:
 
 
 def exact_cast(array: Any, type_: pa.DataType) -> Any:
-    """Cast values; what does not fit is an error.
+    """Cast values; a value that does not fit is an error.
 
-    Arrow's own safe cast checks whole numbers, times and decimals, but makes numbers infinite that are too large: doubles and
-    decimals for 32 bits, and text for 64 bits, too.
+    Arrow's own safe cast checks whole numbers, times and decimals. But it turns numbers that are too large into
+    infinity: doubles and decimals for 32 bits, and text also for 64 bits.
     """
     if array.type == type_:
         return array
@@ -63,7 +61,7 @@ def exact_cast(array: Any, type_: pa.DataType) -> Any:
 
 
 def _are_infinite(array: Any) -> Any:
-    """Tell which values are infinite in the type that they come in, shape ``(values,)``; none is null."""
+    """Tell which values are infinite in their original type, shape ``(values,)``; none is null."""
     if pa.types.is_dictionary(array.type):
         array = pc.cast(array, array.type.value_type)
     if pa.types.is_floating(array.type):
@@ -72,27 +70,27 @@ def _are_infinite(array: Any) -> Any:
 
 
 FIELD_ID_KEY = b"PARQUET:field_id"
-"""Field metadata under which Arrow keeps a column's Parquet field id, which is QuestDB's writer index."""
+"""Field metadata key under which Arrow keeps a column's Parquet field id, which is QuestDB's writer index."""
 
 NEVER_NULL_TAGS = frozenset({TypeTag.BOOLEAN, TypeTag.BYTE, TypeTag.SHORT, TypeTag.CHAR})
-"""Types of which QuestDB has no null, and whose columns it therefore writes as required."""
+"""Types without a null in QuestDB, whose columns it therefore writes as required."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredColumn:
-    """One column, as it is written."""
+    """How one column is stored."""
 
     name: str
     type_code: int
-    """QuestDB's code; on the designated timestamp with its bit."""
+    """QuestDB's type code; the designated timestamp has its bit set."""
     id: int | None
     """Parquet field id, which is the writer index of the column in its table."""
     storage: pa.DataType
-    """Arrow type that makes the Parquet writer store the column as QuestDB does."""
+    """Arrow type with which the Parquet writer stores the column as QuestDB does."""
     is_required: bool
-    """The file has no place for nulls in it."""
+    """Whether the file cannot store nulls in it."""
     symbols: pa.StringArray | None = field(default=None, compare=False, repr=False)
-    """SYMBOL: the table's symbols by their keys; dictionaries then have these keys. None where they are not known."""
+    """SYMBOL: the table's symbols by their keys; dictionaries then use these keys. None where they are unknown."""
 
     @property
     def tag(self) -> TypeTag:
@@ -131,7 +129,7 @@ def columns_of_schema(schema: pa.Schema, *, timestamp: str | None) -> tuple[Stor
 def with_symbols(
     columns: Sequence[StoredColumn], symbols: Mapping[str, Sequence[str] | pa.Array[Any]]
 ) -> tuple[StoredColumn, ...]:
-    """Give columns the symbols of their table."""
+    """Attach the table's symbols to columns."""
     of_column = {name: _symbol_array(name, values) for name, values in symbols.items()}
     known = {column.name for column in columns if column.tag is TypeTag.SYMBOL}
     if unknown := of_column.keys() - known:
@@ -155,12 +153,12 @@ def designated_index(columns: Sequence[StoredColumn]) -> int | None:
 
 
 def decimal_storage(digits: int, scale: int) -> pa.DataType:
-    """Return the Arrow decimal of so many digits."""
+    """Return the Arrow decimal with this number of digits."""
     return pa.decimal256(digits, scale) if digits > _DECIMAL128_DIGITS else pa.decimal128(digits, scale)
 
 
 def decimal_of_width(width_bytes: int, scale: int) -> pa.DataType:
-    """Return the Arrow decimal of all digits that always fit into a signed number of so many bytes."""
+    """Return the Arrow decimal with all digits that always fit into a signed number of this width."""
     return decimal_storage(len(str(2 ** (8 * width_bytes - 1) - 1)) - 1, scale)
 
 
@@ -186,7 +184,7 @@ _CODES: dict[pa.DataType, int] = {
     pa.binary(32): TypeTag.LONG256,
     pa.uuid(): TypeTag.UUID,
 }
-"""Arrow types that mean just one QuestDB type. UINT16 could be a CHAR and UINT32 an IPv4, but they rarely are."""
+"""Arrow types that map to a single QuestDB type. UINT16 could be a CHAR and UINT32 an IPv4, but rarely are."""
 _TIMESTAMP_CODES = {
     "s": TypeTag.TIMESTAMP,
     "ms": TypeTag.DATE,
@@ -279,8 +277,8 @@ def _code_of_arrow_type(type_: Any) -> int:
 def _storage_of_code(type_code: int) -> pa.DataType:
     """Return the Arrow type that pyarrow stores just as QuestDB stores the type.
 
-    A decimal takes as many bytes as its Arrow precision needs, but QuestDB's take the next power of two: so it is written
-    with the most digits of its width, and the footer is told the real number of digits afterwards.
+    A decimal takes as many bytes as its Arrow precision needs, but QuestDB uses the next power of two. So the decimal
+    is written with the most digits of its width, and the footer is then corrected to the real number of digits.
     """
     tag = tag_of(type_code)
     if is_decimal(tag):
@@ -317,7 +315,7 @@ _STORAGE: dict[TypeTag, Any] = {
     TypeTag.VARCHAR: pa.string(),
     TypeTag.ARRAY: pa.binary(),
 }
-"""Types without parameters that matter here; arrays as the byte strings that hold them."""
+"""Types without parameters that matter here; arrays are stored as byte strings."""
 
 
 _SYMBOL_CAPACITY = 256
@@ -329,14 +327,14 @@ _TYPES_OF_TEXT = frozenset({"UUID", "IPv4", "CHAR"})
 """Types whose values may be given as text, as in ``11111111-2222-3333-4444-555555555555``, ``10.0.0.1`` and ``x``."""
 
 _NOT_IN_NAMES = frozenset("?.,'\"\\/:()+-*%~\x7f\ufeff") | frozenset(map(chr, range(16)))
-"""What QuestDB allows in no name of a column, because names become names of files and are written into SQL."""
+"""Characters that QuestDB forbids in column names, because names become file names and parts of SQL."""
 
 _LONGEST_NAME = 127
 
 _TEXT = frozenset({pa.string(), pa.large_string(), pa.string_view()})
 
 
-def new_table_metadata(  # noqa: PLR0913 - what can be told is told by name
+def new_table_metadata(  # noqa: PLR0913 - mostly keyword arguments
     schema: pa.Schema,
     *,
     timestamp: str,
@@ -376,7 +374,7 @@ def new_table_metadata(  # noqa: PLR0913 - what can be told is told by name
 
 
 def row_schema_of(metadata: TableMetadata) -> pa.Schema:
-    """Return the schema of rows of a table: its columns in the order that people see, text as plain strings."""
+    """Return the schema of a table's rows: columns in the order that users see, text as plain strings."""
     fields = []
     for column in table_columns_of_metadata(metadata):
         field = arrow_field(column.name, column.readable_type, text=PLAIN_TEXT)
@@ -398,7 +396,7 @@ def timestamp_name(metadata: TableMetadata) -> str:
 
 
 def check_same_columns(schema: pa.Schema, rows: pa.Schema, *, path: str) -> None:
-    """Make sure that rows have just the columns of the table, in whatever order."""
+    """Check that rows have exactly the columns of the table, in any order."""
     missing = [name for name in schema.names if name not in rows.names]
     unknown = [name for name in rows.names if name not in schema.names]
     if missing or unknown or len(rows.names) != len(schema.names):
@@ -413,7 +411,7 @@ def check_same_columns(schema: pa.Schema, rows: pa.Schema, *, path: str) -> None
 
 
 def conformed(batch: pa.RecordBatch, schema: pa.Schema, *, timestamp: str) -> pa.RecordBatch:
-    """Bring rows to the schema of the table."""
+    """Cast rows to the schema of the table."""
     arrays = [
         _conformed(_as_time(batch.column(field.name)) if field.name == timestamp else batch.column(field.name), field)
         for field in schema
@@ -474,7 +472,7 @@ def _with_type(field: pa.Field[Any], timestamp: str, symbols: Collection[str]) -
 
 
 def _as_time(array: Any) -> Any:
-    """Take integers for microseconds, whatever the unit of the table is."""
+    """Interpret integers as microseconds, whatever the unit of the table is."""
     return array.cast(pa.timestamp("us", "UTC")) if pa.types.is_int64(array.type) else array
 
 
@@ -485,7 +483,7 @@ def _conformed(array: Any, field: pa.Field[Any]) -> Any:
         return array
     type_name = (field.metadata or {}).get(QUESTDB_TYPE_KEY, b"").decode()
     if pa.types.is_boolean(field.type) and (pa.types.is_integer(array.type) or pa.types.is_floating(array.type)):
-        # Arrow takes every number but zero for true.
+        # Arrow casts every number but zero to true.
         raise _does_not_fit(field, f"of Arrow type {array.type}", type_name, "numbers are no truth values")
     try:
         if type_name in _TYPES_OF_TEXT and array.type in _TEXT:
@@ -496,7 +494,7 @@ def _conformed(array: Any, field: pa.Field[Any]) -> Any:
 
 
 def _from_text(text: Any, field: pa.Field[Any], type_name: str) -> Any:
-    """Read values that Spark and most people write as text."""
+    """Parse values from the text forms that Spark and most users write."""
     wanted = canonical_type(parse_type_name(type_name))
     values = values_from_text(text, wanted, ChunkLabel(path=None, row_group=0, columns=(field.name,)))
     is_wrong = compute.and_(compute.is_valid(text), compute.is_null(values))

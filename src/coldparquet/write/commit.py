@@ -1,9 +1,9 @@
-"""The end of a write: `_txn` names the partitions that were written, or everything is removed again.
+"""Ends a write: `_txn` then names the written partitions, or everything is removed again.
 
-Until `_txn` is replaced nobody sees anything of the write, and it is replaced only if it is still the one that the write
-started from. A new table gets its `_meta` and `_cv` before, and `_txn` last, only if there is none yet. Of two writers that
-make the same table the second may have put its `_meta` in the place of the first one's: `_txn` names the version of the
-right one, of which there is a copy under that version, where readers find it; whoever comes last puts it back.
+Until `_txn` is replaced, no reader sees the write. It is replaced only if it is still the one that the write started
+from. A new table gets its `_meta` and `_cv` first, and `_txn` last, only if there is none yet. If two writers make the
+same table, the second may overwrite the first one's `_meta`. `_txn` names the version of the right one, and readers
+find a copy under that version. The writer that comes last restores it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 _NAME_FILE = "_name"
 _TODO_BYTES = 40
-"""All zero: nothing is left to do. Without the file QuestDB does not open the table."""
+"""All zero: no work is pending. Without the file QuestDB does not open the table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,28 +61,28 @@ class CommittedPartition:
     """Its directory."""
     new_rows: int
     row_count: int
-    """Rows that it has now."""
+    """Number of its rows after the write."""
     parquet_size_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenTable:
-    """What became of a write."""
+    """The result of a write."""
 
     url: str
     is_written: bool
-    """False where the table existed and was to be left alone."""
+    """False where the table existed and was to stay unchanged."""
     is_new: bool
     """Whether the write made the table."""
     txn: int | None
-    """Transaction that it committed; None where it did not have to."""
+    """Transaction that it committed; None where no commit was needed."""
     partitions: tuple[CommittedPartition, ...]
-    """Those that it made or replaced, in time order."""
+    """The partitions that it made or replaced, in time order."""
     catalogue: PackReport | None = None
-    """What became of the table's catalogue; None where there is none."""
+    """The result for the table's catalogue; None where there is none."""
     not_removed: str | None = None
-    """Why something that nobody needs any more, and nobody sees, could not be removed; None where nothing is left. The
-    rows are in the table all the same: writing them again would double them."""
+    """Why leftovers, which readers never see, could not be removed; None where there are none. The rows are committed
+    all the same: writing them again would duplicate them."""
 
     @property
     def new_rows(self) -> int:
@@ -90,7 +90,7 @@ class WrittenTable:
         return sum(partition.new_rows for partition in self.partitions)
 
 
-async def commit_write(  # noqa: PLR0913 - what can be told is told by name
+async def commit_write(  # noqa: PLR0913 - mostly keyword arguments
     write: TableWrite,
     parts: Sequence[StagedPart],
     *,
@@ -99,33 +99,33 @@ async def commit_write(  # noqa: PLR0913 - what can be told is told by name
     store: ObjectStore | None = None,
     files: FileOperations | None = None,
 ) -> WrittenTable:
-    """Let the table have the parts of a write, all of them at once, and remove what else the write has made.
+    """Commit all parts of a write to the table at once, and remove what else the write has made.
 
-    When it raises, call ``abort_write``, which removes what was not committed.
+    If it raises, call ``abort_write``, which removes what was not committed.
 
-    Requests: those of :func:`~coldparquet.write.stage.join_parts` for parts that are not whole; 2 that read table files,
-    1 for the claim and 2 that commit, for a new table 9; those of removing what nobody needs any more; 1 for the
-    catalogue, more if there is one.
+    Requests: those of :func:`~coldparquet.write.stage.join_parts` for parts that are not whole; 2 that read table
+    files, 1 for the claim and 2 that commit, for a new table 9; those of removing leftovers; 1 for the catalogue, more
+    if there is one.
 
     Args:
         write: From ``begin_write``.
-        parts: From all tasks that have succeeded, each once, in the order that rows of equal timestamps shall have.
+        parts: From all tasks that have succeeded, each once, in the order for rows of equal timestamps.
         storage_options: As for ``stage_rows``, and so are all others.
         store_options: As above.
         store: As above.
         files: As above.
 
     Returns:
-        What was written.
+        The result of the write.
 
     Raises:
-        ObjectChangedError: Somebody else has committed to the table since the write began (kind ``CommitConflict``), or
-            has taken the write for dead (``WriteGivenUp``).
+        ObjectChangedError: Another writer has committed to the table since the write began (kind ``CommitConflict``),
+            or has declared the write dead (``WriteGivenUp``).
         InvalidInputError: A server is running on the table (kind ``ServerRunning``), or a partition that would be
             replaced is read-only (``ReadOnlyPartition``).
         UnsupportedError: A partition that would be replaced is not in Parquet (kind ``NativePartition``).
-        StorageError: The store failed. If that was while `_txn` was being replaced, it was read again, and does not name what
-            was written, or could not be read either: then only reading it later tells whether it was replaced.
+        StorageError: The store failed. If it failed while `_txn` was replaced, `_txn` was read again: it does not name
+            what was written, or could not be read. In the latter case only a later read tells whether it was replaced.
     """
     access: dict[str, Any] = {"storage_options": storage_options, "store_options": store_options, "store": store}
     whole = sorted(await join_parts(write, parts, attempt=0, files=files, **access), key=_timestamp)
@@ -172,13 +172,13 @@ async def abort_write(
     store_options: StoreOptions | None = None,
     store: ObjectStore | None = None,
 ) -> None:
-    """Remove everything that a write has made and not committed. No task of it may be at work any more.
+    """Remove everything that a write has made and not committed. None of its tasks may still be running.
 
     Requests: 1 that reads `_txn`, and those of :func:`~coldparquet.write.versions.release_versions`.
 
     Raises:
         AccessError: Removing is not permitted.
-        StorageError: The store failed; some of it is still there, and nobody sees it.
+        StorageError: The store failed; some of it remains, invisible to readers.
     """
     async with open_place(
         write.url, storage_options=storage_options, store_options=store_options, store=store
@@ -192,14 +192,14 @@ async def abort_write(
 
 
 async def _txn_with(place: TablePlace, write: TableWrite, names: frozenset[str]) -> int | None:
-    """Return the transaction if `_txn` names what was written, so that only the answer was lost; None if it does not."""
+    """Return the transaction if `_txn` names what was written, so that only the answer was lost; else None."""
     try:
         files = await _files_of_table(place)
     except ColdParquetError:
         return None
     if files is None or not names <= _named_directories(files, write):
         return None
-    # What has no rows has no names either; but the number of a new table's description is its own.
+    # A write without rows has no names either. But the number of a new table's metadata is unique.
     is_ours = (
         bool(names)
         or files.transaction.metadata_version == parse_table_metadata(write.metadata, path=None).metadata_version
@@ -208,7 +208,7 @@ async def _txn_with(place: TablePlace, write: TableWrite, names: frozenset[str])
 
 
 async def _release(place: TablePlace, write: TableWrite, *, keep: frozenset[str]) -> str | None:
-    """Remove what a write that is committed does not need any more; return why that failed, as the write has not."""
+    """Remove what a committed write no longer needs. The commit stands if that fails; then return why."""
     try:
         await release_versions(place.store, place.path, write.versions, keep=keep)
     except ColdParquetError as error:
@@ -217,7 +217,7 @@ async def _release(place: TablePlace, write: TableWrite, *, keep: frozenset[str]
 
 
 async def _commit(place: TablePlace, write: TableWrite, shape: TableShape, parts: Sequence[StagedPart]) -> int:
-    """Put the parts in the place of the partitions that the table has there."""
+    """Replace the table's partitions by the parts."""
     table = await read_table_files(place.store, place.path)
     if table is None:
         raise write_conflict(place.path)
@@ -248,7 +248,7 @@ async def _commit(place: TablePlace, write: TableWrite, shape: TableShape, parts
 def _time_bounds(
     before: TableTransaction, records: Sequence[PartitionRecord], parts: Sequence[StagedPart]
 ) -> tuple[int, int]:
-    """Return the least and the largest timestamp of the table: of its first and its last partition."""
+    """Return the least and the largest timestamp of the table, from its first and its last partition."""
     of_part = {part.timestamp: part for part in parts}
     first, last = of_part.get(records[0].timestamp), of_part.get(records[-1].timestamp)
     lower = before.min_timestamp if first is None else first.first_timestamp
@@ -298,7 +298,7 @@ async def _make_table(place: TablePlace, write: TableWrite, parts: Sequence[Stag
 
 
 async def _settle_metadata(place: TablePlace) -> None:
-    """Put the `_meta` back that `_txn` names, where somebody who made the same table has replaced it. 2 requests."""
+    """Restore the `_meta` that `_txn` names, if another writer of the same new table has replaced it. 2 requests."""
     store, path = place.store, place.path
     try:
         transaction = parse_txn((await read_whole(store, f"{path}/{TRANSACTION_FILE}")).data, path=None)
@@ -306,7 +306,7 @@ async def _settle_metadata(place: TablePlace) -> None:
         if parse_table_metadata(metadata, path=None).metadata_version != transaction.metadata_version:
             copy = await read_whole(store, f"{path}/{metadata_copy_name(transaction.metadata_version)}")
             await store.put(f"{path}/{METADATA_FILE}", copy.data, overwrite=True)
-    except ColdParquetError:  # readers can do without
+    except ColdParquetError:  # readers do not need it
         return
 
 

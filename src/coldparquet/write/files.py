@@ -1,13 +1,11 @@
-"""The few operations on local files of which every change of a partition is made, durable and one at a time.
+"""Provides the durable local file operations of which every change of a partition consists, and the locks for it.
 
-A partition survives a crash because these happen in a certain order. ``FileOperations`` is that order's only way to the
-disk, so tests put something in its place that fails at any of them, as a power cut does.
+A partition survives a crash because the operations happen in a certain order. All of them go through
+``FileOperations``, so tests can replace it and fail at any operation, as a power cut does.
 
-Keeping a QuestDB server away from a table directory, as far as files can.
-
-A running QuestDB holds the lock of `tables.d.lock` in its database directory, the parent of its table directories, and
-will not start while somebody else has it (seen with 9.3.4). A copy of a table elsewhere has no such file beside it, and
-no server.
+:func:`no_server` keeps a QuestDB server away from a table directory, as far as files can. A running QuestDB holds the
+lock of `tables.d.lock` in its database directory, the parent of its table directories. It does not start while another
+process holds the lock (seen with 9.3.4). A copy of a table elsewhere has no such file beside it, and no server.
 """
 
 from __future__ import annotations
@@ -38,17 +36,17 @@ if TYPE_CHECKING:
 
 
 _FILE_MODE = 0o666
-"""As ``open`` makes files; the process's umask takes from it."""
+"""The mode that ``open`` uses for new files, before the process's umask."""
 
 
 class FileOperations(Protocol):
-    """What is done to local files. Nothing is on the disk for certain before it is flushed.
+    """Operations on local files. Only flushed data is certain to be on the disk.
 
-    What a rename, a new or a removed file change is their directory, which is flushed on its own.
+    A rename, a new or a removed file changes the directory, which needs its own flush.
     """
 
     def make_directory(self, path: str) -> None:
-        """Make one directory, whose parent exists, unless it is there; a symbolic link to one is an error."""
+        """Make one directory, whose parent exists, unless it exists; a symbolic link to one is an error."""
         ...
 
     def create(self, path: str) -> None:
@@ -56,14 +54,14 @@ class FileOperations(Protocol):
         ...
 
     def write_at(self, path: str, offset: int, data: bytes) -> None:
-        """Write into a file from ``offset`` on, which may lie at its end.
+        """Write into a file from ``offset`` on, which may be its end.
 
-        At most 8 bytes at a multiple of 8 are on the disk wholly or not at all; of more, any part may be.
+        Up to 8 bytes at a multiple of 8 reach the disk wholly or not at all. Of more bytes, any part may.
         """
         ...
 
     def truncate(self, path: str, size_bytes: int) -> None:
-        """Cut off what lies behind the first ``size_bytes`` of a file."""
+        """Cut a file off behind its first ``size_bytes``."""
         ...
 
     def flush(self, path: str) -> None:
@@ -75,7 +73,7 @@ class FileOperations(Protocol):
         ...
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file or directory another name, in one step. An empty directory of that name is replaced."""
+        """Rename a file or directory, in one step. An empty directory with the new name is replaced."""
         ...
 
     def unlink(self, path: str) -> None:
@@ -88,7 +86,7 @@ class FileOperations(Protocol):
 
 
 class LocalFiles:
-    """The file operations as the operating system does them."""
+    """The file operations of the operating system."""
 
     def make_directory(self, path: str) -> None:
         """Make one directory."""
@@ -133,7 +131,7 @@ class LocalFiles:
         _flush(path, os.O_RDONLY | os.O_DIRECTORY)
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file or directory another name."""
+        """Rename a file or directory."""
         with translated_errors(new, None):
             Path(old).rename(new)
 
@@ -149,10 +147,10 @@ class LocalFiles:
 
 
 class NewFile:
-    """A file that is written from its beginning to its end.
+    """A file that is written sequentially.
 
     Args:
-        path: Where it is made; an older one of this name is an error.
+        path: The new file; an existing one is an error.
         files: How to write.
     """
 
@@ -163,7 +161,7 @@ class NewFile:
         files.create(path)
 
     def append(self, data: bytes) -> None:
-        """Write behind what was written before."""
+        """Write at the end of the file."""
         self._files.write_at(self.path, self.size_bytes, data)
         self.size_bytes += len(data)
 
@@ -183,7 +181,7 @@ def _flush(path: str, mode: int) -> None:
 
 @contextlib.contextmanager
 def exclusive_lock(directory: str) -> Iterator[None]:
-    """Keep other writers out of a partition directory until the block ends, or the process does.
+    """Lock out other writers of a partition directory until the block or the process ends.
 
     The lock is advisory, on the directory itself, and works between processes of one machine. Readers need none.
     """
@@ -200,7 +198,7 @@ def exclusive_lock(directory: str) -> Iterator[None]:
 def _lock(descriptor: int, directory: str) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Whoever had the lock may have renamed the directory meanwhile.
+        # The previous holder of the lock may have renamed the directory meanwhile.
         is_same = os.path.samestat(os.fstat(descriptor), Path(directory).stat())
     except (BlockingIOError, FileNotFoundError):
         is_same = False
@@ -217,20 +215,20 @@ _LOCK_FILE = "tables.d.lock"
 
 @contextlib.contextmanager
 def no_server(table_directory: str) -> Iterator[None]:
-    """Make sure that no QuestDB has the table open, and that none opens it until the block ends.
+    """Check that no QuestDB has the table open, and keep it from opening the table until the block ends.
 
-    Several users of this lock do not keep each other out. A server on another machine, to which the directory is
-    mounted, may go unnoticed.
+    Several holders of this lock do not exclude each other. A server on another machine that mounts the directory may go
+    unnoticed.
     """
     with contextlib.ExitStack() as held:
-        # The table may be a symbolic link in the database directory, or be named by one elsewhere.
+        # The table may be a symbolic link in the database directory, or another directory may link to it.
         for directory in dict.fromkeys((Path(table_directory), Path(os.path.realpath(table_directory)))):
             _hold(str(directory.parent / _LOCK_FILE), table_directory, held)
         yield
 
 
 def no_server_at(store: ObjectStore, path: str) -> AbstractContextManager[None]:
-    """Do the same for a table directory in a store, whatever wrappers it has; nothing where it is no local disk."""
+    """Do the same for a table directory in a store, whatever its wrappers; nothing where it is no local disk."""
     return no_server(path) if store.label == LocalStore.label else contextlib.nullcontext()
 
 
@@ -255,21 +253,21 @@ _PREFIX, _SUFFIX = ".", ".coldparquet"
 
 
 def staged_name(name: str) -> str | None:
-    """Return the name of the directory that is filled in one of this name; None for other names."""
+    """Return the final name of a staging directory; None for other names."""
     is_staging = name.startswith(_PREFIX) and name.endswith(_SUFFIX)
     return name.removeprefix(_PREFIX).removesuffix(_SUFFIX) if is_staging else None
 
 
 @contextmanager
 def staged_directory(path: str, files: FileOperations, *, check_is_free: Callable[[], None]) -> Iterator[str]:
-    """Give a directory to fill, which is named ``path`` when the block ends without an error, else removed. Blocks."""
+    """Yield a directory to fill; rename it to ``path`` when the block succeeds, else remove it. Blocks."""
     target = Path(path)
     staging = str(target.parent / f"{_PREFIX}{target.name}{_SUFFIX}")
     files.make_directory(staging)
     with exclusive_lock(staging):
         try:
             check_is_free()
-            empty_directory(staging, files)  # of what a run left that was cut off
+            empty_directory(staging, files)  # remains of an interrupted run
             yield staging
             files.flush_directory(staging)
             files.rename(staging, path)
@@ -289,7 +287,7 @@ def empty_directory(directory: str, files: FileOperations) -> None:
 
 
 class MadeFiles(Protocol):
-    """The files that were made of a partition."""
+    """The new files of a partition."""
 
     @property
     def parquet_size_bytes(self) -> int:
@@ -305,7 +303,7 @@ class MadeFiles(Protocol):
 
 
 def made_files(directory: str, written: MadeFiles) -> Iterator[tuple[str, StoreSource]]:
-    """Yield name and content of what was made of a partition in a local directory, in the order in which it is uploaded."""
+    """Yield name and content of a partition's files in a local directory, in the order of their upload."""
     local = CheckedStore(LocalStore())
     for name, size_bytes in (
         (DATA_FILE, written.parquet_size_bytes),
@@ -326,9 +324,9 @@ class TablePlace:
     path: str
     """Without a trailing slash."""
     store: ObjectStore
-    """Sends requests again where that may help."""
+    """The store with retries."""
     bare_store: ObjectStore
-    """For functions that put the wrappers on it themselves."""
+    """The store for functions that add the wrappers themselves."""
     store_options: StoreOptions
 
 
@@ -340,7 +338,7 @@ async def open_place(
     store_options: StoreOptions | None,
     store: ObjectStore | None,
 ) -> AsyncIterator[TablePlace]:
-    """Open the store of a table directory, and close it again unless it is the caller's. No request."""
+    """Open the store of a table directory, and close it at the end unless the caller owns it. No request."""
     async with opened_store(
         url,
         storage_options=storage_options,

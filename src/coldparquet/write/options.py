@@ -1,4 +1,4 @@
-"""Every knob of writing, with its default and the reason for it."""
+"""Defines the options of writing, with their defaults and the reasons."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _LEVELS: dict[Codec, range] = {"zstd": range(1, 23), "gzip": range(1, 10), "brot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """How to store rows. The defaults are for cold data: written once, kept for years, read by range."""
+    """How to store rows. The defaults are for cold data: written once, kept for years, read by time range."""
 
     codec: Codec = "zstd"
-    """Of all columns but those in ``column_codecs``. A day of the demo's trades (8 columns, a million rows) takes 31.9 MB
-    in LZ4_RAW, 31.3 MB in SNAPPY, 26.1 MB in ZSTD at level 1 and 22.3 MB at level 3. LZ4_RAW and SNAPPY are written and
-    decoded up to twice as fast, but a connection to an object store brings fewer bytes than either decodes."""
+    """Of all columns but those in ``column_codecs``. A day of the demo's trades (8 columns, a million rows) takes 31.9
+    MB in LZ4_RAW, 31.3 MB in SNAPPY, 26.1 MB in ZSTD at level 1 and 22.3 MB at level 3. LZ4_RAW and SNAPPY are written
+    and decoded up to twice as fast. But an object store delivers bytes more slowly than either decodes them."""
 
     codec_level: int | None = None
     """Level of the codec where it has levels; None means 3 for ZSTD, and Arrow's default for GZIP and BROTLI. ZSTD at
@@ -35,8 +35,8 @@ class WriteOptions:
     """Codec by column name; these use their default level."""
 
     column_encodings: Mapping[str, Encoding] = field(default_factory=lambda: MappingProxyType({}))
-    """Encoding by column name. Without one: a dictionary for SYMBOL, and for STRING and VARCHAR if the first row group
-    repeats its values; delta for the designated timestamp (in the trades 2.4 bytes a value, 2.9 without); delta length
+    """Encoding by column name. Default: a dictionary for SYMBOL, and for STRING and VARCHAR if the first row group
+    repeats its values. Delta for the designated timestamp (in the trades 2.4 bytes a value, 2.9 without). Delta length
     for other strings; plain for everything else. Dictionaries and byte stream split made the trades' prices larger.
     QuestDB reads all of them but ``byte_stream_split``."""
 
@@ -44,26 +44,26 @@ class WriteOptions:
     """QuestDB's own default. All of a row group's rows are in memory while it is written."""
 
     page_rows: int = 20_000
-    """Most rows in a page; a page also ends at 1 MiB. QuestDB's default makes one page of a whole chunk, of which no part
-    can be read alone; five pages cost some 0.1 % more bytes."""
+    """Most rows in a page; a page also ends at 1 MiB. QuestDB's default makes each chunk one page, so readers must
+    fetch whole chunks; five pages cost some 0.1 % more bytes."""
 
     page_index: bool = True
-    """Whether to write bounds and places of all pages, which readers need to fetch single pages."""
+    """Whether to write bounds and offsets of all pages, which readers need to fetch single pages."""
 
     pages: bool = False
-    """Whether to write the page index once more, into a ``_pages`` beside the sidecar: readers fetch both at once, and need
-    no further round trip to find the pages that they want. A compaction also does it where the old version had one."""
+    """Whether to also write the page index into a ``_pages`` beside the sidecar. Readers fetch both at once, which
+    saves a round trip to find the pages. A compaction also writes one where the old version had one."""
 
     bloom_columns: tuple[str, ...] = ()
-    """Columns that get a bloom filter per row group: those asked for by ``=`` whose values are many and unsorted. A filter
+    """Columns with a bloom filter per row group: those queried by ``=`` whose values are many and unsorted. A filter
     takes up to 1.3 bytes per distinct value."""
 
     bloom_fpp: float = 0.01
-    """How often a bloom filter may wrongly answer "maybe"; QuestDB's own default."""
+    """False positive rate of the bloom filters; QuestDB's own default."""
 
     sort: bool = False
     """Whether to sort rows that are not in the order of the designated timestamp, stably. All rows must then fit into
-    memory. Without it such rows are an error."""
+    memory. Without it, unsorted rows are an error."""
 
     def __post_init__(self) -> None:
         for codec in (self.codec, *self.column_codecs.values()):
@@ -103,7 +103,7 @@ class WriteOptions:
         return _ZSTD_LEVEL if codec == "zstd" else None
 
     def named_columns(self) -> frozenset[str]:
-        """Return every column that the options name."""
+        """Return all columns that the options name."""
         return frozenset(self.column_codecs) | frozenset(self.column_encodings) | frozenset(self.bloom_columns)
 
 

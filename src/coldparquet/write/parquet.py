@@ -1,7 +1,7 @@
-"""Rows in time order -> row groups -> the bytes of a Parquet file; the footer is left to the caller.
+"""Encodes rows in time order as row groups of a Parquet file; the caller writes the footer.
 
-pyarrow encodes and compresses. It writes into a sink of ours that passes the bytes on as they come, and that keeps
-back what it writes last, the footer: a new file's footer needs corrections, a longer file's the row groups before.
+pyarrow encodes and compresses. It writes into a sink that passes the bytes on as they come, and keeps back the last of
+them, the footer. A new file's footer needs corrections; a longer file's footer also needs the earlier row groups.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ _FORWARD_BYTES = 4 * 1024 * 1024
 _MADE_UP = bytes(1024 * 1024)
 
 _PAGE_BYTES = 1024 * 1024
-"""A page ends here if it does not have its number of rows yet."""
+"""A page ends at this size if it does not have its number of rows yet."""
 
 _DICTIONARY_BYTES = 1 << 30
-"""Dictionaries may grow to this: beyond a limit Arrow would go on without one, which QuestDB cannot read as SYMBOL."""
+"""Size limit of dictionaries. Beyond a limit Arrow stops using one, and QuestDB cannot read that as SYMBOL."""
 
 _LEAST_REPEATS = 4
-"""Strings get a dictionary if each value occurs this often on average: whoever reads one page reads all of it."""
+"""Strings get a dictionary if each value occurs this often on average: a reader of one page reads the whole
+dictionary."""
 
 _CODEC_NAMES = {"lz4_raw": "LZ4"}
 _ENCODING_NAMES: dict[Encoding, str] = {
@@ -61,12 +62,12 @@ _WIDE = frozenset({TypeTag.LONG128, TypeTag.LONG256, TypeTag.UUID})
 
 @dataclass(frozen=True, slots=True)
 class WrittenFooter:
-    """The footer for the row groups that were written, not yet stored."""
+    """The footer for the written row groups, not yet stored."""
 
     content: bytes
     """Thrift bytes."""
     offset: int
-    """Where they belong in the file: behind everything that was passed on."""
+    """Its offset in the file: behind everything that was passed on."""
 
 
 class RowGroupWriter:
@@ -74,15 +75,14 @@ class RowGroupWriter:
 
     Args:
         pass_on: Receives the bytes, in order.
-        start: Where the first of them lies in the file: 0 for a new file, whose magic bytes are then among them, else
-            behind everything that the file has.
+        start: Offset of the first byte in the file: 0 for a new file, magic bytes included, else the end of the file.
         columns: What is written.
-        options: How.
-        sorted_by: Index of the column by which the rows are sorted, to be stated in the file; None for no order.
+        options: How to store them.
+        sorted_by: Index of the column by which the rows are sorted, recorded in the file; None for no order.
 
     Raises:
-        InvalidInputError: The options name a column that there is not, or ask for an encoding or a filter that its type
-            cannot have.
+        InvalidInputError: The options name an unknown column, or an encoding or a filter that the column's type cannot
+            have.
     """
 
     def __init__(
@@ -106,13 +106,13 @@ class RowGroupWriter:
         self.row_count = 0
 
     def write(self, rows: pa.Table) -> None:
-        """Write one row group: a table as ``stored_table`` makes it, with at least one row."""
+        """Write one row group: a table from ``stored_table``, with at least one row."""
         if self._writer is None:
             self._writer = pq.ParquetWriter(self._file, rows.schema, **self._settings(rows))
             self._advance_to_start()
         try:
             self._writer.write_table(rows, row_group_size=rows.num_rows)
-        except ColdParquetError:  # of our own sink
+        except ColdParquetError:  # raised by the sink
             raise
         except (pa.ArrowException, OSError) as error:
             raise InvalidInputError(
@@ -145,17 +145,17 @@ class RowGroupWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let go of what was not finished; nothing more is passed on."""
+        """Discard what was not finished; nothing more is passed on."""
         self._sink.drop()
         if self._writer is not None and self._writer.is_open:
             with contextlib.suppress(pa.ArrowException, OSError):
                 self._writer.close()
 
     def _advance_to_start(self) -> None:
-        """Make pyarrow believe that it has written all that is in the file already.
+        """Make pyarrow count the existing bytes of the file as written.
 
-        It takes places in the file from what it counts as written. It cannot begin elsewhere than at 0, but it does not
-        mind when somebody else writes behind the magic bytes that it begins with. Nothing is copied on this way.
+        pyarrow derives offsets from its own byte count, which starts at 0 with the magic bytes. Placeholder bytes
+        behind those raise the count to the file's size; the sink drops them, so nothing is copied.
         """
         while (missing_bytes := self._start - self._file.tell()) > 0:
             self._file.write(memoryview(_MADE_UP)[:missing_bytes])
@@ -197,7 +197,7 @@ class RowGroupWriter:
             "write_batch_size": min(options.page_rows, 1024),
             "dictionary_pagesize_limit": _DICTIONARY_BYTES,
             "sorting_columns": None if self._sorted_by is None else [pq.SortingColumn(self._sorted_by)],
-            # The number of values is a limit: Arrow makes filters as large as the distinct values turn out to need.
+            # The number of values is only a limit: Arrow sizes filters by the actual number of distinct values.
             "bloom_filter_options": {
                 name: {"ndv": max(options.row_group_rows, first_rows.num_rows), "fpp": options.bloom_fpp}
                 for name in options.bloom_columns
@@ -274,7 +274,7 @@ def _usual_encoding(column: StoredColumn, first_rows: pa.Table, index: int, sort
 
 
 class _Sink(io.RawIOBase):
-    """Receives what pyarrow writes; the first ``ignored_bytes`` of it are in the file already."""
+    """Receives what pyarrow writes; its first ``ignored_bytes`` are in the file already."""
 
     def __init__(self, pass_on: Callable[[bytes], None], ignored_bytes: int) -> None:
         super().__init__()
@@ -283,7 +283,7 @@ class _Sink(io.RawIOBase):
         self._waiting = bytearray()
         self._kept: bytearray | None = None
         self.passed_on = ignored_bytes
-        """Where the next byte that is passed on lies in the file."""
+        """Offset in the file of the next byte that is passed on."""
 
     def writable(self) -> bool:
         return True
@@ -301,12 +301,12 @@ class _Sink(io.RawIOBase):
         return written_bytes
 
     def keep_back(self) -> None:
-        """Pass on what is waiting, and nothing that is written from now on."""
+        """Pass on the waiting bytes, and keep back what is written from now on."""
         self._forward()
         self._kept = bytearray()
 
     def drop(self) -> None:
-        """Throw away what is waiting and what is written from now on."""
+        """Discard the waiting bytes and what is written from now on."""
         self._waiting.clear()
         self._kept = bytearray()
 
@@ -326,11 +326,11 @@ class _Sink(io.RawIOBase):
 
 
 Rows: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader | Iterable[pa.RecordBatch | pa.Table]
-"""What can be written. Anything with ``__arrow_c_stream__`` becomes a reader by ``pa.RecordBatchReader.from_stream``."""
+"""Rows to write. Any object with ``__arrow_c_stream__`` becomes a reader by ``pa.RecordBatchReader.from_stream``."""
 
 
 def schema_and_batches(rows: Rows) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Return the schema of the rows and their batches; of an iterable the first one is taken from it already."""
+    """Return the schema of the rows and their batches; for an iterable this takes the first batch from it."""
     if isinstance(rows, pa.RecordBatch):
         return rows.schema, iter((rows,))
     if isinstance(rows, pa.Table):
@@ -360,7 +360,7 @@ def no_rows() -> InvalidInputError:
 def split_rows(
     schema: pa.Schema, batches: Iterator[pa.RecordBatch], *, row_group_rows: int | None
 ) -> Iterator[pa.Table]:
-    """Cut a stream into row groups; in memory are the rows of one row group and one batch."""
+    """Cut a stream into row groups; memory holds the rows of one row group and one batch."""
     waiting: list[pa.RecordBatch] = []
     waiting_rows = 0
     for batch in batches:
@@ -392,10 +392,10 @@ def sorted_batches(schema: pa.Schema, batches: Iterator[pa.RecordBatch], *, time
 
 
 class TimeOrder:
-    """Checks that the designated timestamp never goes back, and keeps the first and the last one.
+    """Checks that the designated timestamp never decreases, and keeps the first and the last one.
 
     Args:
-        least: The last timestamp of the rows before; None where nothing comes before.
+        least: The last timestamp of the preceding rows; None where there are none.
     """
 
     def __init__(self, *, least: int | None = None) -> None:
@@ -419,7 +419,7 @@ class TimeOrder:
         self._rows += len(times)
 
     def check_end(self, following: tuple[int, int] | None) -> None:
-        """Check that the last row does not come behind the row group that follows."""
+        """Check that the last row is not later than the row group that follows."""
         if self.last is not None and following is not None and self.last > following[0]:
             raise self._not_sorted(-1, f"its timestamp {self.last} lies behind {following[0]} of the next row group")
 

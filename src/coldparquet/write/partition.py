@@ -1,8 +1,8 @@
-"""New partitions: ``data.parquet``, its sidecar with bloom filters, and its ``_pages``, from Arrow.
+"""Writes new partitions from Arrow: ``data.parquet``, its sidecar with bloom filters, and its ``_pages``.
 
-On a local disk the partition is made in a hidden directory beside its place, flushed, and given its name last: readers
-that list the table see all of it or nothing. What a crash leaves behind is removed by the next run. On object stores
-``data.parquet`` is uploaded first: from then on the partition can be read, a little slower until its sidecar is there.
+On a local disk the partition is written into a hidden directory beside its final one, flushed, and renamed last. So
+readers that list the table see all of it or nothing. The next run removes what a crash leaves behind. On object stores
+``data.parquet`` is uploaded first. From then on the partition is readable, a little slower until its sidecar is there.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 
 def sidecar_content_of_file(path: str, footer: ParquetFooter, *, inline_bytes: int | None = None) -> SidecarContent:
-    """Say in a sidecar what a footer says, with the bloom filters of the file: in it, or by their places. Blocks."""
+    """Convert a footer to a sidecar, with the bloom filters of the file: inline, or by their offsets. Blocks."""
     transfer = BloomTransfer(
         footer, inline_bytes=ReadOptions().sidecar_prefix_bytes if inline_bytes is None else inline_bytes
     )
@@ -83,7 +83,7 @@ def _read(file: int, wanted: WantedRanges) -> list[tuple[int, bytes]]:
 
 
 def write_pages_file(path: str, footer: ParquetFooter, sidecar: bytes, files: FileOperations) -> int | None:
-    """Describe the pages of a Parquet file as its page index does, in a file beside it, and flush that. Blocks."""
+    """Write a Parquet file's page index into a ``_pages`` file beside it, and flush that. Blocks."""
     described = parse_sidecar(sidecar, verify_checksum=False)
     places, tail = chunk_places(described), page_index_range(described)
     with translated_errors(path, None), Path(path).open("rb") as file:
@@ -98,15 +98,15 @@ def write_pages_file(path: str, footer: ParquetFooter, sidecar: bytes, files: Fi
 
 
 _UPLOAD_BYTES = 4 * PART_BYTES
-"""Parts in memory while a partition is uploaded."""
+"""Parts held in memory during an upload."""
 
 _REQUESTS_AT_ONCE = 16
-"""More than the parts that fit into memory; what else is sent comes one by one."""
+"""More than the parts that fit into memory; everything else is sent one by one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenPartition:
-    """A partition that was written: what a ``_txn`` has to say about it."""
+    """A written partition, as a ``_txn`` records it."""
 
     directory: str
     """Its path in the store."""
@@ -122,7 +122,7 @@ class WrittenPartition:
     """The same of the last row."""
 
 
-async def write_partition(  # noqa: PLR0913 - what can be told is told by name
+async def write_partition(  # noqa: PLR0913 - mostly keyword arguments
     directory: str | os.PathLike[str],
     rows: Rows,
     *,
@@ -136,14 +136,14 @@ async def write_partition(  # noqa: PLR0913 - what can be told is told by name
 ) -> WrittenPartition:
     """Write a new partition: ``data.parquet``, the sidecar ``_pm`` and, if the options say so, our ``_pages``.
 
-    Columns get the QuestDB type that their field metadata ``questdb.type`` names as ``SHOW COLUMNS`` prints it, else the
-    one with their Arrow type: int8 is a BYTE, string a VARCHAR, a dictionary of strings a SYMBOL, ``timestamp('us')`` a
-    TIMESTAMP, nested lists of float64 are arrays. The field metadata ``PARQUET:field_id`` is the writer index of the column
-    in its table, by default the position. Values stay as they are: QuestDB itself takes the smallest INT and LONG, and
-    NaN, for null.
+    Columns get the QuestDB type in their field metadata ``questdb.type``, as ``SHOW COLUMNS`` prints it. Otherwise the
+    Arrow type decides: int8 is a BYTE, string a VARCHAR, a dictionary of strings a SYMBOL, ``timestamp('us')`` a
+    TIMESTAMP, nested lists of float64 are arrays. The field metadata ``PARQUET:field_id`` is the writer index of the
+    column in its table, by default the position. Values are not changed: QuestDB itself treats the smallest INT and
+    LONG, and NaN, as null.
 
-    Requests on an object store: 1 per object up to 16 MiB, else 2 and 1 per part. A run that was cut off there can be
-    repeated with the same rows: it finds the ``data.parquet`` that is there and compares it.
+    Requests on an object store: 1 per object up to 16 MiB, else 2 and 1 per part. An interrupted run can be repeated
+    there with the same rows: it finds the existing ``data.parquet`` and compares it.
 
     Args:
         directory: The partition directory, such as ``trades/2024-03-01.12``: any fsspec URL, or a local path. It does not
@@ -151,18 +151,18 @@ async def write_partition(  # noqa: PLR0913 - what can be told is told by name
         rows: A table, a reader, or batches. A stream is read in a worker thread, one row group at a time.
         timestamp: The designated timestamp, by which the rows are in ascending order; None for a table without one.
         symbols: By SYMBOL column, all symbols of the QuestDB table in the order of their keys, from the table's symbol
-            files. A partition that QuestDB itself shall read needs them; readers of the file alone do not.
+            files. QuestDB needs them to read the partition; readers of the file alone do not.
         options: How to store them.
         storage_options: Credentials, endpoint and so on, as fsspec and s3fs take them.
-        store_options: How patient to be with the store; see :class:`~coldparquet.options.StoreOptions`.
+        store_options: Retries and timeouts; see :class:`~coldparquet.options.StoreOptions`.
         store: A store of your own; ``directory`` is then a path in it. It stays open.
         files: How to write to the local disk; for tests.
 
     Raises:
-        InvalidInputError: The partition exists (kind ``AlreadyExists``), another writer is at work on it
-            (``PartitionLocked``), a row is out of order (``NotSorted``), a column has no QuestDB type (``UnknownType``) or
-            a value does not fit (``DoesNotFit``, ``NullValue``, ``RaggedArray``), or there are no rows (``NoRows``).
-            Nothing is left behind.
+        InvalidInputError: The partition exists (kind ``AlreadyExists``), another writer holds its lock
+            (``PartitionLocked``), a row is out of order (``NotSorted``), a column has no QuestDB type (``UnknownType``)
+            or a value does not fit (``DoesNotFit``, ``NullValue``, ``RaggedArray``), or there are no rows (``NoRows``).
+            No files remain.
         AccessError: Writing is not permitted.
         StorageError: The disk or the store failed.
     """
@@ -196,7 +196,7 @@ class PartitionEncoder:
     files: FileOperations
 
     def write(self, directory: str, give_up: threading.Event) -> WrittenPartition:
-        """Write and flush them."""
+        """Write and flush the files."""
         schema, batches = schema_and_batches(self.rows)
         columns = with_symbols(columns_of_schema(schema, timestamp=self.timestamp), self.symbols)
         designated = designated_index(columns)
@@ -276,7 +276,7 @@ async def _write_object(store: ObjectStore, path: str, encoder: PartitionEncoder
 
 
 async def _upload(store: ObjectStore, path: str, source: StoreSource, *, may_exist: bool) -> None:
-    """Write an object that does not exist, or that an earlier run wrote with the same bytes before it was cut off."""
+    """Write an object that is new, or that an interrupted run has written with the same bytes."""
     memory = MemoryBudget(_UPLOAD_BYTES)
     try:
         await upload_object(store, path, source, overwrite=False, memory=memory)

@@ -1,4 +1,4 @@
-"""Writing the rows of a partition again: rows as they are stored in, ``data.parquet`` and ``_pm`` out."""
+"""Rewrites the rows of a partition: from rows as they are stored to a new ``data.parquet`` and ``_pm``."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewrittenFiles:
-    """What was written for one partition."""
+    """The new files of one partition."""
 
     parquet_size_bytes: int
     sidecar_size_bytes: int
@@ -85,7 +85,7 @@ class RewrittenFiles:
 class PartitionRewriter:
     """Writes the files of one partition into a local directory. Blocks, while the event loop fetches and decodes.
 
-    In memory are the rows that the stream holds, and those of one old and one new row group.
+    Memory holds the rows in the stream, and those of one old and one new row group.
     """
 
     source: RewriteSource
@@ -94,14 +94,14 @@ class PartitionRewriter:
     schema: pa.Schema
     """Of the stream."""
     loop: asyncio.AbstractEventLoop
-    """Where the stream lives."""
+    """The event loop of the stream."""
     options: WriteOptions
     files: FileOperations
     on_rows: Callable[[int], None]
-    """Called with the number of rows of each row group that was written, in the event loop."""
+    """Called in the event loop with the number of rows of each written row group."""
 
     def write(self, directory: str, give_up: threading.Event) -> RewrittenFiles:
-        """Write and flush its files."""
+        """Write and flush the files."""
         data = NewFile(f"{directory}/{DATA_FILE}", self.files)
         footer = self._write_data(data, give_up)
         sidecar = NewFile(f"{directory}/{SIDECAR_FILE}", self.files)
@@ -118,7 +118,7 @@ class PartitionRewriter:
         )
 
     def copy(self, path: str, pieces: Iterator[Coroutine[Any, Any, bytes]], give_up: threading.Event) -> None:
-        """Write and flush one more file, whose pieces come one after the other."""
+        """Write and flush one more file from pieces in order."""
         file = NewFile(path, self.files)
         for piece in pieces:
             file.append(wait_in_thread(piece, self.loop, give_up))
@@ -158,7 +158,7 @@ class PartitionRewriter:
             yield from rows.to_batches()
 
     def _stored(self, rows: pa.Table) -> pa.Table:
-        """Convert rows to what the Parquet writer takes; byte strings that hold arrays are that already."""
+        """Convert rows for the Parquet writer; arrays are already encoded as byte strings."""
         columns = self.source.columns
         is_raw = [
             column.tag is TypeTag.ARRAY and pa.types.is_binary(rows.schema.field(column.name).type)
@@ -200,11 +200,11 @@ class PartitionFooter:
     stored: FooterBytes
     parsed: ParquetFooter
     questdb: QuestdbMetadata | None
-    """QuestDB's description of the columns; None in files of other writers."""
+    """QuestDB's metadata of the columns; None in files of other writers."""
 
     @property
     def unused_bytes(self) -> int:
-        """Dead bytes in the file, as its writer noted them."""
+        """Dead bytes in the file, as its writer recorded them."""
         return 0 if self.questdb is None else self.questdb.unused_bytes
 
     @property
@@ -216,15 +216,15 @@ class PartitionFooter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewriteSource:
-    """Everything that a partition's new files take over from its old ones, but for the rows."""
+    """Everything but the rows that a partition's new files take from its old ones."""
 
     footer: PartitionFooter
     inherited: SidecarContent
-    """What the old sidecar says; of the new one, all that is not about row groups."""
+    """The old sidecar; the new one takes everything from it but the row groups."""
     columns: tuple[StoredColumn, ...]
-    """How the columns are stored, all that the file has: also those that the table has dropped since."""
+    """How all columns of the file are stored, including those that the table has since dropped."""
     questdb_json: str | None
-    """The new file's own description of the columns."""
+    """QuestDB's metadata of the columns for the new file."""
     bloom_columns: tuple[str, ...]
     """Columns that have bloom filters."""
 
@@ -235,7 +235,7 @@ class RewriteSource:
 
 
 async def read_footer(store: ObjectStore, location: PartitionLocation, options: ReadOptions) -> PartitionFooter:
-    """Read the footer of a partition at its committed size. 1 request, 2 where the first guess was too short."""
+    """Read the footer of a partition at its committed size. 1 request, 2 where the first guess is too short."""
     path = location.data_path
     fetch = FooterFetch(path=path, suffix_bytes=options.footer_suffix_bytes, size_bytes=location.committed_size_bytes)
     while (wanted := fetch.next_range) is not None:
@@ -265,7 +265,7 @@ async def read_footer(store: ObjectStore, location: PartitionLocation, options: 
 async def read_rewrite_source(
     store: ObjectStore, footer: PartitionFooter, options: ReadOptions, symbols: TableSymbols
 ) -> RewriteSource:
-    """Find out what the new files of a partition take over. 1 or 2 requests for the sidecar, and those for symbols."""
+    """Collect what the new files of a partition take over. 1 or 2 requests for the sidecar, and those for symbols."""
     location, questdb = footer.location, footer.questdb
     inherited = await asyncio.to_thread(sidecar_content_from_footer, footer.parsed)
     lookup = await look_up_sidecar(store, location, options)
@@ -283,7 +283,7 @@ async def read_rewrite_source(
     if questdb is not None:
         questdb = replace(
             questdb,
-            # Keys that no symbol file explains any more, those of a dropped column, mean nothing to anybody.
+            # Keys without a symbol file, those of a dropped column, no longer have a meaning.
             columns=tuple(
                 replace(described, local_key_is_global=column.symbols is not None)
                 for described, column in zip(questdb.columns, columns, strict=True)
@@ -308,7 +308,7 @@ async def read_rewrite_source(
 
 
 def scan_as_stored(source: RewriteSource, store: CheckedStore, options: ReadOptions, executor: Executor) -> Scan:
-    """Make a scan of all rows of a partition, in their order, every value just as it is stored."""
+    """Make a scan of all rows of a partition, in order, with values as they are stored."""
     location = source.footer.location
     sidecar = _sidecar(values_as_stored(source.inherited), location)
     columns = table_columns(sidecar)
@@ -345,14 +345,14 @@ def scan_as_stored(source: RewriteSource, store: CheckedStore, options: ReadOpti
 
 
 class _KnownPartition(Partition):
-    """A partition of which everything is known already."""
+    """A partition whose metadata is already known."""
 
     def __init__(self, location: PartitionLocation, store: ObjectStore, options: ReadOptions, sidecar: Sidecar) -> None:
         super().__init__(location, store, options)
         self._known = PartitionMetadata(sidecar=sidecar, source="footer", metadata_requests=())
 
     async def metadata(self) -> PartitionMetadata:
-        """Return what is known, without a request."""
+        """Return the known metadata, without a request."""
         return self._known
 
 
@@ -369,7 +369,7 @@ def _sidecar(content: SidecarContent, location: PartitionLocation) -> Sidecar:
 
 
 def _with_tokens_of(sidecar: Sidecar, content: SidecarContent) -> SidecarContent:
-    """Take over what QuestDB notes in a sidecar alone, without touching the Parquet file."""
+    """Take over what QuestDB records only in a sidecar, without touching the Parquet file."""
     footer, header = sidecar.footer, sidecar.header
     if footer.covering_index:
         raise UnsupportedError(

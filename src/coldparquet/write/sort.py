@@ -1,4 +1,4 @@
-"""Rows in any order -> rows in time order, in bounded memory: sorted runs on the local disk, merged as they are read."""
+"""Sorts rows by time in bounded memory: sorted runs on the local disk, merged as they are read."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 
 def merge_sorted(streams: Sequence[Iterable[pa.RecordBatch]], *, timestamp: str) -> Iterator[pa.RecordBatch]:
-    """Merge streams that are sorted by a timestamp; in memory is one batch of each.
+    """Merge streams that are sorted by a timestamp; memory holds one batch of each.
 
-    Rows of one timestamp keep their order, those of an earlier stream before those of a later one.
+    Rows of equal timestamps keep their order; those of an earlier stream come first.
     """
     heads = [head for head in (_Head(iter(stream), timestamp) for stream in streams) if head.advance()]
     while len(heads) > 1:
         bound = min(head.last for head in heads)
-        # The first stream whose batch ends at the bound is taken to its end. Those before it end later, and so have all
-        # their rows of that timestamp at hand; those behind it have to wait with theirs.
+        # Take the first stream whose batch ends at the bound to that end. The streams before it end later, so they have
+        # all their rows of that timestamp in memory. The streams behind it must wait with theirs.
         exhausted = next(index for index, head in enumerate(heads) if head.last == bound)
         pieces = [head.take(bound, inclusive=index <= exhausted) for index, head in enumerate(heads)]
         yield from _sorted_together([piece for piece in pieces if piece.num_rows], timestamp)
@@ -63,7 +63,7 @@ def partitions_of(
 
 
 def sorted_rows(batches: Sequence[pa.RecordBatch], *, timestamp: str) -> pa.Table:
-    """Return rows in ascending order of a timestamp, those of one timestamp in the order in which they came."""
+    """Return rows in ascending order of a timestamp; rows of equal timestamps keep their order."""
     table = pa.Table.from_batches(list(batches))
     times = np.concatenate([times_of(batch, timestamp) for batch in batches])
     if (times[1:] >= times[:-1]).all():
@@ -89,7 +89,7 @@ def _floor_of(piece: tuple[int, pa.RecordBatch]) -> int:
 
 
 class _Head:
-    """The rows of a stream that have been fetched and not been taken yet."""
+    """The rows of a stream that are fetched and not yet taken."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch], timestamp: str) -> None:
         self._batches = batches
@@ -99,7 +99,7 @@ class _Head:
 
     @property
     def last(self) -> int:
-        """Timestamp of the last row at hand."""
+        """Timestamp of the last row in memory."""
         return int(self._times[-1])
 
     def advance(self) -> bool:
@@ -111,35 +111,35 @@ class _Head:
         return False
 
     def take(self, bound: int, *, inclusive: bool) -> pa.RecordBatch:
-        """Take the rows up to a timestamp, with or without those that have it."""
+        """Take the rows up to a timestamp, with or without those at it."""
         count = int(np.searchsorted(self._times, bound, side="right" if inclusive else "left"))
         taken = self._batch.slice(0, count)
         self._batch, self._times = self._batch.slice(count), self._times[count:]
         return taken
 
     def rest(self) -> Iterator[pa.RecordBatch]:
-        """Take everything that is left."""
+        """Take all remaining rows."""
         yield self._batch
         yield from self._batches
 
 
 _RUN_BATCH_ROWS = 16_384
 _RUN_BATCH_BYTES = 1024 * 1024
-"""A merge holds a batch of each run in memory, so that wide rows make short batches."""
+"""A merge holds a batch of each run in memory, so wide rows need short batches."""
 
 _MOST_RUNS = 64
-"""So many runs are merged into one: each is an open file and a batch in memory."""
+"""Most runs that are merged into one: each is an open file and a batch in memory."""
 
 _CODEC: Literal["lz4"] = "lz4"
 
 
 class SortedRuns:
-    """Collects rows and gives them back in ascending order of the timestamp, equal ones in the order in which they came.
+    """Collects rows and returns them in ascending order of the timestamp; equal timestamps keep their order.
 
     Args:
-        directory: Of the local disk, for runs that do not fit into memory; whoever made it removes it.
+        directory: On the local disk, for runs that do not fit into memory; the caller removes it.
         timestamp: Name of the column to sort by, which is never null.
-        memory_limit_bytes: Rows of about this size are held in memory; sorting them takes as much once more.
+        memory_limit_bytes: Approximate size of the rows held in memory; sorting them takes as much again.
     """
 
     def __init__(self, directory: str, *, timestamp: str, memory_limit_bytes: int) -> None:
@@ -161,7 +161,7 @@ class SortedRuns:
             self._write_run(self._take_waiting())
 
     def merged(self) -> Iterator[pa.RecordBatch]:
-        """Return all rows in order; nothing is added after that."""
+        """Return all rows in order; no rows may be added afterwards."""
         streams: list[Iterable[pa.RecordBatch]] = [read_run(path) for path in self._runs]
         if self._waiting:
             streams.append(self._take_waiting())
@@ -190,10 +190,10 @@ class SortedRuns:
 
 
 class RunWriter:
-    """Writes rows to a local file, in pieces that are small enough for a merge of many. Blocks.
+    """Writes rows to a local file, in pieces that are small enough to merge many files. Blocks.
 
     Args:
-        path: The file; it is made or emptied.
+        path: The file; it is created or emptied.
     """
 
     def __init__(self, path: str) -> None:
@@ -231,7 +231,7 @@ def write_run(path: str, batches: Iterable[pa.RecordBatch]) -> None:
 
 
 def read_run(path: str) -> Iterator[pa.RecordBatch]:
-    """Read the rows of a run, batch by batch; none of a file without any. Blocks."""
+    """Read the rows of a run, batch by batch; an empty file has none. Blocks."""
     with translated_errors(path, None):
         if not Path(path).stat().st_size:
             return

@@ -1,4 +1,4 @@
-"""The rows of one task, partition by partition, into directories that nobody sees until the write is committed."""
+"""Writes the rows of one task, partition by partition, into directories that readers ignore until the commit."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ if TYPE_CHECKING:
 
 
 _SCANS_AT_ONCE = 8
-"""Partitions that may be read at the same time."""
+"""Most partitions that are read at the same time."""
 
 
 class ExistingRows:
-    """The rows of a table as they were when a write began.
+    """The rows of a table when a write began.
 
     Args:
-        table: Open, in the state that the write started from.
-        shape: Of the table.
+        table: The open table, in the state that the write started from.
+        shape: Its columns and partitioning.
     """
 
     def __init__(self, table: Table, shape: TableShape) -> None:
@@ -94,7 +94,7 @@ class ExistingRows:
 
 @asynccontextmanager
 async def existing_rows(place: TablePlace, write: TableWrite) -> AsyncIterator[ExistingRows | None]:
-    """Open the table to which rows are added; None where there are none that have to stay.
+    """Open the table to which rows are added; None where no existing rows must stay.
 
     Requests: those of opening a table.
     """
@@ -122,13 +122,13 @@ async def spool_part(place: TablePlace, write: TableWrite, directory_path: str, 
 
 
 def floor_of(record: PartitionRecord, shape: TableShape) -> int:
-    """Return when the partition begins that a record, perhaps of a piece of it, belongs to; in the unit of the table."""
+    """Return the start of the partition of a record, which may be of a piece of it; in the unit of the table."""
     unit_ns = 1 if shape.is_nanosecond else 1000
     return partition_floor_ns(record.timestamp * unit_ns, shape.interval) // unit_ns
 
 
 def check_replaceable(record: PartitionRecord, path: str) -> None:
-    """Make sure that a partition may be replaced by one in Parquet."""
+    """Check that a partition may be replaced by one in Parquet."""
     if not record.is_parquet:
         raise UnsupportedError(
             "the rows belong to a partition in QuestDB's own format; let QuestDB convert it first: ALTER TABLE ... CONVERT"
@@ -162,22 +162,22 @@ def _read_options(write: TableWrite) -> ReadOptions:
 
 
 _SMALL_PARTITION_BYTES = 8 * 1024 * 1024
-"""Rows of partitions up to this size are taken into memory, so that several of them can be written at once."""
+"""Rows of partitions up to this size are held in memory, so that several of them can be written at once."""
 
 _PARTITIONS_AT_ONCE = 8
-"""Enough to hide the requests of small partitions behind each other; a large one is written alone."""
+"""Enough to overlap the requests of small partitions; a large one is written alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedPart:
-    """A partition directory that was written and is not committed: plain data, which goes from a task to the driver."""
+    """A written partition directory before the commit: plain data, sent from a task to the driver."""
 
     timestamp: int
-    """When the partition begins, in the unit of the table."""
+    """Start of the partition, in the unit of the table."""
     version: int
     """Suffix of the directory."""
     is_whole: bool
-    """Whether it holds all rows that the partition shall have; otherwise it has to be joined with the others."""
+    """Whether it has all rows of the partition; otherwise it must be joined with other parts."""
     new_rows: int
     """Rows in it that this write adds."""
     row_count: int
@@ -188,7 +188,7 @@ class StagedPart:
     """The same of the last row."""
 
 
-async def stage_rows(  # noqa: PLR0913 - what can be told is told by name
+async def stage_rows(  # noqa: PLR0913 - mostly keyword arguments
     write: TableWrite,
     rows: Rows,
     *,
@@ -199,11 +199,11 @@ async def stage_rows(  # noqa: PLR0913 - what can be told is told by name
     store: ObjectStore | None = None,
     files: FileOperations | None = None,
 ) -> tuple[StagedPart, ...]:
-    """Write the rows of one task: one directory for each partition that they belong to.
+    """Write the rows of one task: one directory for each of their partitions.
 
-    In memory are ``TableWrite.memory_limit_bytes`` of rows, as much again while they are sorted, and those of a row group;
-    what does not fit waits in sorted runs on the local disk. When it fails, what it has written stays, unseen, until the
-    write is aborted or committed.
+    Memory holds ``TableWrite.memory_limit_bytes`` of rows, as much again while they are sorted, and those of a row
+    group. Further rows are spooled to sorted runs on the local disk. If the call fails, its directories stay, invisible
+    to readers, until the write is aborted or committed.
 
     Requests: for each partition those of :func:`~coldparquet.write.write_partition`; where rows are added to a table
     by a task that has all of a partition, those of opening the table and of a scan of the partition before.
@@ -211,11 +211,10 @@ async def stage_rows(  # noqa: PLR0913 - what can be told is told by name
     Args:
         write: From ``begin_write``.
         rows: In any order; equal timestamps keep theirs.
-        attempt: A number that no other task of this write has, nor another attempt at this one; Spark calls it the task
-            attempt id.
+        attempt: A number unique among the tasks of this write and their attempts; Spark calls it the task attempt id.
         clustered: Whether no other task has rows of the same partitions. Parts are then whole, and need no joining.
         storage_options: Credentials, endpoint and so on, as fsspec and s3fs take them.
-        store_options: How patient to be with the store.
+        store_options: Retries and timeouts.
         store: A store of your own; ``write.url`` is then a path in it. It stays open.
         files: How to write to the local disk; for tests.
 
@@ -226,7 +225,7 @@ async def stage_rows(  # noqa: PLR0913 - what can be told is told by name
         InvalidInputError: The rows do not have the columns of the table (kind ``SchemaMismatch``), or a value does not
             fit its column (``DoesNotFit``, ``NullValue``, ``RaggedArray``, ``UnknownSymbol``).
         UnsupportedError: Rows belong to a partition that is not in Parquet (kind ``NativePartition``).
-        ObjectChangedError: Somebody else has committed to the table (kind ``CommitConflict``).
+        ObjectChangedError: Another writer has committed to the table (kind ``CommitConflict``).
         StorageError: A disk or the store failed.
     """
     shape = write.shape()
@@ -258,7 +257,7 @@ async def stage_rows(  # noqa: PLR0913 - what can be told is told by name
         return await stager.stage(runs.merged(), existing, is_whole=clustered)
 
 
-async def join_parts(  # noqa: PLR0913 - what can be told is told by name
+async def join_parts(  # noqa: PLR0913 - mostly keyword arguments
     write: TableWrite,
     parts: Sequence[StagedPart],
     *,
@@ -268,16 +267,17 @@ async def join_parts(  # noqa: PLR0913 - what can be told is told by name
     store: ObjectStore | None = None,
     files: FileOperations | None = None,
 ) -> tuple[StagedPart, ...]:
-    """Merge the parts of each partition, and the rows that the table has there, into one.
+    """Merge the parts of each partition, and the rows that the table has for it, into one.
 
-    Rows of equal timestamps keep their order: those of the table first, then those of the parts as they are given.
-    Requests: none if all parts are whole; otherwise those of opening the table, of a scan of each part and of its partition,
-    and of writing it once more, but none for a partition of a single part to which nothing is added.
+    Rows of equal timestamps keep their order: those of the table first, then those of the parts in the given order.
+
+    Requests: none if all parts are whole. Otherwise those of opening the table, of a scan of each part and of its
+    partition, and of writing it once more. A single part to which nothing is added takes none.
 
     Args:
         write: From ``begin_write``.
         parts: All parts of some of the partitions.
-        attempt: A number that no other call for this write has; it may be that of a task.
+        attempt: A number unique among the calls for this write; it may be that of a task.
         storage_options: As for :func:`stage_rows`, and so are all others.
         store_options: As above.
         store: As above.
@@ -323,7 +323,7 @@ class _Stager:
     version: int
     symbols: Mapping[str, pa.StringArray]
     directory: str
-    """On the local disk, for runs."""
+    """Directory on the local disk, for runs."""
     files: FileOperations | None
 
     async def stage(
@@ -351,14 +351,14 @@ class _Stager:
                     await slots.acquire()
                     task = tasks.create_task(write_one(timestamp, small if rest is None else chain(small, rest)))
                     writing.append(task)
-                    if rest is not None:  # the stream goes on behind its rows
+                    if rest is not None:  # the stream holds more rows
                         await asyncio.wait([task])
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from errors.exceptions[0].__cause__
         return tuple(task.result() for task in writing)
 
     async def join(self, parts: Sequence[StagedPart], existing: ExistingRows | None) -> StagedPart:
-        """Merge the parts of one partition with each other and with the rows that are there."""
+        """Merge the parts of one partition with each other and with the existing rows."""
         timestamp, has_existing = parts[0].timestamp, existing is not None and existing.has(parts[0].timestamp)
         if len(parts) > 1 and any(part.is_whole for part in parts):
             raise InternalError("several tasks say that they have all rows of a partition", path=self.write.url)
@@ -375,7 +375,7 @@ class _Stager:
     async def _write(
         self, timestamp: int, rows: Iterable[pa.RecordBatch], existing: ExistingRows | None, *, is_whole: bool
     ) -> StagedPart:
-        """Write one partition: the rows that are there, if they stay, and these."""
+        """Write one partition: these rows, and the existing ones if they stay."""
         existing_row_count = 0
         path = f"{self.directory}/{timestamp}.run"
         if existing is not None and existing.has(timestamp):
@@ -408,7 +408,7 @@ class _Stager:
         )
 
     def _merged(self, runs: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Merge runs, and remove them when that is done."""
+        """Merge runs, and remove them afterwards."""
         yield from merge_sorted([read_run(run) for run in runs], timestamp=self.shape.timestamp)
         for run in runs:
             Path(run).unlink()
@@ -425,7 +425,7 @@ def _collect(batches: Iterable[pa.RecordBatch], runs: SortedRuns, shape: TableSh
 
 
 def _first_rows(batches: Iterator[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], Iterator[pa.RecordBatch] | None]:
-    """Take the rows of a small partition; of a large one its first rows, and what follows."""
+    """Take all rows of a small partition, or the first rows of a large one and the rest of the stream."""
     taken, taken_bytes = [], 0
     for batch in batches:
         taken.append(batch)
@@ -436,7 +436,7 @@ def _first_rows(batches: Iterator[pa.RecordBatch]) -> tuple[list[pa.RecordBatch]
 
 
 async def _symbol_keys(place: TablePlace, write: TableWrite) -> Mapping[str, pa.StringArray]:
-    """Return the symbols of the columns whose symbols a QuestDB has numbered.
+    """Return the symbols of the columns whose symbols QuestDB has numbered.
 
     Requests: none for a new table or one without SYMBOL columns; otherwise 3 that read table files, and 1 or 3 per column.
     """
@@ -459,7 +459,7 @@ async def _symbol_keys(place: TablePlace, write: TableWrite) -> Mapping[str, pa.
 
 
 async def _is_numbered(place: TablePlace, files: TableFiles, column: MetadataColumn) -> bool:
-    """Tell whether a QuestDB has numbered the symbols of a column; in tables of ours each file numbers its own. 1 request."""
+    """Tell whether QuestDB has numbered the symbols of a column; else each file numbers its own. 1 request."""
     if files.column_versions is None:
         return False
     name_txn = files.column_versions.symbol_name_txn(column.writer_index)

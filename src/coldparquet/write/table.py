@@ -1,12 +1,12 @@
-"""Writing a table: rows in any order in, sorted and partitioned Parquet out, seen by readers all at once.
+"""Writes tables: sorts rows, partitions them into Parquet files, and makes them visible to readers all at once.
 
-    begin_write     is it possible; claims versions for new partition directories
-    stage_rows      sorts the rows, writes a directory for each partition; many tasks may do that at the same time
-    join_parts      merges what several tasks have of one partition, and the rows that are there already
-    commit_write    `_txn` names the new directories: the moment at which readers see them
+    begin_write     checks the table; claims versions for new partition directories
+    stage_rows      sorts the rows, writes a directory for each partition; many tasks may run it at the same time
+    join_parts      merges the parts of one partition from several tasks with its existing rows
+    commit_write    `_txn` names the new directories: from then on readers see them
     abort_write     removes everything instead
 
-:func:`write_table` does all of it in one process; Spark's writer is made of the same steps.
+:func:`write_table` does all of it in one process; Spark's writer uses the same steps.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from coldparquet.write.parquet import Rows
 
 
-async def write_table(  # noqa: PLR0913 - what can be told is told by name
+async def write_table(  # noqa: PLR0913 - mostly keyword arguments
     url: str | os.PathLike[str],
     rows: Rows,
     *,
@@ -49,45 +49,48 @@ async def write_table(  # noqa: PLR0913 - what can be told is told by name
     store: ObjectStore | None = None,
     files: FileOperations | None = None,
 ) -> WrittenTable:
-    """Write rows to a table, a new one or one that is there; a reader sees the old table or the new one, never a mixture.
+    """Write rows to a new or existing table; a reader sees the old table or the new one, never a mixture.
 
-    The rows may come in any order. They are sorted by the designated timestamp, equal ones keeping their order, behind
-    those that the table has. Of two writers at the same time one fails, and nothing of it is seen. What a killed run has
-    left is never seen either, does not hinder the next, and is removed by ``compact_table(purge=True)`` in time.
+    The rows may come in any order. They are sorted by the designated timestamp; equal ones keep their order, behind
+    those that the table has. Of two concurrent writers one fails, and readers see nothing of it. The remains of a
+    killed run are never seen either, and do not hinder the next run. ``compact_table(purge=True)`` eventually removes
+    them.
 
     A table that a QuestDB server has open must not be written to; see :mod:`coldparquet.write.versions`.
 
-    Columns of a new table get the QuestDB types that :func:`~coldparquet.write.write_partition` describes. The SYMBOL columns
-    of a new table are numbered in each file for itself: this library and every Parquet reader can read them, QuestDB
-    cannot. To a table that QuestDB has made only symbols that it knows can be added.
+    Columns of a new table get the QuestDB types that :func:`~coldparquet.write.write_partition` describes. Each file of
+    a new table numbers the symbols of SYMBOL columns by itself: this library and every Parquet reader can read them,
+    QuestDB cannot. A table that QuestDB has made accepts only symbols that it already has.
 
-    Requests: about 15 and those of :func:`~coldparquet.write.write_partition` for each partition; where rows are added to
-    partitions that exist, those of reading them.
+    Requests: about 15 and those of :func:`~coldparquet.write.write_partition` for each partition. Where rows are added
+    to existing partitions, also those of reading them.
 
     Args:
         url: The table's directory: any fsspec URL, or a local path.
         rows: A table, a reader, or batches. A stream is read in a worker thread.
         timestamp: The designated timestamp, which every new table needs; 64-bit integers count microseconds since 1970.
-            None takes that of the table.
-        partition_by: ``HOUR``, ``DAY``, ``WEEK``, ``MONTH`` or ``YEAR``. None takes that of the table, ``DAY`` for a new one.
-        mode: What to do if the table exists: ``"error"``, ``"append"`` adds the rows, ``"overwrite"`` replaces those
-            partitions that rows belong to and leaves all others, ``"ignore"`` does nothing.
+            None uses that of the table.
+        partition_by: ``HOUR``, ``DAY``, ``WEEK``, ``MONTH`` or ``YEAR``. None uses that of the table, ``DAY`` for a new
+            one.
+        mode: What to do if the table exists. ``"error"`` refuses, ``"append"`` adds the rows, ``"overwrite"`` replaces
+            the partitions to which rows belong and leaves all others, ``"ignore"`` does nothing.
         symbols: Text columns of a new table that become SYMBOL.
         options: How to store them; see :class:`~coldparquet.write.WriteOptions`. They are always sorted.
-        memory_limit_bytes: Rows that wait to be sorted in memory; sorting takes as much again.
+        memory_limit_bytes: Size of the rows held in memory for sorting; sorting takes as much again.
         storage_options: Credentials, endpoint and so on, as fsspec and s3fs take them.
-        store_options: How patient to be with the store; see :class:`~coldparquet.options.StoreOptions`.
+        store_options: Retries and timeouts; see :class:`~coldparquet.options.StoreOptions`.
         store: A store of your own; ``url`` is then a path in it. It stays open.
         files: How to write to the local disk; for tests.
 
     Returns:
-        Which partitions were written.
+        The written partitions.
 
     Raises:
-        InvalidInputError: The table exists (kind ``AlreadyExists``), there are partitions of none (``NotEmpty``), it is
-            another one (``OtherTable``) or has other columns (``SchemaMismatch``); a column has no QuestDB type
-            (``UnknownType``) or a value does not fit (``DoesNotFit``, ``NullValue``, ``RaggedArray``,
-            ``UnknownSymbol``); a server is at work on it (``ServerRunning``, ``UnfinishedChange``).
+        InvalidInputError: The table exists (kind ``AlreadyExists``), or the directory has partitions but no table
+            (``NotEmpty``). The table is another one (``OtherTable``) or has other columns (``SchemaMismatch``). A
+            column has no QuestDB type (``UnknownType``) or a value does not fit (``DoesNotFit``, ``NullValue``,
+            ``RaggedArray``, ``UnknownSymbol``). A server has the table open (``ServerRunning``), or left a change
+            unfinished (``UnfinishedChange``).
         UnsupportedError: Rows belong to a partition that is not in Parquet (kind ``NativePartition``).
         ObjectChangedError: Another writer has committed meanwhile (kind ``CommitConflict``).
         AccessError: Writing is not permitted.
@@ -115,6 +118,6 @@ async def write_table(  # noqa: PLR0913 - what can be told is told by name
         parts = await stage_rows(write, batches, attempt=0, clustered=True, files=files, **access)
         return await commit_write(write, parts, files=files, **access)
     except (Exception, asyncio.CancelledError):
-        with contextlib.suppress(ColdParquetError):  # what led here says more
+        with contextlib.suppress(ColdParquetError):  # the original error says more
             await abort_write(write, **access)
         raise

@@ -1,4 +1,4 @@
-"""The symbols of a QuestDB table, in the order of their keys, for partitions that are to have these keys."""
+"""Fetches the symbols of a QuestDB table by their keys, for partitions that are written with these keys."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class TableSymbols:
-    """Symbols of one state of a table; each dictionary is fetched when it is first needed, and then kept.
+    """Symbols of one state of a table; each dictionary is fetched on first use and then kept.
 
     Args:
-        store: Where the table lies; it should pin versions.
+        store: The table's store; it should pin versions.
         path: The table's directory.
-        files: The state, with its column versions; None for a directory of partitions that no transaction file holds together.
+        files: The state, with its column versions; None for a directory of partitions without a transaction file.
     """
 
     def __init__(self, store: ObjectStore, path: str, files: TableFiles | None) -> None:
@@ -48,7 +48,7 @@ class TableSymbols:
 
 
 def _unique(symbols: pa.StringArray, column: str) -> pa.StringArray:
-    """Refuse symbols of which two read alike: QuestDB tells half surrogates apart, which UTF-8 cannot hold."""
+    """Refuse symbols that are equal in UTF-8: QuestDB distinguishes half surrogates, which UTF-8 cannot represent."""
     if pc.count_distinct(symbols).as_py() < len(symbols):
         raise UnsupportedError(
             f"two symbols of column {column!r} are the same text, so that nobody can tell which key a row had",

@@ -1,18 +1,15 @@
-"""Updates of a local partition in place: nothing that was committed is overwritten, so readers go on undisturbed.
+"""Updates a local partition in place. It never overwrites committed bytes, so readers continue undisturbed.
 
-Updates of a local partition in place: nothing that was committed is overwritten, so readers go on undisturbed.
+The writes have QuestDB's order: new row groups and a new footer behind the end of ``data.parquet``, flush. Then new
+blocks and a new footer behind the committed end of ``_pm``, flush. Then the committed size at the start of ``_pm``,
+flush. From that moment readers without a ``_txn`` see the update. Where the table has a ``_txn``, its writer commits
+afterwards with the new size of ``data.parquet``, which those readers use.
 
-The order of the writes is that of QuestDB: new row groups and a new footer behind the end of ``data.parquet``, flush; new
-blocks and a new footer behind the committed end of ``_pm``, flush; the committed size at the start of ``_pm``, flush. That
-size is the moment at which readers without a ``_txn`` see the update. Where the table has a ``_txn``, its writer commits
-afterwards with the new size of ``data.parquet``, and readers go by that.
-
-What a crash leaves behind the committed end of either file is never read. The next update appends behind it in
+Readers ignore what a crash leaves behind the committed end of either file. The next update appends behind it in
 ``data.parquet``, where it counts as dead bytes, and overwrites it in ``_pm``.
 
-A reader that takes the footer at the file's end, as everyone does who knows no sidecar, finds none while an update is
-under way, and none after one was cut off, until the next succeeds. That is why a sidecar is written first where
-there is none.
+A reader without a sidecar uses the footer at the file's end. During an update there is none, and after an interrupted
+one there is none until the next succeeds. So an update first writes a sidecar where there is none.
 """
 
 from __future__ import annotations
@@ -72,18 +69,18 @@ if TYPE_CHECKING:
 
 _FOOTER_GUESS_BYTES = 64 * 1024
 _NEW_SIDECAR = "._pm.coldparquet"
-"""Name of a sidecar that is being written; it becomes one by being renamed."""
+"""Name of a sidecar while it is written; a rename makes it the sidecar."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExistingPartition:
-    """What an update starts from."""
+    """The state of a partition before an update."""
 
     directory: str
     data_path: str
     sidecar_path: str
     data_bytes: int
-    """Length of the Parquet file, dead bytes of an update that was cut off included: here the new bytes go."""
+    """Length of the Parquet file, dead bytes of an interrupted update included: new bytes are written here."""
     sidecar_file: bytes
     sidecar: Sidecar
     """The committed snapshot."""
@@ -98,7 +95,7 @@ class ExistingPartition:
 
     @property
     def ascii_columns(self) -> tuple[int, ...]:
-        """Indexes of the columns of which the sidecar promises that all values are ASCII."""
+        """Indexes of the columns that the sidecar marks as all ASCII."""
         return tuple(index for index, column in enumerate(self.sidecar.columns) if column.is_ascii)
 
     def time_bounds(self) -> list[tuple[int, int] | None]:
@@ -129,9 +126,9 @@ def read_partition(
     symbols: Mapping[str, Sequence[str] | pa.Array[Any]],
     files: FileOperations,
 ) -> ExistingPartition:
-    """Read what an update must know, and write the sidecar first where there is none.
+    """Read the state before an update; first write the sidecar if there is none.
 
-    Without a sidecar the file's end says which footer counts, and while an update is under way there is none at the end.
+    Without a sidecar only the file's end locates the committed footer, and during an update there is none at the end.
     """
     data_path, sidecar_path = f"{directory}/{DATA_FILE}", f"{directory}/{SIDECAR_FILE}"
     with translated_errors(data_path, None):
@@ -188,7 +185,7 @@ def _parsed(footer: FooterBytes) -> ParquetFooter:
 def _write_sidecar(directory: str, content: bytes, files: FileOperations) -> None:
     path = f"{directory}/{_NEW_SIDECAR}"
     if os.path.lexists(path):
-        files.unlink(path)  # left by an update that was cut off
+        files.unlink(path)  # left by an interrupted update
     files.create(path)
     files.write_at(path, 0, content)
     files.flush(path)
@@ -253,7 +250,7 @@ def _unsupported(sidecar: Sidecar, column: str, why: str) -> UnsupportedError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdatedPartition:
-    """The partition after an update: what a ``_txn`` has to say about it."""
+    """The partition after an update, as a ``_txn`` records it."""
 
     directory: str
     row_count: int
@@ -263,10 +260,10 @@ class UpdatedPartition:
     sidecar_size_bytes: int
     """Committed size of ``_pm``."""
     unused_bytes: int
-    """Dead bytes in ``data.parquet``; where they become many, the partition is better written anew."""
+    """Dead bytes in ``data.parquet``; if there are many, rewriting the partition pays off."""
 
 
-async def append_rows(  # noqa: PLR0913 - what can be told is told by name
+async def append_rows(  # noqa: PLR0913 - mostly keyword arguments
     directory: str | os.PathLike[str],
     rows: Rows,
     *,
@@ -275,28 +272,28 @@ async def append_rows(  # noqa: PLR0913 - what can be told is told by name
     committed_parquet_bytes: int | None = None,
     files: FileOperations | None = None,
 ) -> UpdatedPartition:
-    """Add rows behind those of a local partition, in place; see the module about what readers see.
+    """Append rows to a local partition, in place; see the module docstring for what readers see.
 
     Args:
         directory: The partition directory, a local path.
-        rows: A table, a reader, or batches; none of them before the last timestamp that the partition has. Columns are
-            found by their names. A stream is read in a worker thread, one row group at a time.
+        rows: A table, a reader, or batches; none of them before the partition's last timestamp. Columns are
+            matched by name. A stream is read in a worker thread, one row group at a time.
         symbols: By SYMBOL column, all symbols of the QuestDB table in the order of their keys; needed where the
             partition's dictionaries have those keys, as in every file that QuestDB wrote.
-        options: How to store them. What concerns the whole file stays as it is.
+        options: How to store them. Options for the whole file have no effect.
         committed_parquet_bytes: Size of ``data.parquet`` that the table's ``_txn`` states. None takes the newest snapshot
             of the sidecar, which is the committed one where there is no ``_txn``.
         files: How to write to the disk; for tests.
 
     Raises:
         InvalidInputError: Rows are out of order (kind ``NotSorted``), do not fit their columns, or there are none; or
-            another writer is at work (``PartitionLocked``). The partition is as it was.
+            another writer holds the lock (``PartitionLocked``). The partition is unchanged.
         NotFoundError: There is no such partition.
         FormatError: Its sidecar or its footer is damaged.
         AccessError: One of its files is a symbolic link that leads out of it, or must not be written.
         StorageError: One of them is a pipe or a device, or the disk failed.
-        UnsupportedError: It lies on an object store, where nothing can be appended, or has columns to which no rows can
-            be added in place. Write a new partition directory instead.
+        UnsupportedError: It is on an object store, where nothing can be appended, or has columns that do not allow
+            adding rows in place. Write a new partition directory instead.
     """
     update = _Update(
         symbols=symbols or {},
@@ -307,7 +304,7 @@ async def append_rows(  # noqa: PLR0913 - what can be told is told by name
     return await _run(directory, partial(update.append, rows))
 
 
-async def replace_row_groups(  # noqa: PLR0913 - what can be told is told by name
+async def replace_row_groups(  # noqa: PLR0913 - mostly keyword arguments
     directory: str | os.PathLike[str],
     rows_by_row_group: Mapping[int, Rows],
     *,
@@ -316,12 +313,12 @@ async def replace_row_groups(  # noqa: PLR0913 - what can be told is told by nam
     committed_parquet_bytes: int | None = None,
     files: FileOperations | None = None,
 ) -> UpdatedPartition:
-    """Put other rows in the place of whole row groups of a local partition; see the module about what readers see.
+    """Replace whole row groups of a local partition; see the module docstring for what readers see.
 
     Args:
         directory: The partition directory, a local path.
-        rows_by_row_group: By index of the row group, all rows that it shall have, at least one; they keep the order with
-            the row groups before and behind.
+        rows_by_row_group: By index of the row group, all of its new rows, at least one; they must fit into the time
+            order between the neighbouring row groups.
         symbols: As for ``append_rows``.
         options: How to store them; each row group stays one, however many rows it gets.
         committed_parquet_bytes: As for ``append_rows``.
@@ -367,7 +364,7 @@ async def _run(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Update:
-    """One update; blocks, and gives up between two row groups when told to."""
+    """One update; blocks, and stops between two row groups on request."""
 
     symbols: Mapping[str, Sequence[str] | pa.Array[Any]]
     options: WriteOptions
@@ -416,7 +413,7 @@ class _Update:
         try:
             spliced = self._write_data(partition, groups, replaced, give_up)
             footer = parse_footer(spliced.content, path=partition.data_path, offset=spliced.offset)
-            # Filters stay where the sidecar has them: one header says it for the whole file.
+            # Filters stay where the sidecar has them: one header flag covers the whole file.
             inline_bytes = 0 if partition.sidecar.blooms_external else None
             change = footer_content_difference(
                 partition.sidecar,
@@ -428,7 +425,7 @@ class _Update:
             files.write_at(partition.sidecar_path, update.append_at, update.appended_bytes)
             files.flush(partition.sidecar_path)
         except (Exception, asyncio.CancelledError):
-            # Nobody was told of these bytes. Without them the file ends with its old footer again.
+            # No reader knows these bytes. Without them the file ends with its old footer again.
             files.truncate(partition.data_path, partition.data_bytes)
             raise
         files.write_at(partition.sidecar_path, 0, update.committed_size_patch)
@@ -487,7 +484,7 @@ class _Update:
 def _stored_groups(
     rows: Rows, partition: ExistingPartition, options: WriteOptions, row_group_rows: int | None
 ) -> Iterator[pa.Table]:
-    """Return row groups as they are stored; with ``row_group_rows`` None all rows are one."""
+    """Return row groups as they are stored; with ``row_group_rows`` None all rows form one."""
     schema, batches = schema_and_batches(rows)
     names = [column.name for column in partition.columns]
     if sorted(schema.names) != sorted(names):
@@ -520,7 +517,7 @@ def _replacements(
         if order.first is not None and order.last is not None:
             bounds[index] = order.first, order.last
         following = next((place for place in range(index + 1, len(bounds)) if bounds[place] is not None), None)
-        # If that one is replaced too, it is checked against this one instead.
+        # If that neighbour is replaced too, it is checked against this one instead.
         if following is not None and following not in rows_by_row_group:
             order.check_end(bounds[following])
 

@@ -1,7 +1,7 @@
-"""Arrow data as it comes -> the Arrow types in which it is stored.
+"""Converts Arrow data to the Arrow types in which it is stored.
 
-One byte string per row: the length of each dimension as i32, zeros up to a multiple of 8 bytes, then the elements as
-float64 in row-major order, null elements as NaN; everything little-endian.
+An array becomes one byte string per row: the length of each dimension as i32, zeros up to a multiple of 8 bytes, then
+the elements as float64 in row-major order, null elements as NaN; everything little-endian.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _WORD_BYTES = 8
 _LARGEST_BYTES = (1 << 31) - 1
-"""What the offsets of one Arrow array can count."""
+"""Largest offset in one Arrow array."""
 
 
 def encode_raw_arrays(lists: pa.ListArray[Any], *, dimensions: int, column: str) -> pa.BinaryArray:
@@ -36,7 +36,7 @@ def encode_raw_arrays(lists: pa.ListArray[Any], *, dimensions: int, column: str)
     rows = np.flatnonzero(~is_null)
     nested: Any = lists.drop_null()
     shapes = np.zeros((len(rows), dimensions), dtype=np.int64)
-    counts = np.ones(len(rows), dtype=np.int64)  # lists of each row at the depth that is looked at; at last elements
+    counts = np.ones(len(rows), dtype=np.int64)  # lists of each row at the current depth; finally elements
     for dimension in range(dimensions):
         if nested.null_count:
             row = np.repeat(rows, counts)[np.argmax(_bits(nested.is_null()))]
@@ -103,14 +103,14 @@ def _ragged(column: str, row: int, why: str) -> InvalidInputError:
 
 
 def stored_table(rows: pa.Table, columns: Sequence[StoredColumn]) -> pa.Table:
-    """Convert the rows of one row group to what is handed to the Parquet writer."""
+    """Convert the rows of one row group for the Parquet writer."""
     arrays = [_stored_array(rows.column(column.name), column) for column in columns]
     return pa.Table.from_arrays(arrays, schema=pa.schema([column.arrow_field() for column in columns]))
 
 
 def _stored_array(values: pa.ChunkedArray[Any], column: StoredColumn) -> Any:
     try:
-        values.validate(full=True)  # text that is not UTF-8 would be stored as it is, and nobody could read it
+        values.validate(full=True)  # text that is not UTF-8 would be stored unchanged and be unreadable
         array = _converted(_in_one_piece(values), column)
     except pa.ArrowException as error:
         raise InvalidInputError(
@@ -118,7 +118,7 @@ def _stored_array(values: pa.ChunkedArray[Any], column: StoredColumn) -> Any:
             kind="DoesNotFit",
             field=column.name,
         ) from error
-    if column.is_required and array.null_count:  # not known before: the null may stand in a dictionary
+    if column.is_required and array.null_count:  # only known now: the null may be in a dictionary
         why = "the designated timestamp is never null" if column.tag is TypeTag.TIMESTAMP else "it is never null"
         raise InvalidInputError(
             f"column {column.name!r} of type {column.type_name} has {array.null_count:,} nulls, but {why}; fill them or"
@@ -137,15 +137,15 @@ def _converted(array: Any, column: StoredColumn) -> Any:
         return _symbols(exact_cast(array, pa.string()), column)
     if isinstance(column.storage, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(column.storage, exact_cast(array, column.storage.storage_type))
-    if is_decimal(column.tag):  # the storage has room for more digits than the type
+    if is_decimal(column.tag):  # the storage type has more digits than the type
         array = exact_cast(array, decimal_storage(*decimal_precision_scale(column.type_code)))
     return exact_cast(array, column.storage)
 
 
 def _symbols(values: Any, column: StoredColumn) -> Any:
-    """Encode strings with a dictionary: of the values that occur, or of the table's symbols up to the last that does."""
+    """Encode strings with a dictionary: of the distinct values, or of the table's symbols up to the last used one."""
     if column.symbols is None:
-        # Encoded anew even if they came with a dictionary: that may hold one value twice, or values that no row has.
+        # Encode again even if they have a dictionary: it may hold one value twice, or values that no row has.
         return values.dictionary_encode()
     keys: Any = pc.index_in(values, value_set=column.symbols)
     if keys.null_count > values.null_count:

@@ -1,37 +1,34 @@
-"""Placing and committing new versions of partitions, so that nobody ever takes half of one for a partition.
+"""Places and commits new versions of partitions, so that readers never see an incomplete one.
 
-On a local disk the directory is filled under a hidden name, flushed, and renamed. On object stores ``data.parquet`` comes
-first: a directory appears with its first object, and with this one it can be read, a little slower until its sidecar
-is there. In a QuestDB table other files of the old version, such as the indexes of SYMBOL columns, are carried along: they
-count rows, and the rows stay where they are.
+**Placing.** On a local disk the directory is filled under a hidden name, flushed, and renamed. On object stores
+``data.parquet`` is uploaded first: a directory appears with its first object. From then on the partition is readable, a
+little slower until its sidecar is there. In a QuestDB table other files of the old version, such as the indexes of
+SYMBOL columns, are carried along. They refer to row numbers, which do not change.
 
-Committing a new state of a table: a new `_txn` in the place of the one that it was made from.
+**Committing.** A new `_txn` replaces the one that the new state was made from. Until then no reader sees what was
+written; from then on every reader that opens or refreshes the table does. The replacement is atomic, and happens only
+if `_txn` is still the one that the new state was made from. So of two writers that started from the same state one
+commits. The other gets an error and has changed nothing that readers see.
 
-Until `_txn` is replaced, nobody sees what was written; from then on everybody who opens or refreshes the table does. It
-is replaced in one step, and only if it is still the `_txn` that the new state was made from. So of two writers that
-started from the same state one commits, and the other gets an error and has changed nothing that anybody sees.
+A running QuestDB does not follow this protocol. It keeps `_txn` in memory and does not notice a replaced file. It
+writes its next transaction into the old file, which is no longer read, so all rows ingested since then are lost. So the
+table must not be open in a server. Stop the server, work on the table and start it again; or work on a copy of the
+table that no server has open, such as a published one. The library detects some conflicts. It notices a server on a
+local disk that runs on the database of the directory. It also notices a change that a killed server left unfinished,
+and every commit of this library since the state was read.
 
-A running QuestDB is no such writer. It keeps `_txn` in memory, does not notice that the file was replaced, and writes its
-own next transaction into the old one, where nobody reads it any more: what it took in since is lost. So the table must
-not be open in a server. To make sure of that, stop the server, work on the table and start it again; or work on a copy of
-the table that no server knows, such as a published one. What can be noticed is noticed: on a local disk a server that
-runs on the database to which the directory belongs, work that a server left half done when it was killed, and every
-commit that was made through this library since the state was read.
+**Claiming.** A new version of a partition is a directory of its own, `2024-03-01.65548`, which readers ignore until
+`_txn` names it. Many tasks of one write make such directories independently. Failed and superseded tasks leave some
+behind, and other writers may work on the same table. So a write first claims a range of versions with an object
+`_writing.65548` that no other writer can make. Every directory in that range that `_txn` does not name belongs to this
+write, which may remove it.
 
-Versions of partition directories for a write that is not committed yet: which are free, and whose are which.
+Compactions and QuestDB use the transaction number as a version, and ignore claims. So a range begins far enough above
+that number that they do not reach it during a write. A write commits a transaction number above its versions, as
+QuestDB does.
 
-A new version of a partition is a directory of its own, `2024-03-01.65548`, which nobody sees until `_txn` names it. Many
-tasks of one write make such directories without knowing of each other, tasks that fail or lose a race leave some behind,
-and other writers may be at work on the same table. So a write first claims a range of versions with an object
-`_writing.65548` that nobody else can make. Whatever lies in that range and is not named by `_txn` was made by this write,
-and can be removed by it.
-
-Compactions and QuestDB take the number of the transaction for a version, and know nothing of claims. A range therefore begins
-far enough above that number that they do not reach it while a write is under way. The transaction that a write commits
-has a number above its versions, as QuestDB's own have.
-
-A directory without `_txn` that holds a claim is a table that is being written for the first time: readers do not take the
-partitions in it for a table. A claim that a killed write has left does no harm, and keeps its range from being used again.
+A directory with a claim and without `_txn` is a table during its first write: readers do not treat its partitions as a
+table. The claim of a killed write does no harm, and prevents reuse of its range.
 """
 
 from __future__ import annotations
@@ -98,12 +95,12 @@ if TYPE_CHECKING:
 
 _WRITTEN_ANEW = frozenset({DATA_FILE, SIDECAR_FILE})
 _OF_DETACHING = frozenset({TRANSACTION_FILE, METADATA_FILE, COLUMN_VERSIONS_FILE})
-"""A directory that was attached again keeps the table files of the moment when it was detached; nobody reads them."""
+"""A directory that was attached again keeps the table files from when it was detached; they are never read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarriedFile:
-    """A file of the old version that the new one gets as it is."""
+    """A file of the old version that the new one gets unchanged."""
 
     name: str
     content: StoreSource
@@ -143,7 +140,7 @@ async def write_object_version(
 
 
 async def remove_version(store: ObjectStore, path: str) -> None:
-    """Remove a version that nobody has ever been told of. 2 requests."""
+    """Remove a version that was never visible to readers. 2 requests."""
     listing = await store.list(path)
     await store.delete([info.path for info in listing.objects])
 
@@ -173,10 +170,10 @@ def _check_is_free(path: str) -> None:
 
 
 RANGE_VERSIONS = 1 << 32
-"""Versions that one claim covers: two for each attempt of a task."""
+"""Versions per claim: two for each attempt of a task."""
 
 _GAP_VERSIONS = 1 << 16
-"""Versions that compactions and QuestDB may use up while a write is under way."""
+"""Versions that compactions and QuestDB may use during a write."""
 
 _TOKEN_BYTES = 16
 _ATTEMPTS = 10
@@ -189,16 +186,16 @@ class VersionRange:
 
     first: int
     token: str = ""
-    """What the claim holds, so that a claim for the same versions by a later write is told apart."""
+    """Content of the claim, which distinguishes it from a later claim for the same versions."""
 
     @property
     def stop(self) -> int:
-        """First version that does not belong to it any more."""
+        """First version behind the range."""
         return self.first + RANGE_VERSIONS
 
     @property
     def claim_name(self) -> str:
-        """Name of the object that claims it."""
+        """Name of the claim object."""
         return f"{WRITING_PREFIX}{self.first}"
 
     def __contains__(self, version: int) -> bool:
@@ -223,16 +220,17 @@ async def claim_versions(store: ObjectStore, path: str, *, txn: int | None) -> V
             if not rivals and all(version < claimed.first for version in _versions(after)):
                 return claimed
             await store.delete([claim])
-        await asyncio.sleep(random() * _LONGEST_PAUSE_S)  # noqa: S311 - so that rivals do not meet again
+        await asyncio.sleep(random() * _LONGEST_PAUSE_S)  # noqa: S311 - avoids repeated collisions
     raise StorageError("others keep beginning to write to this table; try again later", kind="TableBusy", path=path)
 
 
 async def release_versions(
     store: ObjectStore, path: str, versions: VersionRange, *, keep: frozenset[str] = frozenset()
 ) -> None:
-    """Remove what a write has made, and its claim last; nothing if the claim is gone, because that was done already.
+    """Remove a write's directories, and its claim last; nothing if the claim is gone, because they were removed before.
 
-    Requests: 1 for the claim, 1 listing per 1,000 names, 2 for each directory that is removed, 1 that removes the claim.
+    Requests: 1 for the claim, 1 listing per 1,000 names, 2 for each directory that is removed, 1 that removes the
+    claim.
     """
     claim = f"{path}/{versions.claim_name}"
     try:
@@ -246,9 +244,9 @@ async def release_versions(
 
 
 async def remove_dead_writes(store: ObjectStore, path: str, *, before_s: float) -> None:
-    """Remove what writes have left that began before a time, in a directory in which there is no table yet.
+    """Remove the remains of writes that began before a time, in a directory that is no table yet.
 
-    The caller holds a claim itself, so that readers do not take what is left for a table while the claims on it are gone.
+    The caller holds a claim. Otherwise readers could treat the remains as a table once their own claims are gone.
     Requests: 1 listing per 1,000 names, 1 for the claims, 2 for each directory that is removed.
     """
     listing = await _listing(store, path)
@@ -268,7 +266,7 @@ async def _remove_directories(
 
 
 async def check_claim(store: ObjectStore, path: str, versions: VersionRange) -> None:
-    """Make sure that nobody has taken a write for dead, and removed what it has made. 1 request."""
+    """Check that no other writer has declared this write dead, and removed its directories. 1 request."""
     try:
         token = (await read_whole(store, f"{path}/{versions.claim_name}")).data
     except NotFoundError:
@@ -285,7 +283,7 @@ async def check_claim(store: ObjectStore, path: str, versions: VersionRange) -> 
 async def give_up_old_claims(
     store: ObjectStore, path: str, listing: Listing, *, before_s: float, dry_run: bool
 ) -> tuple[tuple[VersionRange, ...], tuple[VersionRange, ...]]:
-    """Take writes that began before a time for dead: they cannot commit any more. 1 request if there are any."""
+    """Declare writes dead that began before a time: they can no longer commit. 1 request if there are any."""
     began_s = {info.path.rpartition("/")[2]: info.modified_s for info in listing.objects}
     under_way: list[VersionRange] = []
     given_up: list[VersionRange] = []
@@ -298,14 +296,14 @@ async def give_up_old_claims(
 
 
 def claims(listing: Listing) -> tuple[VersionRange, ...]:
-    """Return the ranges that are claimed in a table, by writes that are under way or were killed."""
+    """Return the ranges that running or killed writes have claimed in a table."""
     names = (info.path.rpartition("/")[2] for info in listing.objects)
     numbers = (name.removeprefix(WRITING_PREFIX) for name in names if name.startswith(WRITING_PREFIX))
     return tuple(VersionRange(int(number)) for number in numbers if number.isascii() and number.isdigit())
 
 
 def _first_free(listing: Listing) -> int:
-    """Return a version above all that there are and all that are claimed."""
+    """Return a version above all existing and claimed ones."""
     return max(
         (*(version + 1 for version in _versions(listing)), *(claim.stop for claim in claims(listing))), default=0
     )
@@ -331,20 +329,20 @@ async def _listing(store: ObjectStore, path: str) -> Listing:
 async def purge_superseded(
     store: ObjectStore, path: str, *, before_s: float, dry_run: bool, files: FileOperations | None
 ) -> tuple[str, ...]:
-    """Remove directories of a table that are other versions of partitions which it has.
+    """Remove directories with other versions of partitions that the table has.
 
-    Whoever opened the table before such a version was replaced may still read it. So it only goes if nothing in it, nor
-    in the version that replaced it, was written since ``before_s``; a version is committed as soon as it is written.
-    A write that began before ``before_s`` and was not committed is taken for dead: it cannot commit any more, and what it
-    has written goes in the same way. What younger writes have written stays.
+    A reader that opened the table before such a version was replaced may still read it. So the directory is removed
+    only if nothing in it, nor in the version that replaced it, was written since ``before_s``; a version is committed
+    as soon as it is written. A write that began before ``before_s`` and was not committed counts as dead: it can no
+    longer commit, and its directories are removed by the same rule. Those of younger writes stay.
 
     Everything else stays: directories that were detached or are to be attached, those of partitions that the table does
-    not have, those that hold directories or are symbolic links, and whatever has another name.
+    not have, those that hold directories or are symbolic links, and all with other names.
 
-    Requests: those of opening the table, 1 per 1,000 names in it, 1 for each directory that is looked at, and 1 for each
-    that is removed.
+    Requests: those of opening the table, 1 per 1,000 names in it, 1 for each candidate directory, and 1 for each that
+    is removed.
     """
-    # In this order: a directory that is there before the transaction is read, and that it does not name, is not in use.
+    # In this order: a directory that exists before the transaction is read, and that it does not name, is not in use.
     listing = await store.list(path)
     under_way, given_up = await give_up_old_claims(store, path, listing, before_s=before_s, dry_run=dry_run)
     found = await discover(store, path)
@@ -363,7 +361,7 @@ async def purge_superseded(
         if replaced_by is None and not any(parsed.name_txn in claim for claim in given_up):
             continue
         directory = f"{path}/{name}"
-        if files is not None and os.path.islink(directory):  # noqa: ASYNC240, PTH114 - one look at a name
+        if files is not None and os.path.islink(directory):  # noqa: ASYNC240, PTH114 - a single stat
             continue
         inside = await store.list(directory)
         if replaced_by is not None and replaced_by not in last_written:
@@ -391,7 +389,7 @@ def _last_written_s(inside: Listing, store: ObjectStore, path: str) -> float:
 
 
 async def _remove(store: ObjectStore, directory: str, inside: Listing, files: FileOperations | None) -> bool:
-    """Remove a directory; False if somebody is at work in it."""
+    """Remove a directory; False if another process holds its lock."""
     if files is None:
         await store.delete([info.path for info in inside.objects])
         return True
@@ -415,7 +413,7 @@ _TODO_COUNT_RANGE = ByteRange(32, 40)
 """Number of steps of an unfinished change of the table (note section 4.7)."""
 
 
-async def commit_partitions(  # noqa: PLR0913 - what can be told is told by name
+async def commit_partitions(  # noqa: PLR0913 - mostly keyword arguments
     store: ObjectStore,
     path: str,
     *,
@@ -424,10 +422,10 @@ async def commit_partitions(  # noqa: PLR0913 - what can be told is told by name
     time_bounds: tuple[int, int] | None = None,
     least_txn: int = 0,
 ) -> TableFiles:
-    """Replace the partitions of a table by others, if nobody committed anything since its files were read.
+    """Replace partitions of a table, if there was no other commit since its files were read.
 
-    The partitions' directories and files must be complete, and on the disk, before this is called. Requests: 1 reads
-    `_txn`, 1 replaces it.
+    The new directories and files must be complete, and flushed, before the call. Requests: 1 reads `_txn`, 1 replaces
+    it.
     """
     path = path.rstrip("/")
     before = started_from.transaction
@@ -452,7 +450,7 @@ async def commit_partitions(  # noqa: PLR0913 - what can be told is told by name
 
 
 async def check_nothing_unfinished(store: ObjectStore, path: str) -> None:
-    """Make sure that no server was killed while it changed the table. 1 request."""
+    """Check that no server was killed while it changed the table. 1 request."""
     request = RangeRequest(
         path=f"{path}/{TODO_FILE}", byte_range=_TODO_COUNT_RANGE, reason="table files", may_be_short=True
     )
@@ -481,11 +479,11 @@ def _conflict(path: str, before: TableTransaction, found: TableTransaction | Non
 
 
 _FIRST_PAUSE_S = 0.05
-"""Longest wait behind a first commit of somebody else; it doubles with each further one. Those who were turned away together
-come back at different times, so that many who compact one table all get their turn."""
+"""Longest wait after the first lost commit; it doubles with each further one. The random wait separates writers that
+lost together, so that many concurrent compactions of one table all succeed."""
 
 
-async def commit_version(  # noqa: PLR0913 - what can be told is told by name
+async def commit_version(  # noqa: PLR0913 - mostly keyword arguments
     store: ObjectStore,
     path: str,
     location: PartitionLocation,
@@ -494,9 +492,9 @@ async def commit_version(  # noqa: PLR0913 - what can be told is told by name
     parquet_size_bytes: int,
     table: TableFiles,
 ) -> TableFiles:
-    """Let the table name a new version of a partition, if the partition is still the one that was read.
+    """Make the table name a new version of a partition, if the partition is unchanged since it was read.
 
-    2 requests; for each commit of somebody else that comes first about 4 more.
+    2 requests; about 4 more for each commit of another writer that comes first.
     """
     record = location.record
     if record is None:
@@ -504,7 +502,7 @@ async def commit_version(  # noqa: PLR0913 - what can be told is told by name
     wanted = replace(record, name_txn=version, parquet_size=parquet_size_bytes)
     for attempt in range(_ATTEMPTS):
         found = _record_at(table.records, record.timestamp)
-        if found == wanted:  # by a request of ours that seemed to fail
+        if found == wanted:  # a request of this write succeeded although it seemed to fail
             return table
         if found != record:
             await remove_version(store, f"{path}/{location.name.partition('.')[0]}.{version}")
@@ -536,7 +534,7 @@ def _record_at(records: PartitionRecords, timestamp: int) -> PartitionRecord | N
 
 
 def _with_record(records: PartitionRecords, record: PartitionRecord) -> PartitionRecords:
-    """Return all partitions, one of them with the version and the size of this record."""
+    """Return all partitions, with the version and size of one replaced by this record's."""
     position = int(np.searchsorted(records.timestamps, record.timestamp))
     name_txns, sizes = records.name_txns.copy(), records.parquet_sizes.copy()
     name_txns[position], sizes[position] = record.name_txn, record.parquet_size

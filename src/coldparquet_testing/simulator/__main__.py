@@ -1,4 +1,4 @@
-"""``python -m coldparquet_testing.simulator``: the simulated cold store as a process of its own."""
+"""Runs the simulated cold store as a process of its own: ``python -m coldparquet_testing.simulator``."""
 
 from coldparquet_testing.simulator.command import main
 

@@ -1,4 +1,4 @@
-"""Sends the bodies of a simulated cold store at its pace, whole or broken, and breaks connections."""
+"""Sends the bodies of a simulated cold store at a set rate, whole or broken, and breaks connections."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _PIECE_BYTES = 128 * 1024
 """Bodies are sent in pieces of this size: 1.5 ms at 90 MB/s, near the resolution of the event loop's sleep."""
 
 _GONE_CHECK_S = 0.02
-"""How often a request that gets no answer looks whether its client has left."""
+"""Interval at which a request without an answer checks whether its client has disconnected."""
 
 _DELIVERY_S = 0.01
-"""Time for bytes to arrive before a reset, which throws away what the client has not taken yet."""
+"""Time for bytes to arrive before a reset, which discards what the client has not yet received."""
 
 _BROKEN_BODIES: tuple[FaultKind, ...] = ("cut-body", "reset-body", "stall-body", "trickle", "damaged-body")
 
@@ -33,14 +33,14 @@ class BodySender:
     """Sends bodies.
 
     Args:
-        bandwidth_bytes_per_s: Pace of one connection; None is as fast as possible.
+        bandwidth_bytes_per_s: Rate of one connection; None is as fast as possible.
     """
 
     def __init__(self, bandwidth_bytes_per_s: float | None) -> None:
         self._bandwidth_bytes_per_s = bandwidth_bytes_per_s
 
     def due_s(self, call: Call, sent_bytes: int) -> float:
-        """Return when this many bytes of the body have gone through the line."""
+        """Return when this many bytes of the body have been transferred."""
         bandwidth = self._bandwidth_bytes_per_s
         return call.first_byte_due_s + (sent_bytes / bandwidth if bandwidth else 0.0)
 
@@ -55,7 +55,7 @@ class BodySender:
             body = opened.read(wanted.start, wanted.length_bytes)
             return web.Response(status=outcome.status, headers=headers, body=body)
         response = web.StreamResponse(status=outcome.status, headers=headers)
-        # A client that goes away early is an ordinary thing.
+        # Clients may disconnect early.
         with suppress(ConnectionResetError):
             await sleep_until(call.first_byte_due_s)
             await response.prepare(call.request)
@@ -103,7 +103,7 @@ class BodySender:
 
 
 async def break_connection(call: Call) -> web.Response:
-    """Do as the faults ``hang``, ``reset`` and ``half-answer`` say; what is returned has nowhere to go."""
+    """Perform the faults ``hang``, ``reset`` and ``half-answer``; the returned response is never sent."""
     await sleep_until(call.first_byte_due_s)
     transport = call.request.transport
     if call.meets("hang"):
@@ -118,7 +118,7 @@ async def break_connection(call: Call) -> web.Response:
 
 async def wait_until_gone(call: Call) -> None:
     """Wait until the client has closed the connection."""
-    while call.request.transport is not None and not call.request.transport.is_closing():  # noqa: ASYNC110 - aiohttp tells nobody
+    while call.request.transport is not None and not call.request.transport.is_closing():  # noqa: ASYNC110 - no event for it
         await asyncio.sleep(_GONE_CHECK_S)
 
 

@@ -1,4 +1,4 @@
-"""One request to a simulated cold store, taken apart, and what became of it."""
+"""Represents one parsed request to a simulated cold store, and its outcome."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from coldparquet_testing.simulator.faults import FaultKind, FaultRule
 
 _HALF_TICK_S = 0.0005
-"""epoll sleeps in whole milliseconds, rounded up; aiming half of one early makes the error centre on zero."""
+"""epoll sleeps in whole milliseconds, rounded up; aiming half of one early centres the error on zero."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Call:
-    """One request taken apart."""
+    """One parsed request."""
 
     request: web.BaseRequest
     request_id: str
@@ -30,7 +30,7 @@ class Call:
     first_byte_due_s: float
     """When the first byte of the answer is due, on the clock ``time.monotonic``."""
     fault: FaultRule | None
-    """What goes wrong with it."""
+    """The fault that it meets."""
 
     @property
     def path(self) -> str:
@@ -38,13 +38,13 @@ class Call:
         return f"{self.bucket}/{self.key}" if self.key else self.bucket
 
     def meets(self, *kinds: FaultKind) -> bool:
-        """Tell whether one of these faults is in store for it."""
+        """Tell whether it meets one of these faults."""
         return self.fault is not None and self.fault.kind in kinds
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a call; filled in while it is answered."""
+    """The outcome of a call; filled in while it is answered."""
 
     status: int = 0
     bytes_sent: int = 0
@@ -98,7 +98,7 @@ def _post_of_object(query: dict[str, str]) -> str:
 
 
 async def sleep_until(due_s: float) -> None:
-    """Sleep until ``time.monotonic()`` says so."""
+    """Sleep until ``time.monotonic()`` reaches a time."""
     remaining_s = due_s - time.monotonic() - _HALF_TICK_S
     if remaining_s > 0:
         await asyncio.sleep(remaining_s)

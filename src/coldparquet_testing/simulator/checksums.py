@@ -1,4 +1,4 @@
-"""Checksums of whole objects as S3 keeps them, computed by other packages than those that the library uses."""
+"""Computes checksums of whole objects as S3 does, with other packages than those that the library uses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WIDTH_BYTES: dict[Algorithm, int] = {"CRC32": 4, "CRC32C": 4, "CRC64NVME": 8}
 
 @dataclass(frozen=True, slots=True)
 class ObjectChecksum:
-    """A checksum as S3 writes it."""
+    """A checksum in S3's notation."""
 
     algorithm: Algorithm
     value: str
@@ -40,12 +40,12 @@ class ObjectChecksum:
 
     @property
     def header(self) -> str:
-        """Name of the header that carries it."""
+        """Name of its header."""
         return checksum_header(self.algorithm)
 
     @property
     def headers(self) -> dict[str, str]:
-        """What an answer says of it."""
+        """Its headers in an answer."""
         return {self.header: self.value, "x-amz-checksum-type": "COMPOSITE" if "-" in self.value else "FULL_OBJECT"}
 
 
@@ -55,12 +55,12 @@ def checksum_header(algorithm: Algorithm) -> str:
 
 
 def checked_checksum(body: bytes, headers: Mapping[str, str], *, otherwise: Algorithm = "CRC32") -> ObjectChecksum:
-    """Return the checksum of a body, which must be the one that the client sent with it.
+    """Compute the checksum of a body, and compare it with the client's.
 
     Args:
-        body: What arrived.
-        headers: Of the request.
-        otherwise: What to compute where the client sent none.
+        body: The received body.
+        headers: Those of the request.
+        otherwise: The algorithm if the client sent no checksum.
     """
     algorithm = next((known for known in _WIDTH_BYTES if checksum_header(known) in headers), otherwise)
     checksum = ObjectChecksum.of(algorithm, [body])
@@ -72,7 +72,7 @@ def checked_checksum(body: bytes, headers: Mapping[str, str], *, otherwise: Algo
 
 
 def asked_algorithm(headers: Mapping[str, str]) -> Algorithm:
-    """Return the algorithm that an upload in parts is begun with."""
+    """Return the algorithm that a multipart upload requests at its start."""
     asked = headers.get("x-amz-checksum-algorithm", "CRC32")
     for algorithm in _WIDTH_BYTES:
         if algorithm == asked:

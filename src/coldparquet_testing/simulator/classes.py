@@ -1,4 +1,4 @@
-"""Storage classes of a simulated cold store: what is archived, and what has been restored by the store's own clock."""
+"""Simulates storage classes: which objects are archived, and which are restored by the store's own clock."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _RESTORE_S: dict[str, dict[str, float]] = {
     "ARCHIVE_ACCESS": {"Expedited": 180, "Standard": 4 * _HOUR_S, "Bulk": 8 * _HOUR_S},
     "DEEP_ARCHIVE_ACCESS": {"Standard": 12 * _HOUR_S, "Bulk": 48 * _HOUR_S},
 }
-"""How long S3 takes, in the middle of what it promises, by archive and tier. What is no key here is no archive."""
+"""Duration of S3's restores, in the middle of its promises, by archive and tier. All other classes are no archives."""
 
 _CLASSES = frozenset(
     {"STANDARD", "REDUCED_REDUNDANCY", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER_IR"}
@@ -34,16 +34,16 @@ _CLASSES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ObjectClass:
-    """Where an object lies."""
+    """The storage class of an object."""
 
     name: str = "STANDARD"
     """S3's name of the storage class."""
     archive_status: str | None = None
-    """``ARCHIVE_ACCESS`` or ``DEEP_ARCHIVE_ACCESS`` for what Intelligent-Tiering has archived."""
+    """``ARCHIVE_ACCESS`` or ``DEEP_ARCHIVE_ACCESS`` for objects that Intelligent-Tiering has archived."""
 
     @property
     def archive(self) -> str | None:
-        """The archive that it has to be restored from; None if it can be read at once."""
+        """The archive from which it must be restored; None if it is readable immediately."""
         place = self.archive_status or self.name
         return place if place in _RESTORE_S else None
 
@@ -64,10 +64,10 @@ def parse_object_class(text: str) -> ObjectClass:
 
 
 class StoreClock:
-    """The time of the store, which may run faster than ours.
+    """The time of the store, which may run faster than real time.
 
     Args:
-        speed: Seconds of the store in one of ours.
+        speed: Seconds of the store per real second.
     """
 
     def __init__(self, speed: float) -> None:
@@ -81,16 +81,16 @@ class StoreClock:
         return self._started_s + (time.monotonic() - self._start_s) * self._speed + self._advanced_s
 
     def advance(self, seconds: float) -> None:
-        """Let so much time pass at once."""
+        """Advance the clock at once."""
         self._advanced_s += seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Restore:
     ready_s: float
-    """When the copy is there, in seconds since 1970 by the store's clock."""
+    """When the copy is ready, in seconds since 1970 by the store's clock."""
     expires_s: float | None
-    """When it goes away again; None for objects of Intelligent-Tiering, which stay."""
+    """When the copy expires; None for objects of Intelligent-Tiering, which stay."""
 
 
 class StorageClasses:
@@ -109,18 +109,18 @@ class StorageClasses:
         self._clock = clock
 
     def move(self, pattern: str, storage_class: str) -> None:
-        """Do as a lifecycle rule does: whatever matches lies in this class from now on, restored copies are gone."""
+        """Apply a lifecycle rule: matching objects now have this class, and their restored copies are gone."""
         matches, moved = _pattern(pattern), parse_object_class(storage_class)
         self._moved.insert(0, (matches, moved))
         self._restores = {key: restore for key, restore in self._restores.items() if not matches.match(key[0])}
 
     def class_of(self, path: str, etag: str, *, written: ObjectClass | None) -> ObjectClass:
-        """Return where a version of an object lies now.
+        """Return the current storage class of an object version.
 
         Args:
             path: ``bucket/key``.
             etag: The version.
-            written: Class that it was written to; None for a file that was there before.
+            written: Class that it was written to; None for a file from before.
         """
         for pattern, moved in self._moved:
             if pattern.match(path):
@@ -133,14 +133,14 @@ class StorageClasses:
         return ObjectClass()
 
     def is_readable(self, path: str, etag: str, found: ObjectClass) -> bool:
-        """Tell whether a GET is answered: the object is not archived, or a restored copy is there."""
+        """Tell whether a GET succeeds: the object is not archived, or a restored copy exists."""
         if found.archive is None:
             return True
         restore = self._restore(path, etag)
         return restore is not None and restore.ready_s <= self._clock.now_s()
 
     def headers(self, path: str, etag: str, found: ObjectClass) -> dict[str, str]:
-        """Return what a HEAD or GET tells about class and restore; nothing about STANDARD, as S3 does."""
+        """Return the headers of a HEAD or GET for class and restore; none for STANDARD, as S3 does."""
         headers = {} if found.name == "STANDARD" else {"x-amz-storage-class": found.name}
         if found.archive_status is not None:
             headers["x-amz-archive-status"] = found.archive_status
@@ -160,15 +160,15 @@ class StorageClasses:
         Args:
             path: ``bucket/key``.
             etag: The version.
-            found: Where it lies.
-            days: How long the copy stays; None for objects of Intelligent-Tiering, which stay where they are moved to.
+            found: Its storage class.
+            days: Lifetime of the copy; None for objects of Intelligent-Tiering, which stay in their new tier.
             tier: ``Expedited``, ``Standard`` or ``Bulk``.
 
         Returns:
-            202 for a new restore, 200 where the copy is there already and now stays longer.
+            202 for a new restore, 200 where the copy already exists and now stays longer.
 
         Raises:
-            AnswerError: The object is not archived, or not to be restored so.
+            AnswerError: The object is not archived, or the request does not fit its archive.
         """
         if found.archive is None:
             raise AnswerError(
@@ -203,7 +203,7 @@ class StorageClasses:
         return ObjectClass(found.name)
 
     def _restore(self, path: str, etag: str) -> _Restore | None:
-        """Return the restore of an object; None when there is none, or its copy is gone."""
+        """Return the restore of an object; None when there is none, or its copy has expired."""
         restore = self._restores.get((path, etag))
         if restore is None or restore.expires_s is None or restore.expires_s > self._clock.now_s():
             return restore

@@ -27,7 +27,7 @@ from coldparquet_testing.simulator.options import ColdStoreOptions
 from coldparquet_testing.simulator.server import serve
 
 SECRET_KEY_VARIABLE = "COLD_STORE_SECRET_KEY"  # noqa: S105 - the name of a variable
-"""Environment variable that gives the command line its ``secret_key``; arguments are visible to every user."""
+"""Environment variable for the command line's ``secret_key``; arguments are visible to every user."""
 
 _FLAGS = ("keep_versions", "requester_pays")
 _NUMBERS = (
@@ -58,7 +58,7 @@ def command_line_for(root: Path, options: ColdStoreOptions, *, port: int) -> lis
 def main(arguments: list[str] | None = None) -> None:
     """Serve until SIGTERM or SIGINT; print one JSON line when the port is open.
 
-    When standard input is a pipe, its end stops the server too, so that it does not outlive the program that made it.
+    When standard input is a pipe, its end stops the server too, so that it does not outlive its parent program.
     """
     given = _parser().parse_args(arguments)
     options = ColdStoreOptions(

@@ -1,4 +1,4 @@
-"""Whom a simulated cold store lets in: overload, faults, signatures and who pays, before anything is looked up."""
+"""Admits or refuses requests before any lookup: overload, faults, signatures and requester pays."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _REFUSALS: dict[FaultKind, tuple[HTTPStatus, str, str]] = {
 
 
 class Door:
-    """Refuses requests that are not to be answered, whatever they ask for.
+    """Refuses requests independently of their target.
 
     Args:
-        options: Rate, secret, and who pays.
+        options: Rate, secret, and whether the requester pays.
     """
 
     def __init__(self, options: ColdStoreOptions) -> None:
@@ -44,10 +44,10 @@ class Door:
         self._expired_tokens.add(token)
 
     def pass_or_refuse(self, call: Call) -> None:
-        """Let a request pass.
+        """Admit a request.
 
         Raises:
-            AnswerError: What it is refused with.
+            AnswerError: The refusal.
         """
         if call.fault is not None and call.fault.kind in REFUSALS:
             raise _refusal(call.fault)
@@ -63,7 +63,7 @@ class Door:
             _check_signature(call, self._options.secret_key)
 
     def _has_room(self, rate: float) -> bool:
-        """Take one token out of the bucket, which is refilled at the rate and holds those of one second."""
+        """Take one token from the token bucket, which refills at the rate and holds one second's worth."""
         now_s = time.monotonic()
         self._tokens_left = min(max(rate, 1.0), self._tokens_left + (now_s - self._filled_s) * rate)
         self._filled_s = now_s

@@ -1,9 +1,9 @@
-"""What goes wrong in a simulated cold store: which request meets which fault, the same ones in every run.
+"""Decides which request meets which fault in a simulated cold store, the same in every run.
 
     FaultRule("slow-down", operation="*", probability=0.02)
     FaultRule("reset-body", path="bucket/trades/*/data.parquet", skip=3, times=1)
 
-A rule is plain data, and can be written as one argument of a command line.
+A rule is plain data, and fits into one argument of a command line.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FaultKind: TypeAlias = Literal[
     "wrong-etag",
     "whole-object",
 ]
-"""What a request may meet.
+"""Faults that a request may meet.
 
 * Refusals, for every operation: ``slow-down`` (503), ``too-many-requests`` (429), ``server-error`` (500), ``not-found``,
   ``forbidden``, ``expired-token``, ``redirect`` (307 to ``FaultRule.location``).
@@ -47,7 +47,7 @@ FaultKind: TypeAlias = Literal[
   ends within the headers.
 * Bodies, for GETs of objects alone: ``cut-body`` (half of it, then the connection is closed), ``reset-body`` (half, then
   reset), ``stall-body`` (half, then silence), ``trickle`` (the bytes come one by one, ``FaultRule.pause_s`` apart),
-  ``damaged-body`` (one bit is another, which only checksums can tell).
+  ``damaged-body`` (one bit is flipped, which only checksums can detect).
 * Headers, for GETs of objects alone: ``wrong-range`` (``Content-Range`` names other bytes), ``wrong-etag``,
   ``whole-object`` (200 and everything in place of the range).
 """
@@ -55,7 +55,7 @@ FaultKind: TypeAlias = Literal[
 REFUSALS: frozenset[FaultKind] = frozenset({
     "slow-down", "too-many-requests", "server-error", "not-found", "forbidden", "expired-token", "redirect",
 })  # fmt: skip
-"""Faults that are answered with an error document."""
+"""Faults with an error document as the answer."""
 
 BROKEN_CONNECTIONS: frozenset[FaultKind] = frozenset({"hang", "reset", "half-answer"})
 """Faults without an answer."""
@@ -66,18 +66,18 @@ class FaultRule:
     """Which requests meet a fault.
 
     Raises:
-        InvalidInputError: A value cannot be meant.
+        InvalidInputError: A value is invalid.
     """
 
     kind: FaultKind
     path: str = field(default="*", kw_only=True)
-    """Pattern of ``bucket/key`` as the shell knows them; ``*`` matches ``/`` too."""
+    """Shell pattern of ``bucket/key``; ``*`` matches ``/`` too."""
     operation: str = field(default="GetObject", kw_only=True)
     """S3's name of the requests, ``*`` for all."""
     probability: float = field(default=1.0, kw_only=True)
     """Share of the matching requests."""
     skip: int = field(default=0, kw_only=True)
-    """So many matching requests pass untouched first."""
+    """Number of matching requests that pass untouched first."""
     times: int | None = field(default=None, kw_only=True)
     """How often it strikes; None is for ever."""
     retry_after_s: int | None = field(default=None, kw_only=True)
@@ -85,7 +85,7 @@ class FaultRule:
     pause_s: float = field(default=1.0, kw_only=True)
     """Time between two bytes of a ``trickle``."""
     location: str | None = field(default=None, kw_only=True)
-    """Where a ``redirect`` points to."""
+    """Target of a ``redirect``."""
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(FaultKind):
@@ -102,7 +102,7 @@ class FaultRule:
         """Return the rule that :meth:`as_text` wrote, such as ``slow-down,operation=*,probability=0.02``.
 
         Raises:
-            InvalidInputError: It does not read so.
+            InvalidInputError: The text is not a rule.
         """
         kind, *settings = text.split(",")
         types = {"probability": float, "skip": int, "times": int, "retry_after_s": int, "pause_s": float}
@@ -115,7 +115,7 @@ class FaultRule:
             ) from error
 
     def as_text(self) -> str:
-        """Return the rule as one argument of a command line; paths with a comma cannot be written so."""
+        """Return the rule as one argument of a command line; paths must not contain a comma."""
         settings = [
             f"{part.name}={value}"
             for part in fields(self)[1:]
@@ -134,12 +134,12 @@ class _Entry:
 
 
 class FaultDice:
-    """Decides the fate of requests.
+    """Chooses the faults of requests.
 
     Args:
         rules: The first one that strikes counts.
-        seed: Every rule has random numbers of its own: whether it strikes its n-th matching request depends on the seed,
-            on n and on its place among the rules alone.
+        seed: Every rule has its own random numbers. Whether it strikes its n-th matching request depends only on the
+            seed, on n and on its position among the rules.
     """
 
     def __init__(self, rules: Sequence[FaultRule], *, seed: int) -> None:
@@ -149,7 +149,7 @@ class FaultDice:
         ]
 
     def roll(self, operation: str, path: str) -> FaultRule | None:
-        """Return what happens to the next request, None for nothing.
+        """Return the fault of the next request, None for none.
 
         Args:
             operation: S3's name of the request.
@@ -161,7 +161,7 @@ class FaultDice:
             if rule.operation not in ("*", operation) or not entry.pattern.match(path):
                 continue
             entry.seen_count += 1
-            # Drawn even where another rule has struck already, so that rules do not change each other's numbers.
+            # Drawn even if another rule has already struck, so that rules do not change each other's numbers.
             strikes = entry.random.random() < rule.probability
             exhausted = rule.times is not None and entry.struck_count >= rule.times
             if chosen is None and strikes and not exhausted and entry.seen_count > rule.skip:

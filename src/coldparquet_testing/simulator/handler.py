@@ -1,4 +1,4 @@
-"""Answers the requests to a simulated cold store, each at the pace that the options ask for."""
+"""Answers the requests to a simulated cold store, at the rate of the options."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class ColdStoreHandler:
     store: DirectoryStore
     options: ColdStoreOptions
     before_answer: Callable[[str, str], None] | None = None
-    """Called with the operation and ``bucket/key`` of every request before anything is done for it."""
+    """Called with the operation and ``bucket/key`` of every request before it is processed."""
     served: list[ServedRequest] = field(default_factory=list)
-    """Every finished request in the order in which they finished, other than those to ``/__log`` and its like."""
+    """All finished requests in the order in which they finished, except those to ``/__log`` and similar paths."""
     under_way_count: int = 0
     """Requests that have arrived and are not finished."""
     clock: StoreClock = field(init=False)
@@ -56,7 +56,7 @@ class ColdStoreHandler:
     _random: Random = field(init=False)
     _request_ids: count[int] = field(default_factory=lambda: count(1))
     _listings: dict[tuple[str, str], tuple[float, bytes]] = field(default_factory=dict)
-    """When a listing was made, and what it said, by bucket and query: for stores that show old ones."""
+    """Time and content of earlier listings, by bucket and query: for stores with stale listings."""
 
     def __post_init__(self) -> None:
         options = self.options
@@ -72,7 +72,7 @@ class ColdStoreHandler:
         self.set_faults(options.all_faults)
 
     def set_faults(self, rules: Sequence[FaultRule]) -> None:
-        """Replace what goes wrong from now on; numbers and random choices start anew."""
+        """Replace all faults from now on; request numbers and random choices start anew."""
         self._dice = FaultDice(rules, seed=self.options.seed) if rules else None
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -121,7 +121,7 @@ class ColdStoreHandler:
             )
 
     def _administer(self, path: str) -> web.Response:
-        """Hand out the log or the invoice, or forget them, at once, for whoever runs in another process."""
+        """Return the log or the invoice, or clear them, without delay, for callers in another process."""
         if path not in ("/__log", "/__reset", "/__invoice"):
             return web.json_response({"unknown": path}, status=HTTPStatus.NOT_FOUND)
         if path == "/__invoice":
@@ -181,7 +181,7 @@ class ColdStoreHandler:
         return await self._send_document(call, outcome, status, body, headers)
 
     async def _write(self, call: Call, outcome: Outcome, headers: dict[str, str]) -> bytes:
-        """Answer a request that brings bytes; they arrive at the pace of the line."""
+        """Answer a request with a body, which arrives at the rate of the connection."""
         self._require_bucket(call.bucket)
         sent, query = call.request.headers, call.query
         if sent.get("Expect", "").lower() == "100-continue":
@@ -219,7 +219,7 @@ class ColdStoreHandler:
             raise no_such_bucket()
 
     async def _list(self, call: Call) -> bytes:
-        """Answer ListObjectsV2, in a stale store as it did before."""
+        """Answer ListObjectsV2, in a stale store with an earlier answer."""
         known = call.bucket, call.request.raw_path
         made_s, body = self._listings.get(known, (0.0, b""))
         if body and time.monotonic() - made_s < self.options.stale_listing_s:
@@ -257,7 +257,7 @@ class ColdStoreHandler:
     async def _send_document(
         self, call: Call, outcome: Outcome, status: HTTPStatus, body: bytes, headers: dict[str, str]
     ) -> web.Response:
-        """Answer with a small XML body; HEAD gets the headers alone."""
+        """Answer with a small XML body; HEAD gets only the headers."""
         await sleep_until(call.first_byte_due_s)
         outcome.status = status
         outcome.bytes_sent = 0 if call.request.method == "HEAD" else len(body)

@@ -1,4 +1,4 @@
-"""What a store would have charged for the requests that it served."""
+"""Computes what a store would have charged for its requests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _KINDS: dict[str, RequestKind] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InvoiceLine:
-    """Requests that cost the same."""
+    """Requests with equal prices."""
 
     kind: str
     """``get``, ``head``, ``list``, ``put``, or ``restore`` with its tier."""
@@ -42,18 +42,18 @@ class InvoiceLine:
     sent_bytes: int
     """Bytes that the store sent for them; for restores the bytes of the objects."""
     dollars: float | None
-    """None where the price table does not know the class."""
+    """None where the price table lacks the class."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invoice:
-    """All of it, dearest line first."""
+    """All lines, most expensive first."""
 
     lines: tuple[InvoiceLine, ...]
 
     @property
     def dollars(self) -> float:
-        """The sum of all lines whose price is known."""
+        """The sum of all lines with a known price."""
         return sum(line.dollars or 0.0 for line in self.lines)
 
     def as_dict(self) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def make_invoice(served: Iterable[ServedRequest], prices: PriceTable | None = No
 
     Args:
         served: The requests.
-        prices: None takes the table that comes with the library.
+        prices: None uses the library's table.
     """
     table = prices or PriceTable.default()
     counted: dict[tuple[str, str], tuple[int, int]] = {}

@@ -1,4 +1,4 @@
-"""A directory seen as a store: its first level of folders are buckets, the files below them objects."""
+"""Presents a directory as a store: its first level of folders are buckets, the files below them objects."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _STAGING_FOLDER = ".cold-store-staging"
-"""Where uploads lie until they are complete."""
+"""Folder of incomplete uploads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredObject:
-    """One file as an object; its ETag follows from size, time and inode, so a rewritten or replaced file has another."""
+    """One file as an object. Its ETag derives from size, time and inode, so it changes with the file."""
 
     key: str
     """Name inside the bucket, with ``/`` between its parts."""
@@ -37,7 +37,7 @@ class StoredObject:
     modified_ns: int
     """Modification time in nanoseconds since 1970."""
     inode: int
-    """Number of the file on its disk: times are coarse, and two files of one size may have the same."""
+    """Inode number: times are coarse, so two files of equal size may have the same time."""
 
     @property
     def etag(self) -> str:
@@ -72,11 +72,11 @@ class ListPage:
     common_prefixes: tuple[str, ...]
     """The rolled-up ``directories``, each with the delimiter at its end."""
     next_after: str | None
-    """Where the next page begins: behind this name; None on the last page."""
+    """The next page begins behind this name; None on the last page."""
 
 
 class DirectoryStore:
-    """The files below ``root``. Symbolic links are not followed, so nothing outside can leak or be written to.
+    """The files below ``root``. Symbolic links are not followed, so all reads and writes stay inside.
 
     Args:
         root: Directory whose folders are the buckets.
@@ -97,14 +97,14 @@ class DirectoryStore:
 
     @contextmanager
     def opened(self, bucket: str, key: str, *, version_id: str | None = None) -> Iterator[OpenedObject | None]:
-        """Give the object with its file open, or None when there is no regular file of that name.
+        """Yield the object with its file open, or None when there is no regular file of that name.
 
-        Size and ETag are those of the open file, so that an object that is replaced meanwhile is still read whole.
+        Size and ETag are those of the open file, so an object that is replaced meanwhile is still read whole.
 
         Args:
             bucket: Name of the bucket.
             key: Name of the object.
-            version_id: Its version, which must be this one; None takes any.
+            version_id: Its required version; None accepts any.
         """
         path = self._inside(bucket, *key.split("/"))
         if path is None:
@@ -118,7 +118,7 @@ class DirectoryStore:
 
     @contextmanager
     def opened_file(self, path: str, key: str) -> Iterator[OpenedObject | None]:
-        """Give a file as the object of a key."""
+        """Yield a file as the object of a key."""
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
@@ -139,7 +139,7 @@ class DirectoryStore:
         Args:
             bucket: Name of an existing bucket.
             prefix: Start of the keys.
-            delimiter: Keys that hold it behind the prefix are rolled up; empty for a flat listing.
+            delimiter: Keys with it behind the prefix are rolled up; empty for a flat listing.
             after: Only names behind this one: ``start-after``, or the ``next_after`` of the page before.
             max_keys: Largest number of objects and common prefixes together.
         """
@@ -166,7 +166,7 @@ class DirectoryStore:
         )
 
     def path_of(self, bucket: str, key: str) -> str | None:
-        """Return the file of an object, whether it exists or not; None for keys that cannot be names of files."""
+        """Return the file path of an object, even if it does not exist; None for keys that cannot be file names."""
         return self._inside(bucket, *key.split("/"))
 
     def staging_folder(self, bucket: str) -> Path:
@@ -174,7 +174,7 @@ class DirectoryStore:
         return Path(self._root, bucket, _STAGING_FOLDER)
 
     def _inside(self, *parts: str) -> str | None:
-        """Return the path of ``parts`` below the root, or None when it would lead elsewhere or over a link."""
+        """Return the path of ``parts`` below the root, or None when it would lead outside or over a link."""
         if any(part in ("", ".", "..", _STAGING_FOLDER) or "/" in part or "\0" in part for part in parts):
             return None
         path = os.path.join(self._root, *parts)  # noqa: PTH118 - as above
@@ -193,7 +193,7 @@ def _http_date(seconds: int) -> str:
 
 
 def _walk(folder: str, key_prefix: str) -> Iterator[StoredObject]:
-    """Yield every regular file below ``folder``, in no particular order; a folder that is not there holds none."""
+    """Yield every regular file below ``folder``, in no particular order; a missing folder has none."""
     try:
         with os.scandir(folder) as scanned:
             entries = list(scanned)

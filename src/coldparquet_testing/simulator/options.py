@@ -1,4 +1,4 @@
-"""What the simulated cold store should do to its clients, and what it remembers of them."""
+"""Defines the behaviour of the simulated cold store, and its request log."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ class ColdStoreOptions:
     S3 Standard answers small GETs in 20-40 ms."""
 
     bandwidth_bytes_per_s: float | None = None
-    """Rate at which one connection sends a body; None means as fast as possible. One S3 connection brings 55-90 MB/s."""
+    """Rate at which one connection sends a body; None means as fast as possible. One S3 connection transfers 55-90
+    MB/s."""
 
     slow_tail_probability: float = 0.0
     """Share of the requests whose time to first byte is ``slow_tail_factor`` times longer."""
 
     slow_tail_factor: float = 10.0
-    """How much longer a request of the slow tail waits for its first byte."""
+    """Factor on the time to first byte of requests in the slow tail."""
 
     error_503_probability: float = 0.0
     """Share of the requests that are answered with 503 SlowDown."""
@@ -38,38 +39,38 @@ class ColdStoreOptions:
     """Share of the GETs of objects whose connection is cut after half of the body."""
 
     faults: tuple[FaultRule, ...] = ()
-    """What else goes wrong; the first rule that strikes counts."""
+    """Further faults; the first rule that strikes counts."""
 
     requests_per_second: float | None = None
-    """Requests beyond so many per second, after a second's worth at once, are answered with 503 SlowDown and a Retry-After
-    of one second; None takes any number."""
+    """Limit of requests per second, after a second's worth at once. Requests beyond it are answered with 503 SlowDown
+    and a Retry-After of one second. None sets no limit."""
 
     stale_listing_s: float = 0.0
-    """How long a listing is answered as it was the first time, whatever has been written since."""
+    """How long the first answer to a listing is repeated, despite later writes."""
 
     storage_classes: Mapping[str, str] = field(default_factory=dict)
-    """Storage class by pattern of ``bucket/key`` (``*`` matches ``/`` too) for files that were not written through the store:
-    ``{"bucket/trades/2023*": "GLACIER"}``. Of several patterns that match the first one counts. Objects that
-    Intelligent-Tiering has archived are ``INTELLIGENT_TIERING/ARCHIVE_ACCESS`` or ``.../DEEP_ARCHIVE_ACCESS``."""
+    """Storage class by pattern of ``bucket/key`` (``*`` matches ``/`` too) for files that were not written through the
+    store: ``{"bucket/trades/2023*": "GLACIER"}``. The first matching pattern counts. Objects that Intelligent-Tiering
+    has archived are ``INTELLIGENT_TIERING/ARCHIVE_ACCESS`` or ``.../DEEP_ARCHIVE_ACCESS``."""
 
     clock_speed: float = 1.0
-    """Seconds of the store's clock, by which restores become ready and expire, in one of ours."""
+    """Seconds of the store's clock, by which restores become ready and expire, per real second."""
 
     checksum_of_files: Algorithm | None = None
-    """Checksum that is told of files that were not written through the store; None tells none. It costs one read of the whole
-    file, once per version."""
+    """Checksum algorithm for files that were not written through the store; None reports no checksum. It costs one read
+    of the whole file, once per version."""
 
     keep_versions: bool = False
-    """Whether objects have versions, and what is replaced or deleted through the store can still be read by its version."""
+    """Whether objects have versions; replaced or deleted objects then remain readable by their version."""
 
     requester_pays: bool = False
-    """Whether requests that do not say that the requester pays are refused."""
+    """Whether requests without the header for requester pays are refused."""
 
     seed: int = 0
-    """Start of the random numbers behind the probabilities: the n-th request meets the same fate in every run."""
+    """Seed of the random numbers behind the probabilities: the n-th request meets the same fault in every run."""
 
     secret_key: str | None = field(default=None, repr=False)
-    """When given, requests without a valid SigV4 signature by this secret are refused; None accepts everybody."""
+    """When given, requests without a valid SigV4 signature by this secret are refused; None accepts all."""
 
     def __post_init__(self) -> None:
         for name in ("slow_tail_probability", "error_503_probability", "cut_body_probability"):
@@ -91,7 +92,7 @@ class ColdStoreOptions:
 
     @property
     def all_faults(self) -> tuple[FaultRule, ...]:
-        """The rules of ``faults``, then those that the two probabilities stand for."""
+        """The rules of ``faults``, then those for the two probabilities."""
         by_probability = (
             FaultRule("slow-down", operation="*", probability=self.error_503_probability),
             FaultRule("cut-body", probability=self.cut_body_probability),
@@ -119,17 +120,17 @@ class ServedRequest:
     started_s: float
     """When the request's head had arrived."""
     finished_s: float
-    """When the last byte of the answer was handed to the system, or the client had gone."""
+    """When the last byte of the answer was handed to the system, or the client had disconnected."""
     bytes_sent: int
     """Bytes of the body that were sent."""
     storage_class: str = "STANDARD"
-    """Class of the object that the request was about."""
+    """Storage class of the requested object."""
     fault: str | None = None
-    """What went wrong on purpose."""
+    """The injected fault."""
     restore_tier: str | None = None
-    """Tier of a restore that was accepted."""
+    """Tier of an accepted restore."""
     restored_bytes: int = 0
-    """Size of the object whose restore was accepted."""
+    """Size of the object of an accepted restore."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the record as plain data."""

@@ -1,4 +1,4 @@
-"""The simulated cold store in a process of its own, so that it does not share the reader's interpreter lock."""
+"""Runs the simulated cold store in a process of its own, so that it does not share the reader's interpreter lock."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _TIMEOUT_S = 20.0
 
 
 class ColdStoreProcess:
-    """A simulated cold store as a child process, for benchmarks; used as :class:`ColdStoreServer` is.
+    """A simulated cold store as a child process, for benchmarks; same interface as :class:`ColdStoreServer`.
 
-    The child ends when this object is stopped, and by itself when this process dies.
+    The child ends when this object is stopped, or when this process dies.
 
     Args:
         root: Directory whose folders are the buckets.
@@ -37,32 +37,32 @@ class ColdStoreProcess:
         self._options = options or ColdStoreOptions()
         self._process: subprocess.Popen[str] | None = None
         self.endpoint_url = ""
-        """Where the server listens; empty before :meth:`start`."""
+        """Address of the server; empty before :meth:`start`."""
 
     @property
     def storage_options(self) -> dict[str, Any]:
-        """What to pass as ``storage_options`` to coldparquet, s3fs or fsspec."""
+        """The ``storage_options`` for coldparquet, s3fs or fsspec."""
         return storage_options_for(self.endpoint_url, self._options.secret_key)
 
     @property
     def process_id(self) -> int | None:
-        """The child's process id while it runs; benchmarks read its processor time with it."""
+        """The child's process id while it runs; benchmarks use it to read the processor time."""
         return self._process.pid if self._process else None
 
     @property
     def requests(self) -> tuple[ServedRequest, ...]:
-        """Every request that was finished since the start or the last :meth:`reset`."""
+        """All finished requests since the start or the last :meth:`reset`."""
         return self._administer("__log")
 
     def reset(self) -> tuple[ServedRequest, ...]:
-        """Forget the requests so far, and return them."""
+        """Clear the log of requests, and return it."""
         return self._administer("__reset")
 
     def start(self) -> None:
         """Start the child; returns when its port is open.
 
         Raises:
-            StorageError: The child ended or said nothing in time; its own message is on standard error.
+            StorageError: The child ended or printed nothing in time; its own message is on standard error.
         """
         command = [sys.executable, "-m", "coldparquet_testing.simulator"]
         environment = dict(os.environ)
@@ -112,7 +112,7 @@ class ColdStoreProcess:
         self.stop()
 
     def _administer(self, name: str) -> tuple[ServedRequest, ...]:
-        # A proxy of the environment must not see this: the address is this machine's own.
+        # A proxy of the environment must not be used: the address is this machine's own.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(f"{self.endpoint_url}/{name}", timeout=_TIMEOUT_S) as answer:
             return tuple(ServedRequest(**record) for record in json.load(answer))

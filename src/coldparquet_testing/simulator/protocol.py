@@ -1,4 +1,4 @@
-"""The words of S3's HTTP: ranges and XML documents, as far as the simulated store needs them."""
+"""Encodes and parses S3's HTTP: ranges and XML documents, as far as the simulated store needs them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def resolve_range(header: str | None, size_bytes: int) -> tuple[HTTPStatus, Byte
     """Return the status of the answer to a Range header, and the bytes that it carries.
 
     Args:
-        header: The header, or None. What is not one valid range (RFC 9110 section 14.2) is ignored, as S3 does.
+        header: The header, or None. All but one valid range (RFC 9110 section 14.2) is ignored, as S3 does.
         size_bytes: Length of the object.
 
     Returns:
@@ -115,10 +115,10 @@ def list_document(
 
 
 def list_position(query: Mapping[str, str]) -> str:
-    """Return the name behind which the asked page of a listing begins; empty for the first page.
+    """Return the name behind which the requested page of a listing begins; empty for the first page.
 
     Raises:
-        ValueError: The continuation token is none of ours.
+        ValueError: The continuation token is not from this store.
     """
     if token := query.get("continuation-token"):
         return urlsafe_b64decode(token.encode()).decode()
@@ -185,15 +185,15 @@ def uploads_document(bucket: str, uploads: list[PendingUpload], query: Mapping[s
 
 
 def deleted_document() -> bytes:
-    """Return the XML body of an answer to a quiet DeleteObjects of which nothing failed."""
+    """Return the XML body of an answer to a quiet, fully successful DeleteObjects."""
     return _document(ET.Element("DeleteResult", xmlns=_NAMESPACE))
 
 
 def texts_in(body: bytes, name: str) -> list[str]:
-    """Return the texts of all elements of this name in a document that a client sent.
+    """Return the texts of all elements with this name in a client's document.
 
     Raises:
-        AnswerError: It is no XML.
+        AnswerError: It is not XML.
     """
     try:
         root = ET.fromstring(body)  # noqa: S314 - from a test on this machine
@@ -222,17 +222,17 @@ def _document(root: ET.Element) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectFacts:
-    """What a file cannot say about the object that it is."""
+    """Facts about an object that a file cannot express."""
 
     etag: str
-    """Of the version that the facts are about."""
+    """Version of the object."""
     checksum: ObjectChecksum
     storage_class: ObjectClass
 
 
 @dataclass(slots=True, kw_only=True)
 class PendingUpload:
-    """An upload in parts that is neither completed nor aborted."""
+    """A multipart upload that is neither completed nor aborted."""
 
     bucket: str
     key: str
@@ -242,6 +242,6 @@ class PendingUpload:
     storage_class: ObjectClass
     algorithm: Algorithm
     is_composite: bool
-    """Whether its checksum will be that of the checksums of its parts, or that of all bytes."""
+    """Whether its checksum is computed from the checksums of its parts, or from all bytes."""
     parts: dict[int, tuple[Path, ObjectChecksum]] = field(default_factory=dict)
     """File and checksum of each part, by its number."""

@@ -30,9 +30,9 @@ class ObjectReader:
     """Answers requests for objects.
 
     Args:
-        store: Where they lie.
-        writer: Knows what files cannot say of the objects that they are.
-        classes: Knows where they lie.
+        store: Reads the objects.
+        writer: Knows the facts about objects that files cannot express.
+        classes: Knows their storage classes.
         sender: Sends the bodies.
         options: Checksums and versions.
     """
@@ -81,7 +81,7 @@ class ObjectReader:
                 headers["x-amz-version-id"] = version_id or etag.strip('"')
             if self._options.requester_pays:
                 headers["x-amz-request-charged"] = "requester"
-            # As S3 does it: asked for, and never with a range.
+            # As S3 does: only on request, and never with a range.
             if status == HTTPStatus.OK and asked.get("x-amz-checksum-mode") == "ENABLED":
                 headers |= self._checksum_headers(call, opened)
             if status == HTTPStatus.PARTIAL_CONTENT:
@@ -110,7 +110,7 @@ class ObjectReader:
             return status
 
     def copied(self, call: Call) -> bytes:
-        """Return the bytes of the object that CopyObject names, if it may be copied."""
+        """Return the bytes of the source object of CopyObject, if it may be copied."""
         sent = call.request.headers
         bucket, _, key = unquote(sent["x-amz-copy-source"]).removeprefix("/").partition("/")
         with self._writer.opened_version(bucket, key, None) as opened:
@@ -131,7 +131,7 @@ class ObjectReader:
             return opened.read(0, opened.stored.size_bytes)
 
     def class_of(self, call: Call, etag: str) -> ObjectClass:
-        """Return where a version of the object of a call lies."""
+        """Return the storage class of an object version in a call."""
         facts = self._writer.facts(call.bucket, call.key, etag)
         return self._classes.class_of(call.path, etag, written=None if facts is None else facts.storage_class)
 
@@ -160,7 +160,7 @@ class ObjectReader:
 
 
 def no_such_bucket() -> AnswerError:
-    """Make the answer to requests for a bucket that is not there."""
+    """Make the answer to requests for a bucket that does not exist."""
     return AnswerError(HTTPStatus.NOT_FOUND, "NoSuchBucket", "The specified bucket does not exist")
 
 

@@ -1,4 +1,4 @@
-"""The simulated cold store in a thread of this process, and how it listens."""
+"""Runs the simulated cold store in a thread of this process, and listens for requests."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class ColdStoreServer:
         root: Directory whose folders are the buckets. Files may change while the server runs.
         options: Latency, bandwidth and faults.
         port: TCP port; 0 takes a free one.
-        before_answer: Called in the server's thread with S3's operation and ``bucket/key`` of every request, before
-            anything is done for it: the place to replace an object in the middle of a read.
+        before_answer: Called in the server's thread with S3's operation and ``bucket/key`` of every request, before it
+            is processed. Use it to replace an object in the middle of a read.
 
     Raises:
         InvalidInputError: ``root`` is not a directory.
@@ -71,45 +71,45 @@ class ColdStoreServer:
 
     @property
     def endpoint_url(self) -> str:
-        """Where the server listens, such as ``http://127.0.0.1:41234``."""
+        """Address of the server, such as ``http://127.0.0.1:41234``."""
         return f"http://127.0.0.1:{self._port}"
 
     @property
     def storage_options(self) -> dict[str, Any]:
-        """What to pass as ``storage_options`` to coldparquet, s3fs or fsspec."""
+        """The ``storage_options`` for coldparquet, s3fs or fsspec."""
         return storage_options_for(self.endpoint_url, self._options.secret_key)
 
     @property
     def requests(self) -> tuple[ServedRequest, ...]:
-        """Every request that was finished since the start or the last :meth:`reset`."""
+        """All finished requests since the start or the last :meth:`reset`."""
         return tuple(self._handler.served)
 
     @property
     def requests_under_way(self) -> int:
-        """Number of requests that are not finished, and therefore not among :attr:`requests` yet."""
+        """Number of unfinished requests, which are not among :attr:`requests` yet."""
         return self._handler.under_way_count
 
     def reset(self) -> None:
-        """Forget the requests so far."""
+        """Clear the log of requests."""
         self._handler.served.clear()
 
     def invoice(self, prices: PriceTable | None = None) -> Invoice:
-        """Say what the requests so far would have cost.
+        """Compute the cost of the requests so far.
 
         Args:
-            prices: None takes the table that comes with the library.
+            prices: None uses the library's table.
         """
         return make_invoice(self.requests, prices)
 
     def set_faults(self, *rules: FaultRule) -> None:
-        """Replace what goes wrong from now on, that of the options included; numbers and random choices start anew."""
+        """Replace all faults from now on, those of the options included; numbers and random choices start anew."""
         self._handler.set_faults(rules)
 
     def set_storage_class(self, pattern: str, storage_class: str) -> None:
         """Move objects to another class, as a lifecycle rule does; their restored copies are gone.
 
         Args:
-            pattern: Which of ``bucket/key``; ``*`` matches ``/`` too.
+            pattern: Pattern of ``bucket/key``; ``*`` matches ``/`` too.
             storage_class: As in :attr:`ColdStoreOptions.storage_classes`.
 
         Raises:
@@ -118,11 +118,11 @@ class ColdStoreServer:
         self._handler.classes.move(pattern, storage_class)
 
     def advance_clock(self, seconds: float) -> None:
-        """Let so much time pass for restores."""
+        """Advance the clock for restores."""
         self._handler.clock.advance(seconds)
 
     def expire_session_token(self, token: str) -> None:
-        """Refuse requests that carry this session token, as S3 refuses those whose time is over."""
+        """Refuse requests with this session token, as S3 refuses expired ones."""
         self._handler.door.expire_session_token(token)
 
     def start(self) -> None:
@@ -171,7 +171,7 @@ class ColdStoreServer:
 
 @asynccontextmanager
 async def serve(handler: ColdStoreHandler, *, port: int) -> AsyncIterator[int]:
-    """Listen on 127.0.0.1 in the running event loop, and give the port."""
+    """Listen on 127.0.0.1 in the running event loop, and yield the port."""
     # The bare server: routes and middlewares would cost as much as the rest of an answer. asyncio sets TCP_NODELAY.
     runner = web.ServerRunner(web.Server(handler.answer, access_log=None), shutdown_timeout=0)
     await runner.setup()

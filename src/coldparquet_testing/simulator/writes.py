@@ -1,4 +1,4 @@
-"""What the simulated cold store does when it is written to: PUT, uploads in parts, deletions, each on S3's conditions."""
+"""Answers writes to the simulated cold store: PUT, multipart uploads, deletions, with S3's conditions."""
 
 from __future__ import annotations
 
@@ -28,13 +28,12 @@ if TYPE_CHECKING:
 class ObjectWriter:
     """Writes the objects of a :class:`DirectoryStore`.
 
-    Checking a condition and replacing the file happen without giving the event loop to anybody else, so that of two
-    conditional writes one wins; writing the bytes before that happens in threads. What is not complete lies in a folder
-    that no listing shows.
+    A condition is checked and the file replaced without yielding to the event loop, so of two conditional writes one
+    wins. The bytes are written before that, in threads. Incomplete files are in a folder that no listing shows.
 
     Args:
-        objects: Where they are read from.
-        keep_versions: Whether what is replaced or deleted can still be read by its version.
+        objects: Reads the objects.
+        keep_versions: Whether replaced or deleted objects remain readable by their version.
     """
 
     def __init__(self, objects: DirectoryStore, *, keep_versions: bool = False) -> None:
@@ -46,7 +45,7 @@ class ObjectWriter:
         self._numbers = count(1)
 
     def facts(self, bucket: str, key: str, etag: str) -> ObjectFacts | None:
-        """Return what is known about this version of an object; None if it was not written here."""
+        """Return the facts about this version of an object; None if it was not written through the store."""
         versions = self._facts.get((bucket, key))
         return versions.get(etag) if versions else None
 
@@ -118,14 +117,14 @@ class ObjectWriter:
     def opened_version(
         self, bucket: str, key: str, version_id: str | None
     ) -> AbstractContextManager[OpenedObject | None]:
-        """Give a version of an object with its file open, or None when there is none; the newest without an id."""
+        """Yield a version of an object with its file open, or None when there is none; the newest without an id."""
         kept = self._versions.get((bucket, key, version_id or ""))
         if version_id is None or kept is None:
             return self._objects.opened(bucket, key, version_id=version_id)
         return self._objects.opened_file(str(kept), key)
 
     def _keep_version(self, bucket: str, key: str, path: str) -> None:
-        """Keep the file of an object that is about to be replaced, where the bucket keeps versions."""
+        """Keep the file of an object before it is replaced, where the bucket keeps versions."""
         if not self._keeps_versions:
             return
         with self._objects.opened(bucket, key) as opened:
@@ -133,7 +132,7 @@ class ObjectWriter:
                 return
             kept = self._objects.staging_folder(bucket) / f"version-{next(self._numbers)}"
             kept.parent.mkdir(exist_ok=True)
-            with suppress(FileNotFoundError):  # deleted by somebody else since
+            with suppress(FileNotFoundError):  # deleted concurrently
                 os.link(path, kept)
                 self._versions[bucket, key, opened.stored.etag.strip('"')] = kept
 
@@ -156,7 +155,7 @@ class ObjectWriter:
         storage_class: ObjectClass,
         headers: Mapping[str, str],
     ) -> ObjectFacts:
-        """Give a staged file its name if the request's conditions hold."""
+        """Rename a staged file to its final name if the request's conditions hold."""
         path = self._objects.path_of(bucket, key)
         try:
             if path is None:
@@ -195,7 +194,7 @@ def _write_pieces(path: Path, pieces: Iterable[bytes]) -> None:
 
 
 def asked_class(headers: Mapping[str, str]) -> ObjectClass:
-    """Return the class that a write asks for.
+    """Return the class that a write requests.
 
     Raises:
         AnswerError: S3 knows no such class.
