@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from rich.progress import Progress
 
+    from coldparquet.cli.flags import CachedStoreFlags, ReadFlags
     from coldparquet.cli.output import MakeSink
     from coldparquet.cli.profile import ScanProfile
     from coldparquet.opening import Opening
@@ -77,22 +78,20 @@ class TableQuestion:
 def question_about(
     url: str,
     *,
-    storage_options: Mapping[str, Any],
-    store_options: StoreOptions,
-    options: ReadOptions,
+    store: CachedStoreFlags,
+    reads: ReadFlags,
     columns: list[str] | None = None,
     where: str | None,
     limit: int | None,
     tail: int | None = None,
 ) -> TableQuestion:
     """Put together what the flags say; ``columns`` are lists as they were typed."""
-    names = _split_columns(columns)
     return TableQuestion(
         url=url,
-        storage_options=storage_options,
-        store_options=store_options,
-        options=options,
-        columns=names,
+        storage_options=store.storage_options(),
+        store_options=store.store_options(),
+        options=reads.read_options(),
+        columns=_split_columns(columns),
         where=where,
         limit=limit,
         tail=tail,
