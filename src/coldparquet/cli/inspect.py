@@ -7,13 +7,12 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
 from rich.text import Text
 
 from coldparquet.catalog.discovery import discover
 from coldparquet.catalog.partition import look_up_sidecar
 from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE
-from coldparquet.cli.output import FAILED, facts_table, output_console, print_findings, print_json, report
+from coldparquet.cli.output import FAILED, facts_table, lines_table, output_console, print_findings, print_json, report
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import ColdParquetError, FormatError, InvalidInputError, NotFoundError
 from coldparquet.format.fetch import ENCRYPTED_MAGIC, SidecarFetch
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from rich.console import Console, RenderableType
+    from rich.table import Table
 
     from coldparquet.catalog.discovery import Discovery
     from coldparquet.catalog.partition import SidecarLookup
@@ -187,11 +187,16 @@ def _sidecar_summary(partitions: Sequence[Mapping[str, Any]]) -> Text:
 
 def _partition_table(partitions: Sequence[Mapping[str, Any]]) -> Table:
     with_sidecars = any(partition["sidecar"] not in {None, _NOT_LOOKED_AT} for partition in partitions)
-    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-    for header in ("directory", "rows", "from (UTC)", "before", "format", "Parquet", "sidecar")[
-        : 7 if with_sidecars else 6
-    ]:
-        table.add_column(header, justify="right" if header in {"rows", "Parquet"} else "left", overflow="fold")
+    headers = (
+        "directory",
+        "rows",
+        "from (UTC)",
+        "before",
+        "format",
+        "Parquet",
+        *(["sidecar"] if with_sidecars else []),
+    )
+    table = lines_table(*headers, right={"rows", "Parquet"})
     left_out = len(partitions) - 2 * _LISTED_AT_EACH_END
     for index, partition in enumerate(partitions):
         if left_out > 0 and _LISTED_AT_EACH_END <= index < len(partitions) - _LISTED_AT_EACH_END:
@@ -452,7 +457,7 @@ def _names(description: Mapping[str, Any], indexes: Sequence[int]) -> str:
 
 
 def _column_table(description: Mapping[str, Any]) -> RenderableType:
-    table = _table("column", "type", "id", "flags", right={2})
+    table = lines_table("column", "type", "id", "flags", right={"id"})
     for column in description["columns"]:
         flags = [column["repetition"].lower()]
         flags += ["descending"] if column["descending"] else []
@@ -466,7 +471,9 @@ def _row_group_table(description: Mapping[str, Any]) -> RenderableType:
     row_groups = description["row_groups"]
     if not row_groups:
         return Text("no row groups", style="dim")
-    table = _table("row group", "rows", "Parquet bytes", "from", "to", right={0, 1, 2})
+    table = lines_table(
+        "row group", "rows", "Parquet bytes", "from", "to", right={"row group", "rows", "Parquet bytes"}
+    )
     for row_group in row_groups[:_LISTED_ROW_GROUPS]:
         compressed = sum(chunk["total_compressed"] for chunk in row_group["chunks"])
         table.add_row(
@@ -500,7 +507,8 @@ def _chain_table(description: Mapping[str, Any]) -> list[RenderableType]:
     chain = description["chain"]
     if len(chain) < 2:
         return []
-    table = _table("snapshot", "sidecar bytes", "Parquet bytes", "row groups", "transaction", right={0, 1, 2, 3, 4})
+    headers = ("snapshot", "sidecar bytes", "Parquet bytes", "row groups", "transaction")
+    table = lines_table(*headers, right=headers)
     for age, entry in enumerate(chain):
         footer = entry["footer"]
         table.add_row(
@@ -511,13 +519,6 @@ def _chain_table(description: Mapping[str, Any]) -> list[RenderableType]:
             "" if footer["seq_txn"] is None else f"{footer['seq_txn']:,}",
         )
     return [table]
-
-
-def _table(*headers: str, right: set[int]) -> Table:
-    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-    for index, header in enumerate(headers):
-        table.add_column(header, justify="right" if index in right else "left", overflow="fold")
-    return table
 
 
 def _exactly(count: int) -> str:
