@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from coldparquet.cli.demo_readers import Answer
-    from coldparquet.cli.demo_result import DemoResult
+    from coldparquet.cli.demo_readers import Answer, DemoResult
 
 _WATERFALL_LINES = 25
 _PER_READS = 1_000_000

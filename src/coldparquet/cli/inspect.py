@@ -44,23 +44,21 @@ if TYPE_CHECKING:
 _LISTED_AT_EACH_END = 50
 """Of more than twice as many partitions the text lists the oldest and the newest."""
 
-_NOT_LOOKED_AT = "not looked at"
-_SIDECAR_STYLES = {"present": "green", "absent": "yellow", "stale": "red", "damaged": "red", _NOT_LOOKED_AT: "dim"}
+_NOT_FETCHED = "not looked at"
+_SIDECAR_STYLES = {"present": "green", "absent": "yellow", "stale": "red", "damaged": "red", _NOT_FETCHED: "dim"}
 
 
-async def describe_table(
-    store: ObjectStore, path: str, *, look_for_sidecars: bool, options: ReadOptions
-) -> dict[str, Any]:
+async def describe_table(store: ObjectStore, path: str, *, with_sidecars: bool, options: ReadOptions) -> dict[str, Any]:
     """List the partitions of a table.
 
     Requests: the listing, ``_txn`` and ``_meta``, at the same time, and ``_cv`` after them if there are native partitions;
-    with ``look_for_sidecars`` 1 more for each Parquet partition, 2 for a large sidecar, and without a ``_txn`` listings of
+    with ``with_sidecars`` 1 more for each Parquet partition, 2 for a large sidecar, and without a ``_txn`` listings of
     what lies beside them.
     """
-    discovery = await discover(store, path, look_inside=look_for_sidecars)
+    discovery = await discover(store, path, look_inside=with_sidecars)
     lookups: Sequence[SidecarLookup | None] = [None] * len(discovery.locations)
-    if look_for_sidecars:
-        lookups = await _look_for_sidecars(store, discovery.locations, options)
+    if with_sidecars:
+        lookups = await _sidecars_of(store, discovery.locations, options)
     partitions = [
         _describe_partition(location, lookup) for location, lookup in zip(discovery.locations, lookups, strict=True)
     ]
@@ -86,19 +84,19 @@ def print_table(console: Console, description: Mapping[str, Any]) -> None:
         console.print(Text(f"note: {visible(note)}", style="dim"))
 
 
-async def _look_for_sidecars(
+async def _sidecars_of(
     store: ObjectStore, locations: Sequence[PartitionLocation], options: ReadOptions
 ) -> list[SidecarLookup | None]:
     pinned = CheckedStore(store)
     slots = asyncio.Semaphore(options.max_concurrency)
 
-    async def look(location: PartitionLocation) -> SidecarLookup | None:
+    async def look_up(location: PartitionLocation) -> SidecarLookup | None:
         if location.is_native:
             return None
         async with slots:
             return await look_up_sidecar(pinned, location, options)
 
-    return await gather_or_cancel([look(location) for location in locations])
+    return await gather_or_cancel([look_up(location) for location in locations])
 
 
 def _describe_files(discovery: Discovery) -> dict[str, Any]:
@@ -123,7 +121,7 @@ def _describe_partition(location: PartitionLocation, lookup: SidecarLookup | Non
     if lookup is not None and lookup.sidecar is not None:
         rows = lookup.sidecar.total_rows if rows is None else rows
         size_bytes = lookup.sidecar.parquet_size_bytes if size_bytes is None else size_bytes
-    state = None if location.is_native else _NOT_LOOKED_AT
+    state = None if location.is_native else _NOT_FETCHED
     return {
         "name": location.name if directory is None else directory.base_name,
         "directory": location.name,
@@ -178,15 +176,15 @@ def _facts(description: Mapping[str, Any]) -> Table:
 
 def _sidecar_summary(partitions: Sequence[Mapping[str, Any]]) -> Text:
     states = Counter(partition["sidecar"] for partition in partitions if partition["sidecar"] is not None)
-    if _NOT_LOOKED_AT in states:
-        requests = plural(states[_NOT_LOOKED_AT], "request")
+    if _NOT_FETCHED in states:
+        requests = plural(states[_NOT_FETCHED], "request")
         return Text(f"use --sidecars to look at them, with {requests}", style="dim")
     counts = [Text(f"{count:,} {state}", style=_SIDECAR_STYLES[state]) for state, count in states.items()]
     return Text(", ").join(counts)
 
 
 def _partition_table(partitions: Sequence[Mapping[str, Any]]) -> Table:
-    with_sidecars = any(partition["sidecar"] not in {None, _NOT_LOOKED_AT} for partition in partitions)
+    with_sidecars = any(partition["sidecar"] not in {None, _NOT_FETCHED} for partition in partitions)
     headers = (
         "directory",
         "rows",
@@ -246,7 +244,7 @@ def inspect_files(
     *,
     storage_options: Mapping[str, Any],
     choice: SnapshotChoice,
-    look_for_sidecars: bool,
+    with_sidecars: bool,
     as_json: bool,
 ) -> int:
     """Show sidecars and tables, one after the other. A wrong one does not keep the others from being shown."""
@@ -255,7 +253,7 @@ def inspect_files(
     for url in urls:
         try:
             path, description = asyncio.run(
-                _describe(url, storage_options=storage_options, choice=choice, look_for_sidecars=look_for_sidecars)
+                _describe(url, storage_options=storage_options, choice=choice, with_sidecars=with_sidecars)
             )
         except ColdParquetError as error:
             report(error, as_json=as_json)
@@ -275,7 +273,7 @@ def inspect_files(
 
 
 async def _describe(
-    url: str, *, storage_options: Mapping[str, Any], choice: SnapshotChoice, look_for_sidecars: bool
+    url: str, *, storage_options: Mapping[str, Any], choice: SnapshotChoice, with_sidecars: bool
 ) -> tuple[str, dict[str, Any]]:
     """Describe what lies at ``url``: first it is taken for a sidecar or for what has one beside it, then for a table."""
     options = ReadOptions()
@@ -291,7 +289,7 @@ async def _describe(
             path, sidecar = await _find_sidecar(CheckedStore(stacked), path, choice)
         except NotFoundError as no_sidecar:
             try:
-                return path, await describe_table(stacked, path, look_for_sidecars=look_for_sidecars, options=options)
+                return path, await describe_table(stacked, path, with_sidecars=with_sidecars, options=options)
             except NotFoundError as no_table:
                 # It says what else a path may be; of a bucket that is missing both say the same.
                 is_about_path = no_sidecar.kind in ("IsADirectory", NotFoundError.default_kind)

@@ -57,12 +57,13 @@ def waterfall(records: Sequence[RequestRecord], *, width: int, max_lines: int) -
     end_s = max((record.finished_s for record in records), default=0.0)
     shown = records if len(records) <= max_lines else records[: max_lines - 1]
     for record in shown:
+        remarks = ", ".join(remarks_on(record))
         table.add_row(
             human_milliseconds(record.started_s),
             human_milliseconds(record.finished_s - record.started_s),
             human_bytes(record.fetched_bytes) if record.operation == "get" else "",
             _bar(record, end_s, bar_width),
-            _purpose(record),
+            Text.assemble((f"{remarks}  " if remarks else "", _STYLES[kind_of(record)]), visible(purpose_of(record))),
         )
     if len(shown) < len(records):
         table.add_row("...", "", "", "", f"{len(records) - len(shown):,} more requests")
@@ -82,11 +83,6 @@ def _bar(record: RequestRecord, end_s: float, width: int) -> Text:
     style = _STYLES[kind_of(record)]
     dim = "dim " if record.status == "cancelled" else ""
     return Text.assemble(" " * queued, ("·" * (indent - queued), "dim"), (bar, dim + style))
-
-
-def _purpose(record: RequestRecord) -> Text:
-    remarks = ", ".join(remarks_on(record))
-    return Text.assemble((f"{remarks}  " if remarks else "", _STYLES[kind_of(record)]), visible(purpose_of(record)))
 
 
 _PLAIN_WIDTH = 120

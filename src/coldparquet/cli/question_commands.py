@@ -32,7 +32,7 @@ def inspect(
     *,
     sidecars: Annotated[
         bool,
-        typer.Option("--sidecars", help="Of a table: look for every partition's sidecar, with 1 request for each."),
+        typer.Option("--sidecars", help="Of a table: fetch every partition's sidecar, with 1 request for each."),
     ] = False,
     parquet_size: Annotated[
         int | None,
@@ -51,7 +51,7 @@ def inspect(
 
         choice = SnapshotChoice(parquet_size_bytes=parquet_size, sidecar_size_bytes=pm_size)
         exit_code = inspect_files(
-            files, storage_options=store.storage_options(), choice=choice, look_for_sidecars=sidecars, as_json=as_json
+            files, storage_options=store.storage_options(), choice=choice, with_sidecars=sidecars, as_json=as_json
         )
     raise typer.Exit(exit_code)
 
