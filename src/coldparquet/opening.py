@@ -47,6 +47,7 @@ async def _import_elsewhere(url: str | None) -> None:
 
 def _import_all(url: str | None) -> None:
     import_module("coldparquet.table")
+    import_module("coldparquet.plan.explain")  # ReadPlan.explain is not asynchronous
     import_module("sqlglot")  # parses conditions in Table.scan, which is not asynchronous
     if url is not None:
         import_module("coldparquet.storage.open").import_store(url)
