@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -114,6 +115,15 @@ async def test_what_has_no_blocking_form_of_its_own_is_waited_for(tmp_path: Path
     assert report.count("written") == len(report.partitions) > 0
     with pytest.raises(cp.errors.NotFoundError):
         cp.sync.run(verify_table(tmp_path / "absent"))
+
+
+def test_help_shows_the_arguments_of_the_async_api() -> None:
+    for name in ("open_table", "open_partition", "open_partitions"):
+        blocking, asynchronous = (inspect.signature(getattr(module, name)) for module in (cp.sync, cp))
+        assert blocking.parameters == asynchronous.parameters
+        assert blocking.return_annotation == "Table"
+    assert str(inspect.signature(cp.sync.Scan.top_k)) == "(self, n: 'int', *, ascending: 'bool' = False) -> 'pa.Table'"
+    assert not inspect.iscoroutinefunction(cp.sync.Scan.top_k)
 
 
 def test_many_threads_may_share_a_table(partition_path: Path) -> None:

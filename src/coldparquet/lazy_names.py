@@ -1,4 +1,4 @@
-"""Packages that import what they offer only once it is used: whoever wants one name does not pay for the modules of all."""
+"""Packages that import what they offer only once it is used: one name does not cost the modules of all."""
 
 from __future__ import annotations
 

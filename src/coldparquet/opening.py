@@ -1,6 +1,6 @@
 """Open tables without holding up the event loop: what takes hundreds of milliseconds to import is imported in a thread.
 
-This module imports nothing of that itself: it is imported by whoever opens a table, in the event loop.
+This module imports nothing of that itself, because it may be imported in the event loop.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ async def _import_elsewhere(url: str | None) -> None:
 
 def _import_all(url: str | None) -> None:
     import_module("coldparquet.table")
-    import_module("coldparquet.plan.explain")
-    import_module("sqlglot")  # conditions are parsed by Table.scan, which nobody awaits
+    import_module("coldparquet.plan.explain")  # ReadPlan.explain is not asynchronous
+    import_module("sqlglot")  # parses conditions in Table.scan, which is not asynchronous
     if url is not None:
         import_module("coldparquet.storage.open").import_store(url)
 
@@ -94,7 +94,7 @@ class Opening:
         raise InvalidInputError("use 'async with', or coldparquet.sync without an event loop", kind="NotAwaited")
 
     def __exit__(self, *_: object) -> None:
-        """Never reached; ``with`` looks for it first."""
+        """Never called, but ``with`` requires it before it calls ``__enter__``."""
 
     async def __aenter__(self) -> Table:
         self._table = await self._open()
@@ -176,7 +176,7 @@ def open_partition(
     the same time. Where there is no such partition, 1 listing more tells whether the directory is that of a table.
 
     A directory or file inside a table of Delta, Iceberg or Hudi is refused on a disk (``UnsupportedError``, kind ``LoggedTable``),
-    because the log of that table may no longer count it. In an object store nobody looks for the log: that takes listings.
+    because the log of that table may no longer count it. In an object store the log is not searched for, because that takes listings.
 
     Args and errors are those of :func:`open_table`.
     """
@@ -199,7 +199,7 @@ def open_partitions(  # noqa: PLR0913 - those of open_table, and names
     store_options: StoreOptions | None = None,
     store: ObjectStore | None = None,
 ) -> Opening:
-    """Open some partitions of a table, and no others: for whoever knows which ones hold the answer.
+    """Open some partitions of a table, and no others: for when it is known which ones hold the answer.
 
     They are read as their sidecars describe them, whatever ``_txn`` and ``_meta`` say; :func:`open_table` reads one transaction.
     The columns are those of the newest of them, and those that others alone have, unless these are QuestDB's and were dropped

@@ -7,39 +7,37 @@ wait. A call from within that loop would wait for itself and is refused. What ha
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+import inspect
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self
 
 import pyarrow as pa
 
 from coldparquet import opening as asynchronous
 from coldparquet.concurrency import background
 from coldparquet.scan.stream import blocking_batches
+from coldparquet.table_scan import Scan as AsyncScan
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
     from types import TracebackType
 
-    import pandas as pd
-    import polars as pl
-
-    from coldparquet.archive.objects import ArchivedObject
-    from coldparquet.archive.restore import RestoreProgress, RestoreTicket
     from coldparquet.catalog.partition import Partition
     from coldparquet.concurrency import Result
-    from coldparquet.options import ReadOptions, RestoreTerms, StoreOptions
-    from coldparquet.pieces.read import ScanPieces
-    from coldparquet.plan.model import ReadPlan
+    from coldparquet.options import ReadOptions, StoreOptions
     from coldparquet.plan.where import Where
     from coldparquet.scan.stats import ScanStatistics
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.log import RequestRecord
     from coldparquet.table import Table as AsyncTable
-    from coldparquet.table_scan import Scan as AsyncScan
     from coldparquet.write.begin import WriteMode
     from coldparquet.write.commit import WrittenTable
     from coldparquet.write.options import WriteOptions
     from coldparquet.write.parquet import Rows
+
+
+Arguments = ParamSpec("Arguments")
 
 
 def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
@@ -52,6 +50,18 @@ def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
         InvalidInputError: This is the event loop that would do the work.
     """
     return background.run(coroutine)
+
+
+def _blocking(
+    method: Callable[Concatenate[AsyncScan, Arguments], Coroutine[Any, Any, Result]],
+) -> Callable[Concatenate[Scan, Arguments], Result]:
+    """Make the blocking twin of a method of :class:`coldparquet.table_scan.Scan`, with its signature and docstring."""
+
+    @wraps(method)
+    def wait(self: Scan, /, *arguments: Arguments.args, **options: Arguments.kwargs) -> Result:
+        return background.run(method(self._scan, *arguments, **options))
+
+    return wait
 
 
 class Batches:
@@ -110,91 +120,29 @@ class Scan:
         """Return what one request costs; see :meth:`coldparquet.table_scan.Scan.request_dollars`."""
         return self._scan.request_dollars(record)
 
-    def plan(self) -> ReadPlan:
-        """Decide which bytes to read; see :meth:`coldparquet.table_scan.Scan.plan`."""
-        return background.run(self._scan.plan())
-
-    def count(self) -> int:
-        """Count the rows; see :meth:`coldparquet.table_scan.Scan.count`."""
-        return background.run(self._scan.count())
-
-    def any(self) -> bool:
-        """Tell whether there is any row; see :meth:`coldparquet.table_scan.Scan.any`."""
-        return background.run(self._scan.any())
-
-    def null_count(self, column: str) -> int:
-        """Count the nulls of a column; see :meth:`coldparquet.table_scan.Scan.null_count`."""
-        return background.run(self._scan.null_count(column))
-
-    def min_max(self, column: str) -> pa.StructScalar:
-        """Find the smallest and the largest value of a column; see :meth:`coldparquet.table_scan.Scan.min_max`."""
-        return background.run(self._scan.min_max(column))
-
-    def min(self, column: str) -> Any:
-        """Find the smallest value of a column; see :meth:`coldparquet.table_scan.Scan.min`."""
-        return background.run(self._scan.min(column))
-
-    def max(self, column: str) -> Any:
-        """Find the largest value of a column; see :meth:`coldparquet.table_scan.Scan.max`."""
-        return background.run(self._scan.max(column))
-
-    def first_timestamp(self) -> Any:
-        """Find the smallest designated timestamp; see :meth:`coldparquet.table_scan.Scan.first_timestamp`."""
-        return background.run(self._scan.first_timestamp())
-
-    def last_timestamp(self) -> Any:
-        """Find the largest designated timestamp; see :meth:`coldparquet.table_scan.Scan.last_timestamp`."""
-        return background.run(self._scan.last_timestamp())
-
-    def head(self, n: int) -> pa.Table:
-        """Read the first rows; see :meth:`coldparquet.table_scan.Scan.head`."""
-        return background.run(self._scan.head(n))
-
-    def tail(self, n: int) -> pa.Table:
-        """Read the last rows; see :meth:`coldparquet.table_scan.Scan.tail`."""
-        return background.run(self._scan.tail(n))
-
-    def top_k(self, n: int, *, ascending: bool = False) -> pa.Table:
-        """Read the newest or the oldest rows; see :meth:`coldparquet.table_scan.Scan.top_k`."""
-        return background.run(self._scan.top_k(n, ascending=ascending))
-
-    def latest_by(self, *columns: str) -> pa.Table:
-        """Read the newest row of each key; see :meth:`coldparquet.table_scan.Scan.latest_by`."""
-        return background.run(self._scan.latest_by(*columns))
-
-    def archived(self) -> tuple[ArchivedObject, ...]:
-        """Find out what has to be restored before it can be read; see :meth:`coldparquet.table_scan.Scan.archived`."""
-        return background.run(self._scan.archived())
-
-    def restore(
-        self, terms: RestoreTerms | None = None, *, on_progress: Callable[[RestoreProgress], None] | None = None
-    ) -> RestoreTicket:
-        """Ask for a restore, and wait for it if the terms say so; see :meth:`coldparquet.table_scan.Scan.restore`."""
-        return background.run(self._scan.restore(terms, on_progress=on_progress))
+    plan = _blocking(AsyncScan.plan)
+    count = _blocking(AsyncScan.count)
+    any = _blocking(AsyncScan.any)
+    null_count = _blocking(AsyncScan.null_count)
+    min_max = _blocking(AsyncScan.min_max)
+    min = _blocking(AsyncScan.min)
+    max = _blocking(AsyncScan.max)
+    first_timestamp = _blocking(AsyncScan.first_timestamp)
+    last_timestamp = _blocking(AsyncScan.last_timestamp)
+    head = _blocking(AsyncScan.head)
+    tail = _blocking(AsyncScan.tail)
+    top_k = _blocking(AsyncScan.top_k)
+    latest_by = _blocking(AsyncScan.latest_by)
+    archived = _blocking(AsyncScan.archived)
+    restore = _blocking(AsyncScan.restore)
+    pieces = _blocking(AsyncScan.pieces)
+    to_arrow = _blocking(AsyncScan.to_arrow)
+    to_pandas = _blocking(AsyncScan.to_pandas)
+    to_polars = _blocking(AsyncScan.to_polars)
 
     def batches(self) -> Batches:
         """Stream the rows as record batches: ``for batch in scan.batches()``, or ``with scan.batches() as batches``."""
         return Batches(self._scan)
-
-    def pieces(
-        self, most_pieces: int | None = None, *, target_bytes: int | None = None, only_row_counts: bool = False
-    ) -> ScanPieces:
-        """Cut the scan into pieces that other processes read; see :meth:`coldparquet.table_scan.Scan.pieces`."""
-        return background.run(
-            self._scan.pieces(most_pieces, target_bytes=target_bytes, only_row_counts=only_row_counts)
-        )
-
-    def to_arrow(self) -> pa.Table:
-        """Read all rows into one Arrow table."""
-        return background.run(self._scan.to_arrow())
-
-    def to_pandas(self) -> pd.DataFrame:
-        """Read all rows into a pandas data frame."""
-        return background.run(self._scan.to_pandas())
-
-    def to_polars(self) -> pl.DataFrame:
-        """Read all rows into a Polars data frame."""
-        return background.run(self._scan.to_polars())
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Hand the rows to DuckDB, Polars, pandas or anything else that speaks the Arrow PyCapsule interface."""
@@ -264,50 +212,43 @@ class Table:
         return Scan(self._table.scan(columns, where, limit=limit, options=options))
 
 
-def open_table(
-    url: str | os.PathLike[str],
-    *,
-    storage_options: Mapping[str, Any] | None = None,
-    options: ReadOptions | None = None,
-    store_options: StoreOptions | None = None,
-    store: ObjectStore | None = None,
-) -> Table:
+def _with_arguments_of(
+    function: Callable[Arguments, object],
+) -> Callable[[Callable[..., Result]], Callable[Arguments, Result]]:
+    """Give a function the arguments of another one, for type checkers and for help(); result and docstring stay its own."""
+
+    def give(blocking: Callable[..., Result]) -> Callable[Arguments, Result]:
+        result = inspect.signature(blocking).return_annotation
+        signature = inspect.signature(function).replace(return_annotation=result)
+        vars(blocking)["__signature__"] = signature
+        return blocking
+
+    return give
+
+
+@_with_arguments_of(asynchronous.open_table)
+def open_table(*arguments: Any, **options: Any) -> Table:
     """Open a table; see :func:`coldparquet.open_table`."""
-    opening = asynchronous.open_table(
-        url, storage_options=storage_options, options=options, store_options=store_options, store=store
-    )
-    return Table(background.run(_opened(opening)))
+    return _opened(asynchronous.open_table(*arguments, **options))
 
 
-def open_partition(
-    url: str | os.PathLike[str],
-    *,
-    storage_options: Mapping[str, Any] | None = None,
-    options: ReadOptions | None = None,
-    store_options: StoreOptions | None = None,
-    store: ObjectStore | None = None,
-) -> Table:
+@_with_arguments_of(asynchronous.open_partition)
+def open_partition(*arguments: Any, **options: Any) -> Table:
     """Open one partition; see :func:`coldparquet.open_partition`."""
-    opening = asynchronous.open_partition(
-        url, storage_options=storage_options, options=options, store_options=store_options, store=store
-    )
-    return Table(background.run(_opened(opening)))
+    return _opened(asynchronous.open_partition(*arguments, **options))
 
 
-def open_partitions(  # noqa: PLR0913 - those of coldparquet.open_partitions
-    url: str | os.PathLike[str],
-    names: Iterable[str],
-    *,
-    storage_options: Mapping[str, Any] | None = None,
-    options: ReadOptions | None = None,
-    store_options: StoreOptions | None = None,
-    store: ObjectStore | None = None,
-) -> Table:
+@_with_arguments_of(asynchronous.open_partitions)
+def open_partitions(*arguments: Any, **options: Any) -> Table:
     """Open some partitions of a table; see :func:`coldparquet.open_partitions`."""
-    opening = asynchronous.open_partitions(
-        url, names, storage_options=storage_options, options=options, store_options=store_options, store=store
-    )
-    return Table(background.run(_opened(opening)))
+    return _opened(asynchronous.open_partitions(*arguments, **options))
+
+
+def _opened(opening: asynchronous.Opening) -> Table:
+    async def wait() -> AsyncTable:
+        return await opening
+
+    return Table(background.run(wait()))
 
 
 def write_table(  # noqa: PLR0913 - those of coldparquet.write_table
@@ -343,7 +284,3 @@ def write_table(  # noqa: PLR0913 - those of coldparquet.write_table
             store=store,
         )
     )
-
-
-async def _opened(opening: asynchronous.Opening) -> AsyncTable:
-    return await opening

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from coldparquet.storage.open import StoreStack
 
 _SENDING_S = 0.005
-"""The first requests are on their way after this time, and whoever waits for a distant store has time for other things."""
+"""The first requests are on their way after this time; while a distant store answers, the CPU is free for other things."""
 
 
 class Table:

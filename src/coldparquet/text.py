@@ -40,6 +40,11 @@ def human_seconds(seconds: float) -> str:
     return f"{seconds * 1000:,.0f} ms" if seconds < 1 else f"{seconds:,.1f} s"
 
 
+def human_milliseconds(seconds: float, *, decimals: int = 0) -> str:
+    """Write a time in milliseconds, however long: ``30 ms``, ``1,500 ms``."""
+    return f"{seconds * 1000:,.{decimals}f} ms"
+
+
 def human_dollars(dollars: float) -> str:
     """Write a sum of money in cents, or in two digits where it is less: ``$1.20``, ``$0.0000064``."""
     if dollars == 0 or dollars >= 0.1:
@@ -47,6 +52,11 @@ def human_dollars(dollars: float) -> str:
     digits = f"{dollars:.1e}"
     decimals = 1 - int(digits[digits.index("e") + 1 :])
     return f"${dollars:.{decimals}f}"
+
+
+def human_price(dollars: float | None) -> str:
+    """Write a sum of money as :func:`human_dollars`, or that it is unknown."""
+    return "unknown" if dollars is None else human_dollars(dollars)
 
 
 def plural(count: int, noun: str) -> str:

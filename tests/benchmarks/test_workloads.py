@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from coldparquet.cli.app import app
 from coldparquet.cli.bench_command import chosen_benchmarks
+from coldparquet.cli.commands import app
 from coldparquet_bench import (
     goals,
     late_materialisation,

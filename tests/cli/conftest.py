@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
-from coldparquet.cli.app import app
+from coldparquet.cli.commands import app
 from tests.support.questdb_tables import copy_parquet_partitions
 
 if TYPE_CHECKING:

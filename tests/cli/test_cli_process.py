@@ -46,6 +46,13 @@ def test_version_and_help() -> None:
     assert coldparquet().returncode == 2
 
 
+def test_a_missing_package_is_named() -> None:
+    script = "import sys; sys.modules['typer'] = None; from coldparquet.cli.app import main; main()"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == "error: the command line needs the package typer: pip install 'coldparquet[cli]'\n"
+
+
 def test_whoever_reads_the_output_may_stop(table: Path) -> None:
     with subprocess.Popen([*COMMAND, "scan", str(table)], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import coldparquet as cp
-from coldparquet.cli.app import app
+from coldparquet.cli.commands import app
 from coldparquet.pipelines import ConvertJob, IndexJob, run_pipeline
 from coldparquet.spark.engine import SparkEngine
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer

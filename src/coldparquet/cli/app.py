@@ -1,22 +1,15 @@
-"""The command line: its entry point, and its commands in the order of the help."""
+"""The entry point of the command line. It loads typer and rich itself, so that it can say which of them is missing."""
 
 from __future__ import annotations
 
 import io
 import signal
 import sys
-from contextlib import contextmanager
-from importlib.metadata import version
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
-import typer
-from typer.core import TyperCommand, TyperGroup
-
-from coldparquet.cli import pipeline_commands, question_commands, showing_commands, upkeep_commands
-from coldparquet.text import visible_lines, visible_stream
+from coldparquet.text import visible_stream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from types import FrameType
 
 
@@ -30,7 +23,7 @@ def main() -> None:
             stream.reconfigure(errors="replace")
             setattr(sys, name, visible_stream(stream))
     try:
-        from coldparquet.cli.app import app  # noqa: PLC0415 - a missing package is explained below
+        from coldparquet.cli.commands import app  # noqa: PLC0415 - a missing package is explained below
     except ImportError as error:
         if error.name not in ("typer", "rich"):
             raise
@@ -47,98 +40,3 @@ def _interrupt(_number: int, frame: FrameType | None) -> None:
         handle(signal.SIGINT, frame)  # while an event loop runs, this is asyncio's, which cancels
     else:
         raise KeyboardInterrupt  # background jobs of scripts ignore Ctrl-C, but not this
-
-
-@contextmanager
-def _visible_refusals() -> Iterator[None]:
-    """Let what is said of wrong usage, which repeats the words of the caller, steer no terminal."""
-    try:
-        yield
-    except Exception as error:
-        message = getattr(error, "message", None)
-        if hasattr(error, "format_message") and isinstance(message, str):  # one of click, or of typer's own copy of it
-            error.message = visible_lines(message)  # type: ignore[attr-defined]
-        raise
-
-
-class _Commands(TyperGroup):
-    """All commands; wrong usage of any of them passes through here."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        with _visible_refusals():
-            return super().parse_args(ctx, args)
-
-    def invoke(self, ctx: Any) -> Any:
-        with _visible_refusals():
-            return super().invoke(ctx)
-
-
-app = typer.Typer(
-    cls=_Commands,
-    help="Selective questions over cold Parquet partitions, with the fewest requests, bytes and dollars.",
-    epilog="URLs are local paths, s3://bucket/path or anything else that fsspec knows.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-
-_ADVICE_ON_WORDS_LEFT_OVER = {
-    ("--where", "-w"): "; put a condition in double quotes: --where \"device = 'a'\"",
-    ("--columns", "-c"): "; separate columns by commas: --columns time,device",
-}
-"""For the flags whose value the shell splits into several words, unless it is written like this."""
-
-
-class _Command(TyperCommand):
-    """A command that says how to write what the shell took apart."""
-
-    allow_extra_args = True  # so that they are refused here
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        words = tuple(args)  # parsing may use up the list
-        left_over: list[str] = super().parse_args(ctx, args)
-        if left_over:
-            advice = (
-                text
-                for flags, text in _ADVICE_ON_WORDS_LEFT_OVER.items()
-                if any(word.startswith(flags) for word in words)
-            )
-            ctx.fail(f"Got unexpected extra argument(s) ({' '.join(left_over)}){next(advice, '')}")
-        return left_over
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"coldparquet {version('coldparquet')}")
-        raise typer.Exit
-
-
-@app.callback()
-def coldparquet(
-    _version: Annotated[
-        bool,
-        typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version."),
-    ] = False,
-) -> None:
-    """Selective questions over cold Parquet partitions, with the fewest requests, bytes and dollars."""
-
-
-for command in (
-    question_commands.inspect,
-    question_commands.explain,
-    question_commands.scan,
-    question_commands.count,
-    upkeep_commands.index,
-    upkeep_commands.migrate,
-    upkeep_commands.compact,
-    upkeep_commands.pack,
-    upkeep_commands.verify,
-    upkeep_commands.restore,
-    upkeep_commands.publish,
-    showing_commands.demo,
-    showing_commands.bench,
-):
-    app.command(cls=_Command)(command)
-app.add_typer(pipeline_commands.pipeline, name="pipeline")

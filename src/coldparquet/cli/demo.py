@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coldparquet.cli.demo_data import FIRST_DAY, partition_path, write_trades
-from coldparquet.cli.demo_readers import DemoQuestion, ask_coldparquet, ask_pyarrow
+from coldparquet.cli.demo_readers import DemoQuestion, DemoResult, ask_coldparquet, ask_pyarrow
 from coldparquet.cli.demo_report import print_demo
-from coldparquet.cli.demo_result import DemoResult
 from coldparquet.cli.output import print_json, progress_bar
 from coldparquet.maintenance.index import index_table
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
@@ -72,7 +71,7 @@ def _ask_all(
     server: ColdStoreServer, question: DemoQuestion, *, on_answer: Callable[[], None]
 ) -> tuple[dict[str, Answer], ColdparquetAnswer]:
     """Ask every reader; ``on_answer`` is called four times."""
-    # Once for nothing, so that nobody's libraries are loaded while the clock runs.
+    # Once without measuring, so that no libraries are loaded while the clock runs.
     first_file = partition_path(Path(_TABLE), FIRST_DAY).as_posix()
     ask_coldparquet(server, f"s3://{first_file}", question)
     ask_pyarrow(server, [first_file], question)

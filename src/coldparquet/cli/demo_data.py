@@ -74,7 +74,8 @@ def partition_path(table_path: Path, day: date) -> Path:
 def _trades(day: date, random: np.random.Generator) -> pa.Table:
     rows = ROWS_PER_DAY
     midnight_us = int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()) * 1_000_000
-    symbol = random.choice(len(SYMBOLS), rows, p=_falling_shares(len(SYMBOLS)))
+    weights = 1 / np.arange(1, len(SYMBOLS) + 1)  # few symbols make most trades
+    symbol = random.choice(len(SYMBOLS), rows, p=weights / weights.sum())
     drift = np.cumsum(random.normal(0, 1e-4, rows))
     price = np.array(list(_PRICES.values()))[symbol] * (1 + drift)
     half_spread = price * random.uniform(1e-5, 2e-4, rows)
@@ -89,13 +90,6 @@ def _trades(day: date, random: np.random.Generator) -> pa.Table:
         pa.array(np.round(price + half_spread, 4)),
     ]
     return pa.Table.from_arrays(columns, schema=SCHEMA)
-
-
-def _falling_shares(count: int) -> npt.NDArray[np.float64]:
-    """Return shares that add up to 1, of which each is smaller than the one before: few symbols make most trades."""
-    weights = 1 / np.arange(1, count + 1)
-    shares: npt.NDArray[np.float64] = weights / weights.sum()
-    return shares
 
 
 def _labels(numbers: npt.NDArray[np.int64], names: tuple[str, ...]) -> pa.DictionaryArray[Any, Any]:

@@ -1,4 +1,4 @@
-"""The readers of the demo: the same question to coldparquet and to pyarrow's own S3 client, watched at the server."""
+"""The readers of the demo: the same question to coldparquet and to pyarrow's own S3 client, measured at the server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyarrow.fs import S3FileSystem
 
-from coldparquet.cli.demo_data import SCHEMA
+from coldparquet.cli.demo_data import ROWS_PER_DAY, SCHEMA
 from coldparquet.opening import open_table
 from coldparquet.prices import PriceTable
 from coldparquet.storage.log import round_trips
@@ -103,6 +103,42 @@ class ColdparquetAnswer:
 
     plan: ReadPlan
     request_log: tuple[RequestRecord, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoResult:
+    """Everything that the demo shows."""
+
+    days: int
+    table_bytes: int
+    question: DemoQuestion
+    told: ColdparquetAnswer
+    answers: dict[str, Answer]
+    """By the name of the reader; coldparquet's comes first."""
+
+    @property
+    def table_rows(self) -> int:
+        """Rows of the whole table."""
+        return self.days * ROWS_PER_DAY
+
+    @property
+    def results_equal(self) -> bool:
+        """Whether all readers returned the same rows in the same order."""
+        first, *others = (answer.rows for answer in self.answers.values())
+        return all(first.equals(other) for other in others)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as plain data."""
+        return {
+            "days": self.days,
+            "table_rows": self.table_rows,
+            "table_bytes": self.table_bytes,
+            "columns": list(self.question.columns),
+            "where": self.question.where,
+            "results_equal": self.results_equal,
+            "answers": {name: answer.as_dict() for name, answer in self.answers.items()},
+            "plan": self.told.plan.as_dict(),
+        }
 
 
 def ask_coldparquet(server: ColdStoreServer, url: str, question: DemoQuestion) -> tuple[Answer, ColdparquetAnswer]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rich.rule import Rule
-from rich.table import Table
 from rich.text import Text
 
 from coldparquet.cli.demo_readers import STORAGE_CLASSES
-from coldparquet.cli.output import facts_table, output_console, wrap_long_lines
+from coldparquet.cli.output import facts_table, lines_table, output_console, wrap_long_lines
 from coldparquet.cli.profile import waterfall
 from coldparquet.prices import PriceTable
 from coldparquet.text import human_bytes
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from coldparquet.cli.demo_readers import Answer
-    from coldparquet.cli.demo_result import DemoResult
+    from coldparquet.cli.demo_readers import Answer, DemoResult
 
 _WATERFALL_LINES = 25
 _PER_READS = 1_000_000
@@ -59,16 +57,16 @@ def _question(result: DemoResult) -> RenderableType:
 
 
 def _comparison(result: DemoResult) -> RenderableType:
-    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    table = lines_table()
     table.add_column("", no_wrap=True)
     headers = ("coldparquet", "pyarrow", f"pyarrow, {len(result.told.plan.partitions)} files")
     for header, name in zip(headers, result.answers, strict=True):
         table.add_column(header, justify="right", no_wrap=True, style="green" if name == "coldparquet" else None)
     rows: list[tuple[str, Callable[[Answer], float], Callable[[float], str]]] = [
-        ("requests", lambda answer: len(answer.requests), _count),
+        ("requests", lambda answer: len(answer.requests), "{:,.0f}".format),
         ("bytes", lambda answer: answer.fetched_bytes, lambda value: human_bytes(int(value))),
-        ("round trips", lambda answer: answer.round_trips, _count),
-        ("wall time", lambda answer: answer.wall_s, _seconds),
+        ("round trips", lambda answer: answer.round_trips, "{:,.0f}".format),
+        ("wall time", lambda answer: answer.wall_s, "{:.2f} s".format),
     ]
     for storage_class, label in STORAGE_CLASSES.items():
         remark = "" if PriceTable.default().of(storage_class).is_verified else " *"
@@ -112,14 +110,6 @@ def _ratio(other: float, base: float) -> str:
     """Write how many times as much it is, in a fixed width so that the numbers before it stay aligned."""
     ratio = other / base if base else 0.0
     return f"({ratio:.0f}x)".rjust(6) if ratio >= 9.95 else f"({ratio:.1f}x)".rjust(6)
-
-
-def _count(value: float) -> str:
-    return f"{value:,.0f}"
-
-
-def _seconds(value: float) -> str:
-    return f"{value:.2f} s"
 
 
 def _dollars(value: float) -> str:

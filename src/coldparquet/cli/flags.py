@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass, is_dataclass
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
-from coldparquet.options import StoreOptions, parse_byte_count
+from coldparquet.options import ReadOptions, StoreOptions, parse_byte_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from coldparquet.options import Goal, ReadOptions
+    from coldparquet.options import Goal
     from coldparquet.prices import PriceTable, RestoreTier
 
 
@@ -69,16 +72,6 @@ Anonymous = Annotated[
     bool, typer.Option("--anon", help="Without credentials: public data.", rich_help_panel=STORAGE_PANEL)
 ]
 
-CacheDirectory = Annotated[
-    str | None,
-    typer.Option(
-        "--cache-dir",
-        metavar="DIRECTORY",
-        help="Keep what is fetched there for the next run; private to you.",
-        rich_help_panel=STORAGE_PANEL,
-    ),
-]
-
 
 COST_PANEL = "Cost"
 
@@ -103,46 +96,6 @@ def _one_of(*words: str, instead: str = "") -> Callable[[str], str]:
     return parse
 
 
-GoalFlag = Annotated[
-    str,
-    typer.Option(
-        "--goal",
-        metavar="GOAL",
-        parser=_one_of("fast", "cheap", "few-requests", "few-bytes"),
-        help="fast, cheap, few-requests or few-bytes: what coalescing requests aims at; explain compares them.",
-        rich_help_panel=COST_PANEL,
-    ),
-]
-MaxUsdFlag = Annotated[
-    float | None,
-    typer.Option(
-        "--max-usd",
-        metavar="DOLLARS",
-        min=0,
-        help="Read nothing if the data requests would cost more.",
-        rich_help_panel=COST_PANEL,
-    ),
-]
-MaxBytesFlag = Annotated[
-    int | None,
-    typer.Option(
-        "--max-bytes",
-        metavar="SIZE",
-        parser=byte_count,
-        help="Read nothing if more data would be fetched: 1000000, 250MB, 1.5GiB.",
-        rich_help_panel=COST_PANEL,
-    ),
-]
-MaxRequestsFlag = Annotated[
-    int | None,
-    typer.Option(
-        "--max-requests",
-        metavar="COUNT",
-        min=0,
-        help="Read nothing if it would take more data requests.",
-        rich_help_panel=COST_PANEL,
-    ),
-]
 PricesFlag = Annotated[
     str | None,
     typer.Option(
@@ -154,37 +107,6 @@ PricesFlag = Annotated[
 ]
 
 
-ArchivedFlag = Annotated[
-    str,
-    typer.Option(
-        "--archived",
-        metavar="POLICY",
-        parser=_one_of("refuse", "skip", instead="; 'coldparquet restore' makes archived partitions readable"),
-        help="refuse, or skip partitions that would have to be restored first ('coldparquet restore').",
-        rich_help_panel=COST_PANEL,
-    ),
-]
-UnreadFlag = Annotated[
-    str,
-    typer.Option(
-        "--unread",
-        metavar="POLICY",
-        parser=_one_of("refuse", "skip"),
-        help="refuse a table beside whose partitions lie Parquet files that are not read, or skip these files.",
-    ),
-]
-ColumnsFromFlag = Annotated[
-    str,
-    typer.Option(
-        "--columns-from",
-        metavar="PARTITIONS",
-        parser=_one_of("newest", "all"),
-        help="newest, or all: which partitions say what columns a table without _meta has.",
-    ),
-]
-NoSidecarsFlag = Annotated[
-    bool, typer.Option("--no-sidecars", help="Plan from Parquet footers, as if no partition had a sidecar.")
-]
 TierFlag = Annotated[
     str | None,
     typer.Option(
@@ -208,32 +130,145 @@ def price_table(file: str | None) -> PriceTable | None:
     return None if file is None else PriceTable.read(file)
 
 
-def read_options_of(
-    *,
-    goal: str,
-    max_usd: float | None,
-    max_bytes: int | None,
-    max_requests: int | None,
-    prices: str | None,
-    archived: str,
-    unread: str,
-    columns_from: str,
-    no_sidecars: bool,
-) -> ReadOptions:
-    """Put together what the flags say."""
-    from coldparquet.options import ReadOptions  # noqa: PLC0415 - --help answers at once
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadFlags:
+    """How to read: those of ``scan``, ``explain`` and ``count``."""
 
-    return ReadOptions(
-        goal=cast("Goal", goal),
-        max_usd=max_usd,
-        max_bytes=max_bytes,
-        max_requests=max_requests,
-        prices=price_table(prices),
-        archived=cast("Literal['refuse', 'skip']", archived),
-        unread=cast("Literal['refuse', 'skip']", unread),
-        columns_from=cast("Literal['newest', 'all']", columns_from),
-        sidecars=not no_sidecars,
-    )
+    goal: Annotated[
+        str,
+        typer.Option(
+            metavar="GOAL",
+            parser=_one_of("fast", "cheap", "few-requests", "few-bytes"),
+            help="fast, cheap, few-requests or few-bytes: what coalescing requests aims at; explain compares them.",
+            rich_help_panel=COST_PANEL,
+        ),
+    ] = "fast"
+    max_usd: Annotated[
+        float | None,
+        typer.Option(
+            metavar="DOLLARS",
+            min=0,
+            help="Read nothing if the data requests would cost more.",
+            rich_help_panel=COST_PANEL,
+        ),
+    ] = None
+    max_bytes: Annotated[
+        int | None,
+        typer.Option(
+            metavar="SIZE",
+            parser=byte_count,
+            help="Read nothing if more data would be fetched: 1000000, 250MB, 1.5GiB.",
+            rich_help_panel=COST_PANEL,
+        ),
+    ] = None
+    max_requests: Annotated[
+        int | None,
+        typer.Option(
+            metavar="COUNT",
+            min=0,
+            help="Read nothing if it would take more data requests.",
+            rich_help_panel=COST_PANEL,
+        ),
+    ] = None
+    prices: PricesFlag = None
+    archived: Annotated[
+        str,
+        typer.Option(
+            metavar="POLICY",
+            parser=_one_of("refuse", "skip", instead="; 'coldparquet restore' makes archived partitions readable"),
+            help="refuse, or skip partitions that would have to be restored first ('coldparquet restore').",
+            rich_help_panel=COST_PANEL,
+        ),
+    ] = "refuse"
+    unread: Annotated[
+        str,
+        typer.Option(
+            metavar="POLICY",
+            parser=_one_of("refuse", "skip"),
+            help="refuse a table beside whose partitions lie Parquet files that are not read, or skip these files.",
+        ),
+    ] = "refuse"
+    columns_from: Annotated[
+        str,
+        typer.Option(
+            metavar="PARTITIONS",
+            parser=_one_of("newest", "all"),
+            help="newest, or all: which partitions say what columns a table without _meta has.",
+        ),
+    ] = "newest"
+    no_sidecars: Annotated[
+        bool, typer.Option("--no-sidecars", help="Plan from Parquet footers, as if no partition had a sidecar.")
+    ] = False
+
+    def read_options(self) -> ReadOptions:
+        """Put together what the flags say."""
+        return ReadOptions(
+            goal=cast("Goal", self.goal),
+            max_usd=self.max_usd,
+            max_bytes=self.max_bytes,
+            max_requests=self.max_requests,
+            prices=price_table(self.prices),
+            archived=cast("Literal['refuse', 'skip']", self.archived),
+            unread=cast("Literal['refuse', 'skip']", self.unread),
+            columns_from=cast("Literal['newest', 'all']", self.columns_from),
+            sidecars=not self.no_sidecars,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreFlags:
+    """How to reach the store."""
+
+    storage_option: StorageOptions = None
+    endpoint_url: EndpointUrl = None
+    anon: Anonymous = False
+
+    def storage_options(self) -> dict[str, Any]:
+        """Put together what the flags say."""
+        return parse_storage_options(self.storage_option, endpoint_url=self.endpoint_url, anonymous=self.anon)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachedStoreFlags(StoreFlags):
+    """How to reach the store, and what to keep of it."""
+
+    cache_dir: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIRECTORY",
+            help="Keep what is fetched there for the next run; private to you.",
+            rich_help_panel=STORAGE_PANEL,
+        ),
+    ] = None
+
+    def store_options(self) -> StoreOptions:
+        """Say what to remember of the store."""
+        if self.cache_dir is None:
+            return StoreOptions()
+        if not self.cache_dir or "://" in self.cache_dir:
+            raise typer.BadParameter("expected a local directory", param_hint="--cache-dir")
+        return StoreOptions(cache_directory=self.cache_dir)
+
+
+def takes_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """Show typer the fields of parameters that are dataclasses of flags, and give the command the dataclasses."""
+    own = signature(command, eval_str=True).parameters
+    groups: dict[str, Any] = {
+        name: parameter.annotation for name, parameter in own.items() if is_dataclass(parameter.annotation)
+    }
+    flags = {name: signature(group, eval_str=True).parameters for name, group in groups.items()}
+
+    @wraps(command)
+    def with_groups(**values: Any) -> None:
+        for name, group in groups.items():
+            values[name] = group(**{flag: values.pop(flag) for flag in flags[name]})
+        command(**values)
+
+    shown: list[Parameter] = []
+    for name, parameter in own.items():
+        shown += flags[name].values() if name in flags else [parameter]
+    vars(with_groups)["__signature__"] = Signature(shown)
+    return with_groups
 
 
 _WORDS = {"true": True, "false": False, "null": None}
@@ -255,15 +290,6 @@ def parse_storage_options(settings: list[str] | None, *, endpoint_url: str | Non
     if anonymous:
         options["anon"] = True
     return options
-
-
-def store_options_of(*, cache_directory: str | None) -> StoreOptions:
-    """Say what to remember of the store."""
-    if cache_directory is None:
-        return StoreOptions()
-    if not cache_directory or "://" in cache_directory:
-        raise typer.BadParameter("expected a local directory", param_hint="--cache-dir")
-    return StoreOptions(cache_directory=cache_directory)
 
 
 def _parse_value(key: str, text: str) -> Any:

@@ -7,13 +7,12 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
 from rich.text import Text
 
 from coldparquet.catalog.discovery import discover
 from coldparquet.catalog.partition import look_up_sidecar
 from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE
-from coldparquet.cli.output import FAILED, facts_table, output_console, print_findings, print_json, report
+from coldparquet.cli.output import FAILED, facts_table, lines_table, output_console, print_findings, print_json, report
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import ColdParquetError, FormatError, InvalidInputError, NotFoundError
 from coldparquet.format.fetch import ENCRYPTED_MAGIC, SidecarFetch
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from rich.console import Console, RenderableType
+    from rich.table import Table
 
     from coldparquet.catalog.discovery import Discovery
     from coldparquet.catalog.partition import SidecarLookup
@@ -44,23 +44,21 @@ if TYPE_CHECKING:
 _LISTED_AT_EACH_END = 50
 """Of more than twice as many partitions the text lists the oldest and the newest."""
 
-_NOT_LOOKED_AT = "not looked at"
-_SIDECAR_STYLES = {"present": "green", "absent": "yellow", "stale": "red", "damaged": "red", _NOT_LOOKED_AT: "dim"}
+_NOT_FETCHED = "not looked at"
+_SIDECAR_STYLES = {"present": "green", "absent": "yellow", "stale": "red", "damaged": "red", _NOT_FETCHED: "dim"}
 
 
-async def describe_table(
-    store: ObjectStore, path: str, *, look_for_sidecars: bool, options: ReadOptions
-) -> dict[str, Any]:
+async def describe_table(store: ObjectStore, path: str, *, with_sidecars: bool, options: ReadOptions) -> dict[str, Any]:
     """List the partitions of a table.
 
     Requests: the listing, ``_txn`` and ``_meta``, at the same time, and ``_cv`` after them if there are native partitions;
-    with ``look_for_sidecars`` 1 more for each Parquet partition, 2 for a large sidecar, and without a ``_txn`` listings of
+    with ``with_sidecars`` 1 more for each Parquet partition, 2 for a large sidecar, and without a ``_txn`` listings of
     what lies beside them.
     """
-    discovery = await discover(store, path, ask_inside=look_for_sidecars)
+    discovery = await discover(store, path, ask_inside=with_sidecars)
     lookups: Sequence[SidecarLookup | None] = [None] * len(discovery.locations)
-    if look_for_sidecars:
-        lookups = await _look_for_sidecars(store, discovery.locations, options)
+    if with_sidecars:
+        lookups = await _sidecars_of(store, discovery.locations, options)
     partitions = [
         _describe_partition(location, lookup) for location, lookup in zip(discovery.locations, lookups, strict=True)
     ]
@@ -86,19 +84,19 @@ def print_table(console: Console, description: Mapping[str, Any]) -> None:
         console.print(Text(f"note: {visible(note)}", style="dim"))
 
 
-async def _look_for_sidecars(
+async def _sidecars_of(
     store: ObjectStore, locations: Sequence[PartitionLocation], options: ReadOptions
 ) -> list[SidecarLookup | None]:
     pinned = CheckedStore(store)
     slots = asyncio.Semaphore(options.max_concurrency)
 
-    async def look(location: PartitionLocation) -> SidecarLookup | None:
+    async def look_up(location: PartitionLocation) -> SidecarLookup | None:
         if location.is_native:
             return None
         async with slots:
             return await look_up_sidecar(pinned, location, options)
 
-    return await gather_or_cancel([look(location) for location in locations])
+    return await gather_or_cancel([look_up(location) for location in locations])
 
 
 def _describe_files(discovery: Discovery) -> dict[str, Any]:
@@ -123,7 +121,7 @@ def _describe_partition(location: PartitionLocation, lookup: SidecarLookup | Non
     if lookup is not None and lookup.sidecar is not None:
         rows = lookup.sidecar.total_rows if rows is None else rows
         size_bytes = lookup.sidecar.parquet_size_bytes if size_bytes is None else size_bytes
-    state = None if location.is_native else _NOT_LOOKED_AT
+    state = None if location.is_native else _NOT_FETCHED
     return {
         "name": location.name if directory is None else directory.base_name,
         "directory": location.name,
@@ -178,20 +176,25 @@ def _facts(description: Mapping[str, Any]) -> Table:
 
 def _sidecar_summary(partitions: Sequence[Mapping[str, Any]]) -> Text:
     states = Counter(partition["sidecar"] for partition in partitions if partition["sidecar"] is not None)
-    if _NOT_LOOKED_AT in states:
-        requests = plural(states[_NOT_LOOKED_AT], "request")
+    if _NOT_FETCHED in states:
+        requests = plural(states[_NOT_FETCHED], "request")
         return Text(f"use --sidecars to look at them, with {requests}", style="dim")
     counts = [Text(f"{count:,} {state}", style=_SIDECAR_STYLES[state]) for state, count in states.items()]
     return Text(", ").join(counts)
 
 
 def _partition_table(partitions: Sequence[Mapping[str, Any]]) -> Table:
-    with_sidecars = any(partition["sidecar"] not in {None, _NOT_LOOKED_AT} for partition in partitions)
-    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-    for header in ("directory", "rows", "from (UTC)", "before", "format", "Parquet", "sidecar")[
-        : 7 if with_sidecars else 6
-    ]:
-        table.add_column(header, justify="right" if header in {"rows", "Parquet"} else "left", overflow="fold")
+    with_sidecars = any(partition["sidecar"] not in {None, _NOT_FETCHED} for partition in partitions)
+    headers = (
+        "directory",
+        "rows",
+        "from (UTC)",
+        "before",
+        "format",
+        "Parquet",
+        *(["sidecar"] if with_sidecars else []),
+    )
+    table = lines_table(*headers, right={"rows", "Parquet"})
     left_out = len(partitions) - 2 * _LISTED_AT_EACH_END
     for index, partition in enumerate(partitions):
         if left_out > 0 and _LISTED_AT_EACH_END <= index < len(partitions) - _LISTED_AT_EACH_END:
@@ -241,7 +244,7 @@ def inspect_files(
     *,
     storage_options: Mapping[str, Any],
     choice: SnapshotChoice,
-    look_for_sidecars: bool,
+    with_sidecars: bool,
     as_json: bool,
 ) -> int:
     """Show sidecars and tables, one after the other. A wrong one does not keep the others from being shown."""
@@ -250,7 +253,7 @@ def inspect_files(
     for url in urls:
         try:
             path, description = asyncio.run(
-                _describe(url, storage_options=storage_options, choice=choice, look_for_sidecars=look_for_sidecars)
+                _describe(url, storage_options=storage_options, choice=choice, with_sidecars=with_sidecars)
             )
         except ColdParquetError as error:
             report(error, as_json=as_json)
@@ -270,7 +273,7 @@ def inspect_files(
 
 
 async def _describe(
-    url: str, *, storage_options: Mapping[str, Any], choice: SnapshotChoice, look_for_sidecars: bool
+    url: str, *, storage_options: Mapping[str, Any], choice: SnapshotChoice, with_sidecars: bool
 ) -> tuple[str, dict[str, Any]]:
     """Describe what lies at ``url``: first it is taken for a sidecar or for what has one beside it, then for a table."""
     options = ReadOptions()
@@ -286,7 +289,7 @@ async def _describe(
             path, sidecar = await _find_sidecar(CheckedStore(stacked), path, choice)
         except NotFoundError as no_sidecar:
             try:
-                return path, await describe_table(stacked, path, look_for_sidecars=look_for_sidecars, options=options)
+                return path, await describe_table(stacked, path, with_sidecars=with_sidecars, options=options)
             except NotFoundError as no_table:
                 # It says what else a path may be; of a bucket that is missing both say the same.
                 is_about_path = no_sidecar.kind in ("IsADirectory", NotFoundError.default_kind)
@@ -452,7 +455,7 @@ def _names(description: Mapping[str, Any], indexes: Sequence[int]) -> str:
 
 
 def _column_table(description: Mapping[str, Any]) -> RenderableType:
-    table = _table("column", "type", "id", "flags", right={2})
+    table = lines_table("column", "type", "id", "flags", right={"id"})
     for column in description["columns"]:
         flags = [column["repetition"].lower()]
         flags += ["descending"] if column["descending"] else []
@@ -466,7 +469,9 @@ def _row_group_table(description: Mapping[str, Any]) -> RenderableType:
     row_groups = description["row_groups"]
     if not row_groups:
         return Text("no row groups", style="dim")
-    table = _table("row group", "rows", "Parquet bytes", "from", "to", right={0, 1, 2})
+    table = lines_table(
+        "row group", "rows", "Parquet bytes", "from", "to", right={"row group", "rows", "Parquet bytes"}
+    )
     for row_group in row_groups[:_LISTED_ROW_GROUPS]:
         compressed = sum(chunk["total_compressed"] for chunk in row_group["chunks"])
         table.add_row(
@@ -500,7 +505,8 @@ def _chain_table(description: Mapping[str, Any]) -> list[RenderableType]:
     chain = description["chain"]
     if len(chain) < 2:
         return []
-    table = _table("snapshot", "sidecar bytes", "Parquet bytes", "row groups", "transaction", right={0, 1, 2, 3, 4})
+    headers = ("snapshot", "sidecar bytes", "Parquet bytes", "row groups", "transaction")
+    table = lines_table(*headers, right=headers)
     for age, entry in enumerate(chain):
         footer = entry["footer"]
         table.add_row(
@@ -511,13 +517,6 @@ def _chain_table(description: Mapping[str, Any]) -> list[RenderableType]:
             "" if footer["seq_txn"] is None else f"{footer['seq_txn']:,}",
         )
     return [table]
-
-
-def _table(*headers: str, right: set[int]) -> Table:
-    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-    for index, header in enumerate(headers):
-        table.add_column(header, justify="right" if index in right else "left", overflow="fold")
-    return table
 
 
 def _exactly(count: int) -> str:

@@ -33,7 +33,7 @@ from coldparquet.plan.advice import with_remedy
 from coldparquet.text import visible, visible_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from rich.console import ConsoleOptions, RenderableType
 
@@ -109,6 +109,14 @@ def facts_table() -> Table:
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
+    return table
+
+
+def lines_table(*headers: str, right: Collection[str] = (), width: int | None = None) -> Table:
+    """Return an empty table with a line for each thing; numbers are put to the right, and long texts are broken."""
+    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0), width=width)
+    for header in headers:
+        table.add_column(header, justify="right" if header in right else "left", overflow="fold")
     return table
 
 

@@ -7,16 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
-from rich.table import Table as RichTable
 from rich.text import Text
 
-from coldparquet.cli.output import error_console, facts_table, file_in_place
+from coldparquet.cli.output import error_console, facts_table, file_in_place, lines_table
 from coldparquet.report import html_report, scan_report, svg_waterfall
 from coldparquet.report.kinds import kind_of, purpose_of, remarks_on
-from coldparquet.text import human_bytes, human_dollars, human_seconds, plural, visible
+from coldparquet.text import human_bytes, human_milliseconds, human_price, human_seconds, plural, visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from rich.table import Table as RichTable
 
     from coldparquet.plan.model import ReadPlan
     from coldparquet.report import ScanReport
@@ -48,7 +49,7 @@ def waterfall(records: Sequence[RequestRecord], *, width: int, max_lines: int) -
     Dots: waiting for a turn; a shaded bar: until the first byte, where that is known; a full one: until the last.
     """
     bar_width = max(8, min(int(width * _BAR_SHARE), width - _PURPOSE_WIDTH - 3 * (_NUMBER_WIDTH + 2) - 2))
-    table = RichTable(box=None, header_style="bold", padding=(0, 2, 0, 0), width=width)
+    table = lines_table(width=width)
     for header in ("sent", "took", "bytes"):
         table.add_column(header, justify="right", no_wrap=True, width=_NUMBER_WIDTH)
     table.add_column("", no_wrap=True, width=bar_width)
@@ -56,12 +57,13 @@ def waterfall(records: Sequence[RequestRecord], *, width: int, max_lines: int) -
     end_s = max((record.finished_s for record in records), default=0.0)
     shown = records if len(records) <= max_lines else records[: max_lines - 1]
     for record in shown:
+        remarks = ", ".join(remarks_on(record))
         table.add_row(
-            _milliseconds(record.started_s),
-            _milliseconds(record.finished_s - record.started_s),
+            human_milliseconds(record.started_s),
+            human_milliseconds(record.finished_s - record.started_s),
             human_bytes(record.fetched_bytes) if record.operation == "get" else "",
             _bar(record, end_s, bar_width),
-            _purpose(record),
+            Text.assemble((f"{remarks}  " if remarks else "", _STYLES[kind_of(record)]), visible(purpose_of(record))),
         )
     if len(shown) < len(records):
         table.add_row("...", "", "", "", f"{len(records) - len(shown):,} more requests")
@@ -81,15 +83,6 @@ def _bar(record: RequestRecord, end_s: float, width: int) -> Text:
     style = _STYLES[kind_of(record)]
     dim = "dim " if record.status == "cancelled" else ""
     return Text.assemble(" " * queued, ("·" * (indent - queued), "dim"), (bar, dim + style))
-
-
-def _purpose(record: RequestRecord) -> Text:
-    remarks = ", ".join(remarks_on(record))
-    return Text.assemble((f"{remarks}  " if remarks else "", _STYLES[kind_of(record)]), visible(purpose_of(record)))
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{seconds * 1000:,.0f} ms"
 
 
 _PLAIN_WIDTH = 120
@@ -158,11 +151,7 @@ def _summary(report: ScanReport) -> RichTable:
     if stats.cache_hits:
         hits = f"{plural(stats.cache_hits, 'answer')}, {human_bytes(stats.cache_hit_bytes)}"
         facts.add_row("from the cache", hits)
-    opening = f"{_price(report.earlier_dollars)} to open the table, " if before else ""
-    facts.add_row("price", f"{opening}{_price(stats.dollars)}{' for this scan' if before else ''}")
+    opening = f"{human_price(report.earlier_dollars)} to open the table, " if before else ""
+    facts.add_row("price", f"{opening}{human_price(stats.dollars)}{' for this scan' if before else ''}")
     facts.add_row("rows", f"{stats.row_count:,}")
     return facts
-
-
-def _price(dollars: float | None) -> str:
-    return "unknown" if dollars is None else human_dollars(dollars)

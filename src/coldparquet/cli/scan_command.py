@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import typer
 from rich.cells import cell_len
-from rich.table import Table as RichTable
 from rich.text import Text
 
 from coldparquet.cli.output import (
@@ -24,6 +23,7 @@ from coldparquet.cli.output import (
     ParquetSink,
     error_console,
     file_in_place,
+    lines_table,
     output_console,
     print_json,
     print_plan,
@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from rich.progress import Progress
+    from rich.table import Table as RichTable
 
+    from coldparquet.cli.flags import CachedStoreFlags, ReadFlags
     from coldparquet.cli.output import MakeSink
     from coldparquet.cli.profile import ScanProfile
     from coldparquet.opening import Opening
@@ -77,22 +79,20 @@ class TableQuestion:
 def question_about(
     url: str,
     *,
-    storage_options: Mapping[str, Any],
-    store_options: StoreOptions,
-    options: ReadOptions,
+    store: CachedStoreFlags,
+    reads: ReadFlags,
     columns: list[str] | None = None,
     where: str | None,
     limit: int | None,
     tail: int | None = None,
 ) -> TableQuestion:
     """Put together what the flags say; ``columns`` are lists as they were typed."""
-    names = _split_columns(columns)
     return TableQuestion(
         url=url,
-        storage_options=storage_options,
-        store_options=store_options,
-        options=options,
-        columns=names,
+        storage_options=store.storage_options(),
+        store_options=store.store_options(),
+        options=reads.read_options(),
+        columns=_split_columns(columns),
         where=where,
         limit=limit,
         tail=tail,
@@ -294,7 +294,7 @@ def _summary(row_count: int, asked: int, plan: ReadPlan) -> str:
 
 def _rich_table(rows: pa.Table, *, width: int) -> tuple[RichTable, list[str]]:
     """Return a table of the columns that fit side by side, and the names of those that do not."""
-    table = RichTable(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    table = lines_table()
     batch = rows.combine_chunks().to_batches()
     columns = text_columns(batch[0]) if batch else [[] for _ in rows.schema]
     shown: list[list[str]] = []

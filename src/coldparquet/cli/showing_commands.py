@@ -34,10 +34,14 @@ def bench(
     *,
     question: Annotated[
         list[str] | None,
-        typer.Option(metavar="TEXT", help="Only questions that begin so, such as 'W2:'. May be given several times."),
+        typer.Option(
+            metavar="TEXT", help="Only questions whose name begins with this, such as 'W2:'; may be repeated."
+        ),
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, metavar="N", help="Fresh processes per reader.")] = 3,
-    small: Annotated[bool, typer.Option("--small", help="Less data: seconds, but nothing to quote.")] = False,
+    small: Annotated[
+        bool, typer.Option("--small", help="Less data: done in seconds, but the results are not representative.")
+    ] = False,
     data: Annotated[
         str | None, typer.Option(metavar="DIRECTORY", help="Keep the data there, up to 3 GB, for the next run.")
     ] = None,

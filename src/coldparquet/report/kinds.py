@@ -7,7 +7,7 @@ least 3:1 to the paper.
 from __future__ import annotations
 
 import html
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from coldparquet.text import UNKNOWN, VISIBLE
 
@@ -49,17 +49,11 @@ def escaped_lines(text: str) -> str:
 
 RequestKind: TypeAlias = Literal["listing", "metadata", "data", "writing", "failed"]
 
-KIND_NAMES: dict[RequestKind, str] = {
-    "listing": "listing",
-    "metadata": "metadata",
-    "data": "data",
-    "writing": "writing",
-    "failed": "failed",
-}
+KINDS: tuple[RequestKind, ...] = get_args(RequestKind)
 """In the order in which a read usually goes through them."""
 
 _NO_FAILURES = frozenset({"ok", "cancelled", "NotFound"})
-"""To look for a sidecar that is not there is no failure, nor is a race that was lost."""
+"""A sidecar that does not exist is no failure, and neither is a hedged request that the other one overtook."""
 
 
 def kind_of(record: RequestRecord) -> RequestKind:

@@ -7,10 +7,18 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from coldparquet.plan.cost import prices_of
-from coldparquet.report.kinds import COLOURS, KIND_NAMES, escaped, escaped_lines, kind_of, remarks_on
+from coldparquet.report.kinds import COLOURS, KINDS, escaped, escaped_lines, kind_of, remarks_on
 from coldparquet.report.waterfall_drawing import WATERFALL_STYLE, draw_waterfall
 from coldparquet.scan.stats import request_dollars
-from coldparquet.text import few_names, human_bytes, human_dollars, human_seconds, plural
+from coldparquet.text import (
+    few_names,
+    human_bytes,
+    human_dollars,
+    human_milliseconds,
+    human_price,
+    human_seconds,
+    plural,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -50,7 +58,7 @@ pre { margin: 0; padding: 12px 14px; background: var(--card); }
 summary { cursor: pointer; font-weight: 600; font-size: 16px; margin: 34px 0 10px; }
 footer { margin-top: 36px; font-size: 13px; }
 """
-_DOT_STYLE = "".join(f".dot.{kind} {{ background: var(--{kind}); }}\n" for kind in KIND_NAMES)
+_DOT_STYLE = "".join(f".dot.{kind} {{ background: var(--{kind}); }}\n" for kind in KINDS)
 
 
 def html_report(report: ScanReport) -> str:
@@ -105,9 +113,7 @@ def _tiles(report: ScanReport) -> Iterator[str]:
     yield _tile("requests", f"{stats.request_count:,}", _request_remarks(report))
     yield _tile("bytes fetched", human_bytes(stats.fetched_bytes), _byte_remarks(stats))
     if report.has_prices:
-        price = "unknown" if stats.dollars is None else human_dollars(stats.dollars)
-        remark = "the storage class has no known price" if stats.dollars is None else _per_million(stats.dollars)
-        yield _tile("price", price, [remark, *_opening_price(report)])
+        yield _tile("price", human_price(stats.dollars), _price_remarks(report))
     yield _tile("rows", f"{stats.row_count:,}", [f"decoded in {human_seconds(stats.decode_s)}, all threads together"])
     yield "</div>"
 
@@ -145,30 +151,29 @@ def _byte_remarks(stats: ScanStatistics) -> list[str]:
     return remarks
 
 
-def _per_million(dollars: float) -> str:
-    return f"{human_dollars(dollars * 1e6)} for a million times"
-
-
-def _opening_price(report: ScanReport) -> list[str]:
-    if not report.earlier_requests:
-        return []
-    dollars = report.earlier_dollars
-    return [f"{'unknown' if dollars is None else human_dollars(dollars)} more before, to open the table"]
+def _price_remarks(report: ScanReport) -> list[str]:
+    dollars = report.statistics.dollars
+    if dollars is None:
+        remarks = ["the storage class has no known price"]
+    else:
+        remarks = [f"{human_dollars(dollars * 1e6)} for a million times"]
+    if report.earlier_requests:
+        remarks.append(f"{human_price(report.earlier_dollars)} more before, to open the table")
+    return remarks
 
 
 def _by_kind(report: ScanReport) -> str:
     rows = []
-    for kind, name in KIND_NAMES.items():
+    for kind in KINDS:
         records = [record for record in report.records if kind_of(record) == kind]
         if records:
-            dot = f'<span class="dot {kind}"></span>{name}'
             rows.append(
                 [
-                    dot,
+                    f'<span class="dot {kind}"></span>{kind}',
                     f"{sum(record.http_requests for record in records):,}",
                     human_bytes(sum(record.fetched_bytes for record in records)),
-                    _milliseconds(records[0].started_s),
-                    _milliseconds(max(record.finished_s for record in records)),
+                    human_milliseconds(records[0].started_s, decimals=1),
+                    human_milliseconds(max(record.finished_s for record in records), decimals=1),
                     *_price_cell(report, records),
                 ]
             )
@@ -185,12 +190,14 @@ def _plan(report: ScanReport) -> Iterator[str]:
 def _request_table(report: ScanReport) -> str:
     rows = []
     for record in report.records[:_MOST_ROWS]:
-        kind = kind_of(record)
+        kind, first_byte = kind_of(record), ""
+        if record.first_byte_s is not None:
+            first_byte = human_milliseconds(record.first_byte_s - record.started_s, decimals=1)
         rows.append(
             [
-                _milliseconds(record.started_s),
-                _milliseconds(record.finished_s - record.started_s),
-                "" if record.first_byte_s is None else _milliseconds(record.first_byte_s - record.started_s),
+                human_milliseconds(record.started_s, decimals=1),
+                human_milliseconds(record.finished_s - record.started_s, decimals=1),
+                first_byte,
                 human_bytes(record.fetched_bytes) if record.operation == "get" else "",
                 "" if record.byte_range is None else escaped(str(record.byte_range)),
                 f'<span class="dot {kind}"></span>{escaped(record.reason)}',
@@ -199,28 +206,22 @@ def _request_table(report: ScanReport) -> str:
                 *_price_cell(report, [record]),
             ]
         )
-    header = [
-        "sent",
-        "took",
-        "first byte",
-        "bytes",
-        "range",
-        "for",
-        "object",
-        "remarks",
-        *(["price"] if report.has_prices else []),
-    ]
+    header = ["sent", "took", "first byte", "bytes", "range", "for", "object", "remarks"]
+    header += ["price"] if report.has_prices else []
     table = _table(header, rows, text_columns={5, 6, 7})
     left_out = len(report.records) - _MOST_ROWS
     return table if left_out <= 0 else f"{table}<p>... and {plural(left_out, 'more request')}</p>"
 
 
 def _price_cell(report: ScanReport, records: list[RequestRecord]) -> list[str]:
-    if not report.has_prices:
-        return []
-    dollars = [request_dollars(record, report.prices) for record in records]
+    return [human_price(_dollars_of(records, report.prices))] if report.has_prices else []
+
+
+def _dollars_of(records: Sequence[RequestRecord], prices: PriceTable) -> float | None:
+    """Add up what requests cost; None where the price of one is not known."""
+    dollars = [request_dollars(record, prices) for record in records]
     known = [price for price in dollars if price is not None]
-    return [human_dollars(sum(known)) if len(known) == len(dollars) else "unknown"]
+    return sum(known) if len(known) == len(dollars) else None
 
 
 def _table(header: list[str], rows: list[list[str]], *, text_columns: set[int]) -> str:
@@ -243,10 +244,6 @@ def _footer(report: ScanReport) -> str:
     )
 
 
-def _milliseconds(seconds: float) -> str:
-    return f"{seconds * 1000:,.1f} ms"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanReport:
     """What was asked, what was planned, what was sent, and what it cost."""
@@ -257,7 +254,7 @@ class ScanReport:
     predicate: str | None
     limit: int | None
     plan: ReadPlan | None
-    """None where there is not one plan, as for the newest rows, which are looked for step by step."""
+    """None where there is not one plan, as for the newest rows, which are found step by step."""
     statistics: ScanStatistics
     records: tuple[RequestRecord, ...]
     """In the order in which they started. Times count from the moment when the first one could have been sent."""
@@ -275,11 +272,8 @@ class ScanReport:
         """What these cost; None where the price of something is not known."""
         if not self.has_prices:
             return 0.0
-        dollars = [request_dollars(record, self.prices) for record in self.records]
-        known = [price for price in dollars if price is not None]
-        if self.statistics.dollars is None or len(known) < len(dollars):
-            return None
-        return max(0.0, sum(known) - self.statistics.dollars)
+        dollars, of_scan = _dollars_of(self.records, self.prices), self.statistics.dollars
+        return None if dollars is None or of_scan is None else max(0.0, dollars - of_scan)
 
 
 def scan_report(

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from coldparquet.report.kinds import COLOURS, KIND_NAMES, escaped, kind_of, purpose_of, remarks_on
-from coldparquet.text import human_bytes, plural
+from coldparquet.report.kinds import COLOURS, KINDS, escaped, kind_of, purpose_of, remarks_on
+from coldparquet.text import human_bytes, human_milliseconds, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from coldparquet.storage.log import RequestRecord
 
 _MOST_LINES = 500
-"""More requests than this are summed up in the last line; nobody looks at so many."""
+"""More requests than this are summed up in the last line: a drawing of so many cannot be read."""
 
 _WIDTH, _MARGIN = 1120, 12
 _LINE_HEIGHT, _BAR_HEIGHT = 18, 10
@@ -39,7 +39,7 @@ _STYLE = """\
 .waterfall .latency { opacity: 0.4; }
 .waterfall .lost { opacity: 0.45; }
 """
-_KIND_STYLE = "".join(f".waterfall .{kind} {{ fill: var(--{kind}); }}\n" for kind in KIND_NAMES)
+_KIND_STYLE = "".join(f".waterfall .{kind} {{ fill: var(--{kind}); }}\n" for kind in KINDS)
 
 WATERFALL_STYLE = _STYLE + _KIND_STYLE
 """What the drawing needs besides :data:`~coldparquet.report.kinds.COLOURS`."""
@@ -129,7 +129,7 @@ def _line(record: RequestRecord, top: int, scale: _Scale) -> Iterator[str]:
         begin, end = scale.x(record.started_s - record.waited_s), scale.x(record.started_s)
         yield f'<line class="waiting" x1="{begin}" y1="{middle}" x2="{end}" y2="{middle}"/>'
     yield from _bar(record, middle - _BAR_HEIGHT / 2, scale)
-    took = f"{(record.finished_s - record.started_s) * 1000:,.0f} ms"
+    took = human_milliseconds(record.finished_s - record.started_s)
     size = human_bytes(record.fetched_bytes) if record.operation == "get" else ""
     right = _WIDTH - _MARGIN
     yield f'<text class="numbers faint" x="{right - 68}" y="{text_y}">{took}</text>'
@@ -152,35 +152,32 @@ def _bar(record: RequestRecord, y: float, scale: _Scale) -> Iterator[str]:
 def _legend(records: Sequence[RequestRecord], y: int) -> Iterator[str]:
     present = {kind_of(record) for record in records}
     x = float(_CHART_LEFT)
-    for kind, name in KIND_NAMES.items():
+    for kind in KINDS:
         if kind in present:
             yield f'<rect class="{kind}" x="{x}" y="{y - 9}" width="10" height="10" rx="1.5"/>'
-            yield f'<text class="faint" x="{x + 15}" y="{y}">{name}</text>'
-            x += 34 + 6.4 * len(name)
+            yield f'<text class="faint" x="{x + 15}" y="{y}">{kind}</text>'
+            x += 34 + 6.4 * len(kind)
     remark = "pale: until the first byte; dotted: waiting for a turn"
     yield f'<text class="faint" x="{x + 6}" y="{y}">{remark}</text>'
 
 
 def _details(record: RequestRecord) -> str:
     """Say everything about a request, for the mouse that rests on it."""
+    started_s, first_byte_s = record.started_s, record.first_byte_s
     facts = [
         record.operation,
         record.path,
         "" if record.byte_range is None else f"bytes {record.byte_range}",
         record.reason,
-        f"sent at {record.started_s * 1000:,.1f} ms",
-        f"waited {record.waited_s * 1000:,.1f} ms" if record.waited_s else "",
-        "" if record.first_byte_s is None else f"first byte after {_since_start_ms(record, record.first_byte_s)}",
-        f"done after {_since_start_ms(record, record.finished_s)}",
+        f"sent at {human_milliseconds(started_s, decimals=1)}",
+        f"waited {human_milliseconds(record.waited_s, decimals=1)}" if record.waited_s else "",
+        "" if first_byte_s is None else f"first byte after {human_milliseconds(first_byte_s - started_s, decimals=1)}",
+        f"done after {human_milliseconds(record.finished_s - started_s, decimals=1)}",
         "" if record.http_status is None else f"HTTP {record.http_status}",
         record.storage_class or "",
         *remarks_on(record),
     ]
     return " · ".join(fact for fact in facts if fact)
-
-
-def _since_start_ms(record: RequestRecord, time_s: float) -> str:
-    return f"{(time_s - record.started_s) * 1000:,.1f} ms"
 
 
 def _shortened(text: str, most_characters: int) -> str:
