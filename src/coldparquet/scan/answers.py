@@ -117,8 +117,8 @@ async def has_rows(question: Question, executor: Executor) -> bool:
 async def count_nulls(question: Question, executor: Executor, column: TableColumn) -> int:
     """Count the rows in which a column is NULL.
 
-    Requests: metadata. Data only of row groups that may hold a NULL, and where the null count, or whether all rows match,
-    is unknown. There the column and the predicate's columns are read. With a limit, all rows are read.
+    Requests: metadata. Data only of row groups that may hold a NULL, and where the null count, or whether all rows
+    match, is unknown. There the column and the predicate's columns are read. With a limit, all rows are read.
     """
     if column.readable_type.never_null:
         return 0

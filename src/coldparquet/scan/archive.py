@@ -1,7 +1,7 @@
 """Handles partitions with archived data: raises an error that says what to do, or restores them.
 
-Planning never needs the data objects of partitions with a sidecar. Plans, prices and answers from metadata therefore need no
-restore. The policy of the options applies when rows are read, before the first request for data.
+Planning never needs the data objects of partitions with a sidecar. Plans, prices and answers from metadata therefore
+need no restore. The policy of the options applies when rows are read, before the first request for data.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _one_by_one(url: str, names: Sequence[str]) -> str:
 
 
 def _time_conditions(question: Question, names: set[str]) -> list[str]:
-    """Say between which times partitions are. A bound is omitted if no other partition is beyond it, or its time is unknown."""
+    """Return the times that enclose partitions. A bound is omitted if no partition is beyond it, or it is unknown."""
     snapshot = question.snapshot
     if snapshot.designated_timestamp is None:
         return []
@@ -89,8 +89,8 @@ _LOGGER = logging.getLogger("coldparquet")
 def wants_heads(question: Question) -> bool:
     """Tell whether to send a HEAD for each partition's data object while its metadata is read.
 
-    Questions that metadata may answer send none, except where the options skip archived partitions. These are skipped for
-    every question; otherwise the row count would differ from the number of rows.
+    Questions that metadata may answer send none, except where the options skip archived partitions. These are skipped
+    for every question; otherwise the row count would differ from the number of rows.
     """
     options = question.options
     is_of_use = question.expects_data or options.archived == "skip"
@@ -123,10 +123,10 @@ async def head_data(planned: PlannedScan) -> PlannedScan:
 
 
 async def admit_and_restore(planned: PlannedScan) -> PlannedScan:
-    """Check that a plan is within its budget and that all its data is readable. Called before its first request for data.
+    """Check that a plan is within its budget and all its data is readable. Called before its first request for data.
 
-    Requests: none, unless partitions are archived and the options ask for restores: then 1 restore each, and HEADs until
-    they complete. The budget includes the price of restores and is checked before the first one.
+    Requests: none, unless partitions are archived and the options ask for restores: then 1 restore each, and HEADs
+    until they complete. The budget includes the price of restores and is checked before the first one.
     """
     question = planned.question
     budget = question.budget or Budget()

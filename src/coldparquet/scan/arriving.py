@@ -1,8 +1,8 @@
 """Collects the bytes of a read: copies the answers of several requests into one buffer.
 
-An answer is copied to where its bytes belong and then dropped: a few needed bytes never keep the whole answer in memory.
-One request may serve several reads: it may span many row groups, and several runs of pages share a dictionary page.
-Reads that have not started yet have no buffer. Their bytes are kept as copies, one for all reads that share them.
+An answer is copied to where its bytes belong and then dropped: a few needed bytes never keep the whole answer in
+memory. One request may serve several reads: it may span many row groups, and several runs of pages share a dictionary
+page. Reads that have not started yet have no buffer. Their bytes are kept as copies, one for all reads that share them.
 A large row group that arrives in a single answer is decoded inside that answer, without a copy. Such an answer is kept
 once for all its row groups.
 """
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 
 _KEPT_TOGETHER_BYTES = 64 * KIB
-"""Small parts of an answer are copied together into blocks of about this length: one object each would take more memory."""
+"""Small parts of an answer are copied together into blocks of about this length: one object each would take more
+memory."""
 
 
 class _KeptBytes:

@@ -52,7 +52,7 @@ class BloomCopies:
         """Why the catalogue could not be read."""
 
     async def hand_out(self, spent: list[MetadataRequest]) -> None:
-        """Give the probes of all drafts their blocks, on the first call. Drafts fetch themselves what the catalogue lacks.
+        """Give the probes of all drafts their blocks, on the first call. Drafts fetch what the catalogue lacks.
 
         Requests: those of :meth:`coldparquet.catalog.packed.PackedBlooms.blocks_of`.
         """
@@ -107,8 +107,8 @@ def asked_ahead(
 BLOOM_REASON = "bloom filter"
 
 _GAPS_PER_CHUNK_GAP = 2
-"""A lookup needs 32 bytes, and filters are often adjacent. The gap used for chunks would read over all filters as long as
-itself. Half of it fetches filters of 32 KiB together where their columns alternate."""
+"""A lookup needs 32 bytes, and filters are often adjacent. The gap used for chunks would read over all filters as long
+as itself. Half of it fetches filters of 32 KiB together where their columns alternate."""
 
 
 async def fetch_blooms(  # noqa: PLR0913 - knobs are required keywords here; their defaults live in ReadOptions
@@ -122,8 +122,8 @@ async def fetch_blooms(  # noqa: PLR0913 - knobs are required keywords here; the
 ) -> BloomAnswers:
     """Fetch the parts of the filters that the probes need, and return their answers.
 
-    Requests: none if the filters are in the sidecar. Otherwise one round trip of few requests in parallel. A second round
-    trip follows for large filters whose length neither sidecar nor footer states.
+    Requests: none if the filters are in the sidecar. Otherwise one round trip of few requests in parallel. A second
+    round trip follows for large filters whose length neither sidecar nor footer states.
     """
     while (wanted := probes.wanted()) is not None:
         probes.receive(
@@ -185,8 +185,8 @@ class Evidence:
     blooms: BloomAnswers | None = None
     pages: PartitionPages | None = None
     pages_etag: str | None = None
-    """Version of the Parquet object that the partition's ``_pages`` describes. None if the pages state none, or come from
-    the Parquet file."""
+    """Version of the Parquet object that the partition's ``_pages`` describes. None if the pages state none, or come
+    from the Parquet file."""
     notes: tuple[str, ...] = ()
     requests: tuple[MetadataRequest, ...] = ()
 

@@ -1,4 +1,4 @@
-"""Enforces the memory limit of a scan: grants leases in the order of turns, by estimates that learn from decoded sizes."""
+"""Enforces the memory limit of a scan: grants leases in turn, by estimates that learn from decoded sizes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from itertools import count
 
 _WORKING_SHARE = 2
-"""Decoding holds about twice its result: decompressed pages beside values, then all rows beside those that the predicate
-leaves."""
+"""Decoding holds about twice its result: decompressed pages beside values, then all rows beside those that the
+predicate leaves."""
 
 
 class DecodedSizes:
@@ -102,7 +102,7 @@ class Quota:
             asyncio.get_running_loop().call_soon(self._grant)
 
     def hurry(self, turn: int) -> None:
-        """Grant all claims of this turn and earlier ones from now on, even beyond the limit: the consumer waits for them."""
+        """Grant claims up to this turn from now on, even beyond the limit: the consumer waits for them."""
         self._urgent_turn = max(self._urgent_turn, turn)
         self._grant()
 

@@ -1,13 +1,13 @@
 """The first step of planning: reads the metadata of partitions, and checks that it still describes their Parquet files.
 
-Checks that need no request of their own run for every question, also for those that metadata answers. A disk tells size and
-time of each file. A store with storage classes tells the objects of its HEADs, and a listing those that it shows. Without
-such information metadata is trusted, and the first request for data checks it
+Checks that need no request of their own run for every question, also for those that metadata answers. A disk tells size
+and time of each file. A store with storage classes tells the objects of its HEADs, and a listing those that it shows.
+Without such information metadata is trusted, and the first request for data checks it
 (:class:`~coldparquet.storage.checked.CheckedStore`).
 
-A file of another size is another file. A file of the described size that is newer than its sidecar may be another one, or a
-copy written in another order: its footer decides. Only files on disks get this check: in an object store the time is that of
-the last copy, and a change of storage class is a copy.
+A file of another size is another file. A file of the described size that is newer than its sidecar may be another one,
+or a copy written in another order: its footer decides. Only files on disks get this check: in an object store the time
+is that of the last copy, and a change of storage class is a copy.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _check_size(question: Question, partition: Partition, metadata: PartitionMet
 def _doubted_size_bytes(
     question: Question, partition: Partition, metadata: PartitionMetadata, info: ObjectInfo | None
 ) -> int | None:
-    """Return the size of a file on a disk that may not be the described one, else None. Refuse one that certainly is not."""
+    """Return the size of a file on a disk that may be another than described, else None. Refuse one that certainly is."""
     store = question.snapshot.store
     if info is None or info.size_bytes is None or info.etag is None:
         raise _noted(question, data_file_missing(partition.data_path))
@@ -148,8 +148,9 @@ async def _read_footer(
 ) -> KnownPartition:
     """Read the footer where the metadata says that it ends. Refuse a longer file that has no footer there.
 
-    An update in place leaves the old footer there; bytes behind it do not count until the sidecar describes them. Only the
-    table's `_txn` shows an update by a QuestDB, and it is not available here. A warning says that rows may be missing.
+    An update in place leaves the old footer there; bytes behind it do not count until the sidecar describes them. Only
+    the table's `_txn` shows an update by a QuestDB, and it is not available here. A warning says that rows may be
+    missing.
     """
     partition, described_bytes = found.partition, metadata.sidecar.parquet_size_bytes
     is_longer = size_bytes > described_bytes
@@ -201,12 +202,12 @@ class FoundPartitions:
 
 
 async def read_metadata(question: Question, kept: Sequence[Partition]) -> FoundPartitions:
-    """Read the metadata of all partitions in parallel; for the first rows of a table, only of the partitions that hold them.
+    """Read the metadata of all partitions in parallel; for a table's first rows, only of the partitions with these.
 
-    Requests: those of :func:`coldparquet.catalog.partition.read_packed` and, without a current catalogue entry, those of
-    :meth:`coldparquet.catalog.partition.Partition.metadata`. In parallel with the latter, 1 for the ``_pages`` of each
-    partition whose metadata may need a request and of which not every row is certainly wanted. That holds if other partitions have
-    ``_pages``; else only the first partition's is tried. For native partitions see
+    Requests: those of :func:`coldparquet.catalog.partition.read_packed` and, without a current catalogue entry, those
+    of :meth:`coldparquet.catalog.partition.Partition.metadata`. In parallel with the latter, 1 for the ``_pages`` of
+    each partition whose metadata may need a request and of which not every row is certainly wanted. That holds if other
+    partitions have ``_pages``; else only the first partition's is tried. For native partitions see
     :func:`coldparquet.scan.native.plan_native_rows`. Also in parallel, 1 HEAD of each partition's data object, see
     :mod:`coldparquet.catalog.objects`. If one listing replaces these HEADs, also the requests of
     :meth:`coldparquet.catalog.packed.PackedBlooms.fetch_ahead` for the bloom filters that the question probes.
@@ -262,8 +263,8 @@ def _consider_listing(question: Question, in_parquet: Sequence[Partition], *, he
 def _prefetch(question: Question, window: Sequence[Partition], found: FoundPartitions) -> Prefetch | None:
     """Prefetch stripes of bloom filters while a listing is in flight, if the question may probe any.
 
-    Not if the newest partition, read when the table was opened, shows that the table was rewritten since packing: then the
-    listing leaves no current entry.
+    Not if the newest partition, read when the table was opened, shows that the table was rewritten since packing: then
+    the listing leaves no current entry.
     """
     catalogue, newest = question.snapshot.catalogue, question.snapshot.partitions[-1].location
     if question.predicate is None or not catalogue.blooms.are_there or catalogue.is_contradicted_by(newest):

@@ -88,15 +88,15 @@ class Question:
     predicate: BoundPredicate | None
     limit: int | None
     last_rows: int | None = None
-    """The question wants only this many rows, the last ones in table order; None for all. Planning then uses pages, but the
-    caller cuts the reads."""
+    """The question wants only this many rows, the last ones in table order; None for all. Planning then uses pages, but
+    the caller cuts the reads."""
     expects_data: bool = True
-    """Whether rows will probably be read. Then data objects get a HEAD along with the metadata, and planning makes requests
-    for all of them. Questions that metadata may answer postpone both: the plan has no requests, and its user chooses the
-    reads, see :func:`coldparquet.scan.requests.with_reads`."""
+    """Whether rows will probably be read. Then data objects get a HEAD along with the metadata, and planning makes
+    requests for all of them. Questions that metadata may answer postpone both: the plan has no requests, and its user
+    chooses the reads, see :func:`coldparquet.scan.requests.with_reads`."""
     row_windows: Mapping[str, tuple[int, int]] | None = None
-    """By data path of each partition: the half-open range of rows that is asked for, before the predicate. None for all rows
-    of all partitions. Only Parquet partitions are cut."""
+    """By data path of each partition: the half-open range of rows that is asked for, before the predicate. None for all
+    rows of all partitions. Only Parquet partitions are cut."""
     symbols: KnownSymbols = NO_SYMBOLS
     """Symbols of the table, once planning has looked them up; only if the options ask for one dictionary."""
 
@@ -167,8 +167,8 @@ _LIMIT = 1024
 class RememberedSpeeds:
     """Plans a repeated question like the first time, so that it asks for ranges that the caches hold.
 
-    The store's speed decides what a plan reads over and whether it gathers evidence first. Every request measures it anew.
-    Without this class, the second plan would ask for bytes that the first one did not fetch.
+    The store's speed decides what a plan reads over and whether it gathers evidence first. Every request measures it
+    anew. Without this class, the second plan would ask for bytes that the first one did not fetch.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """Plans partitions in QuestDB's native format: which rows, where their data is, symbols.
 
-Such a partition has no metadata of its own. The table's ``_txn`` has the number of committed rows; ``_cv`` has names and tops
-of the columns. Small reads of the column files find the rest. A running QuestDB may append to all these files
+Such a partition has no metadata of its own. The table's ``_txn`` has the number of committed rows; ``_cv`` has names
+and tops of the columns. Small reads of the column files find the rest. A running QuestDB may append to all these files
 meanwhile; committed rows do not change.
 """
 
@@ -44,8 +44,8 @@ _GAP_BYTES = 64 * 1024
 """Offsets at most this far apart are fetched as one range: that many bytes hardly take longer than a few."""
 
 _UNPROVEN_BYTES = 256 * 1024 * 1024
-"""Up to this length, the length of a file that ``_txn`` or another file states is trusted. Beyond it, the last byte is fetched
-before requests are planned and memory is taken: damaged files may claim any length."""
+"""Up to this length, the length of a file that ``_txn`` or another file states is trusted. Beyond it, the last byte is
+fetched before requests are planned and memory is taken: damaged files may claim any length."""
 
 _LARGEST_UNPROVEN_ROWS = 1 << 36
 """Limit where no file can prove the number of rows; larger than any partition."""

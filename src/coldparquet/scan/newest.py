@@ -1,7 +1,7 @@
-"""Reads the newest row of each key, the last rows of a table, its newest or oldest rows: from one end until they are certain.
+"""Reads the newest row of each key, or a table's last, newest or oldest rows: from one end until they are certain.
 
-First it reads only keys and timestamp, starting with the newest row groups. Then it reads all columns of the row groups that
-hold a row of the result.
+First it reads only keys and timestamp, starting with the newest row groups. Then it reads all columns of the row groups
+that hold a row of the result.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ async def read_latest_rows(
     Among rows of a key with the same timestamp the last one in table order wins.
 
     Requests: the metadata of the newest partition, then of twice as many and so on. Data: keys, timestamp and predicate
-    columns of 1, 2, 4 ... row groups at a time, newest first. Row groups that provably hold neither an unseen key nor a newer
-    row of a seen key are skipped. Then, if the result has other columns, one round trip for all columns of the row groups
-    that hold a row of the result.
+    columns of 1, 2, 4 ... row groups at a time, newest first. Row groups that provably hold neither an unseen key nor a
+    newer row of a seen key are skipped. Then, if the result has other columns, one round trip for all columns of the
+    row groups that hold a row of the result.
     """
     found_by = tuple(dict.fromkeys((*keys, timestamp)))
     newest = _NewestOfEach(keys, timestamp)
@@ -314,9 +314,9 @@ def _sorted_values(column: Any) -> SortedValues | None:
 async def read_last_rows(question: Question, executor: Executor, count: int, schema: pa.Schema) -> pa.Table:
     """Read the last rows, in table order, that satisfy the predicate.
 
-    Requests: the metadata of the last partition; then of twice as many, as long as they may be needed. Data: if metadata
-    proves that every row matches, one round trip for the last row groups with enough rows. Otherwise 1, 2, 4 ... row
-    groups at a time from the end.
+    Requests: the metadata of the last partition; then of twice as many, as long as they may be needed. Data: if
+    metadata proves that every row matches, one round trip for the last row groups with enough rows. Otherwise 1, 2, 4
+    ... row groups at a time from the end.
     """
     best = _BestRows(count)
     await _read_best(replace(question, last_rows=count), executor, best, timestamp=None, ascending=False)
@@ -334,7 +334,8 @@ async def read_top_rows(  # noqa: PLR0913 - one question
 ) -> pa.Table:
     """Read the rows with the largest timestamps, largest first, or with the smallest ones, smallest first.
 
-    Among rows of the same timestamp the last ones in table order win and come first; with ``ascending``, the first ones.
+    Among rows of the same timestamp the last ones in table order win and come first; with ``ascending``, the first
+    ones.
 
     Requests: as :func:`read_last_rows`, with the row groups in the order of their largest (smallest) timestamps.
     """
@@ -347,9 +348,9 @@ async def read_top_rows(  # noqa: PLR0913 - one question
 async def find_time(question: Question, executor: Executor, timestamp: TableColumn, *, ascending: bool) -> Any:
     """Find the largest timestamp of the rows that satisfy the predicate, or the smallest one.
 
-    Requests: the metadata of the last partition; then of twice as many, until a row is found. Data only if metadata leaves
-    open whether there is a larger timestamp: timestamp and predicate columns of 1, 2, 4 ... row groups at a time. A native
-    partition needs one value if the predicate is only about time.
+    Requests: the metadata of the last partition; then of twice as many, until a row is found. Data only if metadata
+    leaves open whether there is a larger timestamp: timestamp and predicate columns of 1, 2, 4 ... row groups at a
+    time. A native partition needs one value if the predicate is only about time.
     """
     best = _BestRows(1)
     question = replace(question, output_columns=(timestamp,), expects_data=False)

@@ -1,4 +1,4 @@
-"""Plans a question: partitions, row groups and requests; late materialisation; admission against the budget; restores."""
+"""Plans a question: partitions, row groups, requests, late materialisation, admission to the budget, restores."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ _LOGGER = logging.getLogger("coldparquet")
 
 
 class PlannedOnce:
-    """The plan of one question, made on the first call. The state of the table does not change, so neither does the plan.
+    """The plan of one question, made on the first call. The table's state is fixed, and so is the plan.
 
     Args:
         question: The question.
@@ -297,13 +297,13 @@ class PlannedOnce:
 async def plan_question(question: Question, executor: Executor) -> PlannedScan:
     """Plan a question.
 
-    Requests: the metadata of the partitions that their time ranges leave. On stores with storage classes, also 1 HEAD of
-    the data object of each. All in parallel; none for known metadata and objects. Metadata-only questions send no HEAD.
-    If row groups stay undecided and more evidence is worth it, bloom filters and pages of all partitions in parallel, see
-    :func:`coldparquet.scan.evidence.gather_evidence`. For native partitions: the search for the rows of the time range,
-    and the offsets and symbols of the needed columns. With a limit and no predicate, those of the first partition, then of
-    twice as many, until there are enough rows. For ``symbols="global"`` the symbols of the table, see
-    :func:`coldparquet.scan.known_symbols.look_up_symbols`.
+    Requests: the metadata of the partitions that their time ranges leave. On stores with storage classes, also 1 HEAD
+    of the data object of each. All in parallel; none for known metadata and objects. Metadata-only questions send no
+    HEAD. If row groups stay undecided and more evidence is worth it, bloom filters and pages of all partitions in
+    parallel, see :func:`coldparquet.scan.evidence.gather_evidence`. For native partitions: the search for the rows of
+    the time range, and the offsets and symbols of the needed columns. With a limit and no predicate, those of the first
+    partition, then of twice as many, until there are enough rows. For ``symbols="global"`` the symbols of the table,
+    see :func:`coldparquet.scan.known_symbols.look_up_symbols`.
     """
     kept, pruned = prune_partitions(question)
     found, symbols = await both(read_metadata(question, kept), look_up_symbols(question))

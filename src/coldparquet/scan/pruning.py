@@ -1,7 +1,7 @@
 """Prunes by the sidecars of partitions: all partitions that describe their columns alike are pruned together.
 
-A table of ten years has thousands of partitions with few row groups. An array operation takes as long for one row group as
-for a thousand. So sidecars are stacked and pruned at once; a decision about one partition only reads its part of the
+A table of ten years has thousands of partitions with few row groups. An array operation takes as long for one row group
+as for a thousand. So sidecars are stacked and pruned at once; a decision about one partition only reads its part of the
 result.
 """
 

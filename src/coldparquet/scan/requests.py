@@ -167,7 +167,7 @@ def for_new_connections(planned: PlannedScan) -> PlannedScan:
 def _coalescings(
     question: Question, described: Sequence[PartitionRead], reads: Sequence[PlannedRead], wanted_bytes: int
 ) -> tuple[Coalescing, ...]:
-    """Choose the coalescing of each partition by its storage class; decide for all together whether requests would queue."""
+    """Choose each partition's coalescing by its storage class; decide for all together whether requests would queue."""
     if question.options.goal == "cheap":
         return tuple(question.coalescing_of(partition.data_path) for partition in described)
     chosen = question.coalescing

@@ -89,8 +89,8 @@ _LEAST_ANSWERS = 3
 class ScanStatistics:
     """What one scan has cost so far: its planning, and everything that was read through it.
 
-    Counts only requests that this scan sent. What another scan of the same table has fetched, and what was known when the
-    table was opened, is free.
+    Counts only requests that this scan sent. What another scan of the same table has fetched, and what was known when
+    the table was opened, is free.
     """
 
     request_count: int

@@ -1,7 +1,7 @@
 """Streams the rows of a plan as record batches: prefetched, decoded in threads, delivered in order.
 
-Row groups start in consumption order, each when there is memory for its bytes. They are decoded when there is memory for
-the rows. Bytes in flight, fetched bytes and decoded rows not yet consumed stay within the memory limit, so a slow
+Row groups start in consumption order, each when there is memory for its bytes. They are decoded when there is memory
+for the rows. Bytes in flight, fetched bytes and decoded rows not yet consumed stay within the memory limit, so a slow
 consumer stops the fetching. Only what the consumer itself waits for proceeds regardless of the limit. The limit can
 therefore be exceeded by what one row group needs, and never blocks.
 """
@@ -60,7 +60,8 @@ _BEGUN_AT_ONCE = 64
 """Row groups that start before other tasks of the event loop run; each takes 0.1 ms."""
 
 _LARGEST_SHARE_COPIED = 1 / 8
-"""The last batch of a row group is copied if it is at most this part of its rows: copying more costs more than it frees."""
+"""The last batch of a row group is copied if it is at most this part of its rows: copying more costs more than it
+frees."""
 
 
 class BatchStream:
@@ -175,8 +176,8 @@ class BatchStream:
     async def next_row_group(self) -> pa.Table | None:
         """Return the rows of the next row group, possibly none; None after the last one.
 
-        Raises what :meth:`next_batch` raises. Also BudgetExceededError if text is small while dictionary-encoded, but far
-        larger than the memory limit as plain strings.
+        Raises what :meth:`next_batch` raises. Also BudgetExceededError if text is small while dictionary-encoded, but
+        far larger than the memory limit as plain strings.
         """
         async with self._consuming:
             rows = await self._next_rows()
@@ -194,8 +195,8 @@ class BatchStream:
         question, plan = self._planned.question, self._planned.plan
         options = question.options
         self._rows_left = question.limit
-        # With a limit and rows that may not match, the number of needed row groups is unknown. Few are prefetched at first
-        # and twice as many each time.
+        # With a limit and rows that may not match, the number of needed row groups is unknown. Few are prefetched at
+        # first and twice as many each time.
         self._reads_all_ahead = question.limit is None or all(read.all_rows_match for read in plan.row_groups)
         limit_bytes = options.memory_limit_bytes
         granted_bytes = max(limit_bytes - _UNCOUNTED_BYTES, int(limit_bytes * _LEAST_SHARE))
@@ -244,7 +245,8 @@ class BatchStream:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        # A running thread cannot be interrupted, so its decoding is awaited. Work that no thread has begun is cancelled.
+        # A running thread cannot be interrupted, so its decoding is awaited. Work that no thread has begun is
+        # cancelled.
         await asyncio.gather(*map(asyncio.wrap_future, tuple(decoding)), return_exceptions=True)
         self._waiting.clear()
         self._batches.clear()

@@ -1,7 +1,7 @@
 """Reads from one end of a table: a few partitions at a time, the most promising row groups first, no more than needed.
 
-Ranks decide the order in which reads may hold the newest, or the oldest, rows. A rank grows with the timestamp if newer rows
-are wanted, and falls with it if older ones are. So the rows with the greatest ranks are wanted in both cases.
+Ranks decide the order in which reads may hold the newest, or the oldest, rows. A rank grows with the timestamp if newer
+rows are wanted, and falls with it if older ones are. So the rows with the greatest ranks are wanted in both cases.
 """
 
 from __future__ import annotations
@@ -226,8 +226,8 @@ def time_ranks(planned: PlannedScan, timestamp: TableColumn, *, ascending: bool)
     """Bound the ranks of each read's rows by what is known of their timestamps.
 
     The slices of a native partition follow each other in time, but their bounds are unknown. So all slices get a single
-    rank: the worst one that a row of the partition can have. A slice then ranks behind every row of the partition that is
-    read before it, and before all rows of worse partitions.
+    rank: the worst one that a row of the partition can have. A slice then ranks behind every row of the partition that
+    is read before it, and before all rows of worse partitions.
     """
     read_count = len(planned.plan.row_groups)
     least = np.full(read_count, _LEAST, dtype=np.int64)

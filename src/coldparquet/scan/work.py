@@ -1,7 +1,7 @@
 """Turns one row group of a stream from requests into rows, in one stage or in two.
 
-In two stages (late materialisation) the predicate's columns are fetched and decoded first. The others are fetched for the
-rows that remain, or not at all. Both stages run in parallel with those of other row groups. Decoding blocks.
+In two stages (late materialisation) the predicate's columns are fetched and decoded first. The others are fetched for
+the rows that remain, or not at all. Both stages run in parallel with those of other row groups. Decoding blocks.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class ReadStages:
         return Decoded(rows=rows, decoded_bytes=decoded_bytes)
 
     def decode_first(self, arriving: ArrivingRead, part_bytes: int) -> FirstStage:
-        """Decode the columns of the first stage, apply the predicate, and plan the second stage for the remaining rows."""
+        """Decode the first stage's columns, apply the predicate, and plan the second stage for the remaining rows."""
         question = self.question
         if question.predicate is None:
             raise InternalError("columns were deferred without a predicate that they could wait for")
@@ -175,8 +175,8 @@ class ReadStages:
 
 
 _RELEASE_EVERY_SHARE = 1 / 4
-"""If memory is short, freed memory is returned to the system each time this part of the memory limit has been decoded. That
-takes 2 ms, and the next allocation waits for clean pages."""
+"""If memory is short, freed memory is returned to the system each time this part of the memory limit has been decoded.
+That takes 2 ms, and the next allocation waits for clean pages."""
 
 _SENDING_S = 0.005
 """Requests get this head start, to be signed and to open their connections."""
@@ -372,7 +372,7 @@ class RowGroupWork:
             self._start(self._make_buffer(arriving))
 
     async def _make_buffer(self, arriving: ArrivingRead) -> None:
-        """Make the buffer while the answers are in flight. Bytes from a cache or a close store have made one by then."""
+        """Make the buffer while the answers are in flight. Bytes from a cache or a close store arrive before that."""
         await asyncio.sleep(_SENDING_S)
         if not arriving.waits_for_first_byte:
             return
@@ -415,7 +415,7 @@ class RowGroupWork:
         arriving: ArrivingRead,
         *arguments: object,
     ) -> DecodedRows:
-        """Decode columns in a thread, as soon as there is memory for it; then hold memory for the result, not the bytes."""
+        """Decode columns in a thread, as soon as memory allows; then hold memory for the result, not the bytes."""
         means = self._means
         estimated_bytes = self._partition.decoded_bytes(read, columns, means.question.options)
         await self._take_decoder(estimated_bytes)
@@ -438,7 +438,8 @@ class RowGroupWork:
         while True:
             missing_bytes = sizes.working_bytes(estimated_bytes) - held_bytes
             if missing_bytes > 0:
-                # Memory before the thread: a row group that waits for memory must not block a thread that earlier turns need.
+                # Memory before the thread: a row group that waits for memory must not block a thread that earlier turns
+                # need.
                 await self.decoded.take(missing_bytes)
                 held_bytes += missing_bytes
             await decoders.take(1, turn=self.turn)
