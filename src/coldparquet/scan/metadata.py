@@ -128,7 +128,7 @@ def _check_size(question: Question, partition: Partition, metadata: PartitionMet
 def _doubted_size_bytes(
     question: Question, partition: Partition, metadata: PartitionMetadata, info: ObjectInfo | None
 ) -> int | None:
-    """Return the size of a file on a disk that may be another than described, else None. Refuse one that certainly is."""
+    """Return the size of a disk file that may differ from the described one, else None. Refuse a certain difference."""
     store = question.snapshot.store
     if info is None or info.size_bytes is None or info.etag is None:
         raise _noted(question, data_file_missing(partition.data_path))
