@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def constant_value(sidecar: Sidecar, column: int, row_group: int, label: ChunkLabel) -> pa.ChunkedArray[Any]:
-    """Decode the value of a chunk of which ``plan.made_chunks.constant_chunks`` says that it holds one only."""
+    """Decode the single value of a chunk that ``plan.row_groups.constant_chunks`` found."""
     value = constant_bytes(sidecar, column, row_group)
     header = PageHeader(
         type=PageType.DATA,

@@ -1,7 +1,7 @@
 """Answers minimum, maximum and null counts: from metadata where that is exact, else from the rows that decide.
 
 Metadata answers a row group if all its rows satisfy the predicate and its statistics are exact values of the column
-(``plan/exact_bounds.py``). Of the other row groups, only those that may change the answer are read.
+(``plan/answers.py``). Of the other row groups, only those that may change the answer are read.
 """
 
 from __future__ import annotations
