@@ -242,10 +242,10 @@ class ReadOptions:
     consumed, and what allocators keep of it. For the latter 160 MiB are reserved: below 256 MiB a scan may add up to
     160 MiB and three eighths of the limit. The plan is extra, about 2 KiB for each row group to read. Row groups too
     large for the limit are read in runs of pages if their pages are known; the one that the consumer waits for always
-    proceeds. Text whose pages repeat few long values stays dictionary-encoded until delivery, in batches of at most an
-    eighth of the limit (never below 4 MiB) if one row does not take more. Some pages are refused
-    (``BudgetExceededError``, kind ``MemoryLimit``): those that claim to decompress to more than the limit, more than 64
-    MiB and more than 256 times their bytes, and those whose decoded byte strings take that much."""
+    proceeds. Text whose pages repeat few long values stays dictionary-encoded until delivery. Its batches take at most
+    an eighth of the limit (never below 4 MiB), unless one row takes more. Pages are refused (``BudgetExceededError``,
+    kind ``MemoryLimit``) if they claim to decompress to more than the limit, more than 64 MiB and more than 256 times
+    their bytes. The same holds if their byte strings take that much once decoded."""
 
     decode_threads: int | None = None
     """Threads that decode row groups; None means one per processor. Arrow's own threads share the columns of each."""

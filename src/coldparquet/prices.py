@@ -126,7 +126,7 @@ class PriceTable:
             InvalidInputError: It is unreadable, not JSON, or not a table (kind ``InvalidPrices``); ``field`` says
                 where.
         """
-        from coldparquet.prices import read_price_table  # noqa: PLC0415 - hardly anybody brings prices
+        from coldparquet.prices import read_price_table  # noqa: PLC0415 - few callers have prices of their own
 
         return read_price_table(Path(path))
 

@@ -45,7 +45,7 @@ class Instant:
 
     nanoseconds: int
     has_rest: bool = False
-    """True if the instant lies strictly between ``nanoseconds`` and the next one."""
+    """True if the instant is strictly between ``nanoseconds`` and the next one."""
 
     def in_unit(self, unit: str) -> tuple[int, bool]:
         """Return the whole steps of ``unit`` (d, s, ms, us, ns) since 1970, and whether a rest was rounded down."""

@@ -134,8 +134,8 @@ def clustered_fields(
 ) -> dict[int, BoolArray]:
     """Find the columns of a predicate whose similar values are close together in a file, so that pages separate them.
 
-    These are the designated timestamp, the first column of the sort order, and numeric columns in which nearly every
-    row group begins where the previous one ends, or the other way round.
+    These are the designated timestamp and the first column of the sort order. Numeric columns count if nearly every row
+    group begins where the previous one ends, or the other way round.
     """
     in_file_order = {table.designated_timestamp, *table.sorting_columns[:1]}
     everywhere = np.ones(table.row_group_count, np.bool_)
@@ -289,7 +289,7 @@ def _fraction_between(parts: tuple[BoundComparison, ...], bounds: Bounds) -> Flo
 
 
 def _count_within(search: SortedValues, bounds: Bounds) -> FloatArray:
-    """Count the literals that lie within the bounds."""
+    """Count the literals within the bounds."""
     first: IntArray = np.zeros(len(bounds.may_hold_values), np.int64)
     stop = np.full_like(first, len(search.values))
     if bounds.lower is not None:

@@ -284,7 +284,7 @@ class _Search:
             self.take(to_arrow_value(best, type_, path=path, column=column.name))
 
     def take(self, values: Any) -> None:
-        """Take values, one of which may be better than the best known one."""
+        """Take values; one may be better than the best known one."""
         best = compute.min_max(values)[self._extreme]
         if best.is_valid and self.value.is_valid:
             best = compute.min_max(pa.concat_arrays([pa.repeat(best, 1), pa.repeat(self.value, 1)]))[self._extreme]
