@@ -98,7 +98,7 @@ class Quota:
         self._held += amount
         self._most_held = max(self._most_held, self._held)
         if amount < 0 and self._claims:
-            # Deferred: a caller that gives back an answer's memory immediately holds the memory of its copies.
+            # Deferred: the caller that gives an answer's memory back holds that of its copies right afterwards.
             asyncio.get_running_loop().call_soon(self._grant)
 
     def hurry(self, turn: int) -> None:
